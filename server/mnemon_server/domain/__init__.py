@@ -1,0 +1,1 @@
+"""Values and errors of the product. Imports nothing of ours."""

@@ -1,0 +1,95 @@
+"""Documents of the knowledge store, and what a search returns of them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mnemon_server.domain.records import IgnoredFilter, MetadataValue, Scope, SearchDiagnostics
+
+CONTENT_BYTES_MAX = 1 << 20
+DOC_ID_BYTES_MAX = 512
+QUERY_BYTES_MAX = 65_536
+TOP_K_DEFAULT = 5
+TOP_K_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of a document, short enough for the embedding model; `start` and `end` count code points."""
+
+    index: int
+    start: int
+    end: int
+    embedding: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with metadata. `embedding` is the first passage's, and only there where it was asked for."""
+
+    doc_id: str
+    content: str
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    embedding: tuple[float, ...] | None = None
+    scope: Scope = Scope()
+    revision: int = 0
+    create_time: datetime | None = None
+    update_time: datetime | None = None
+    passages: tuple[Passage, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as values that `json` can write; times are ISO 8601."""
+        return json.loads(self.to_json())  # type: ignore[no-any-return]
+
+    def to_json(self) -> str:
+        """The document as JSON, for debugging and logging."""
+        return json.dumps(asdict(self), default=_to_json, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """One document found. `score` is its relevance, 0 to 1."""
+
+    doc_id: str
+    content: str
+    metadata: Mapping[str, MetadataValue]
+    score: float
+    source: str
+    vector_score: float | None = None
+    keyword_score: float | None = None
+    passage: Passage | None = None
+    document: Document | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as values that `json` can write; times are ISO 8601."""
+        return json.loads(self.to_json())  # type: ignore[no-any-return]
+
+    def to_json(self) -> str:
+        """The result as JSON, for debugging and logging."""
+        return json.dumps(asdict(self), default=_to_json, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """Everything that a search says."""
+
+    results: tuple[SearchResult, ...]
+    ignored_filters: tuple[IgnoredFilter, ...]
+    diagnostics: SearchDiagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A page of documents; `next_position` is None after the last one."""
+
+    documents: tuple[Document, ...]
+    next_position: int | None
+    ignored_filters: tuple[IgnoredFilter, ...] = ()
+
+
+def _to_json(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is not a value of a document")

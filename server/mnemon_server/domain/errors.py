@@ -1,0 +1,195 @@
+"""Every error that the product knows.
+
+MnemonError
+├── InvalidArgumentError               a field is wrong; `violations` names each one
+│   └── InvalidPageTokenError
+├── NotFoundError
+│   └── DocumentNotFoundError          (also a KnowledgeStoreError)
+├── RequestIdReusedError               the same request_id, another request
+├── InvalidOperationError              the state of the resource forbids it
+├── RevisionMismatchError              changed since it was read
+├── TooManyRequestsError               come back after `retry_after_s`
+├── StorageFullError                   no space left on the disk
+├── StorageFailedError                 the disk failed; no more writes until reopened
+├── NotServingError                    starting or shutting down
+├── ConfigurationError
+│   └── EmbeddingModelMismatchError    the stored vectors are another model's
+└── KnowledgeStoreError
+    ├── DocumentNotFoundError
+    ├── IndexingError
+    ├── SearchError
+    ├── EmbeddingError                 no weights, wrong weights, or the model failed
+    └── BackendConnectionError         the vector database cannot be reached
+
+The messages of all but IndexingError, SearchError, EmbeddingError and plain KnowledgeStoreError are written for
+clients: they hold no path, no stored text and no text of a driver.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ErrorReason(StrEnum):
+    """Why a call failed: the names of `mnemon.v1.ErrorReason` without their prefix."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    MALFORMED_MESSAGE = "MALFORMED_MESSAGE"
+    INVALID_PAGE_TOKEN = "INVALID_PAGE_TOKEN"
+    DOCUMENT_NOT_FOUND = "DOCUMENT_NOT_FOUND"
+    REQUEST_ID_REUSED = "REQUEST_ID_REUSED"
+    INVALID_OPERATION = "INVALID_OPERATION"
+    EMBEDDING_MODEL_MISMATCH = "EMBEDDING_MODEL_MISMATCH"
+    CONFIGURATION = "CONFIGURATION"
+    REVISION_MISMATCH = "REVISION_MISMATCH"
+    TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
+    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    STORAGE_FULL = "STORAGE_FULL"
+    BACKEND_UNREACHABLE = "BACKEND_UNREACHABLE"
+    STORAGE_FAILED = "STORAGE_FAILED"
+    NOT_SERVING = "NOT_SERVING"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    EMBEDDING_FAILED = "EMBEDDING_FAILED"
+    INDEXING_FAILED = "INDEXING_FAILED"
+    SEARCH_FAILED = "SEARCH_FAILED"
+    INTERNAL = "INTERNAL"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """What is wrong with one field, and what would be right."""
+
+    field: str
+    description: str
+
+
+class MnemonError(Exception):
+    """Base of all errors of the product."""
+
+    reason = ErrorReason.INTERNAL
+
+
+class InvalidArgumentError(MnemonError):
+    """One or more fields of a request are wrong."""
+
+    reason = ErrorReason.INVALID_ARGUMENT
+
+    def __init__(self, violations: Sequence[FieldViolation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__("; ".join(f"{violation.field}: {violation.description}" for violation in self.violations))
+
+    @classmethod
+    def of(cls, field: str, description: str) -> "InvalidArgumentError":
+        """An error about a single field."""
+        return cls([FieldViolation(field, description)])
+
+
+class InvalidPageTokenError(InvalidArgumentError):
+    """The page token is damaged, or belongs to another query."""
+
+    reason = ErrorReason.INVALID_PAGE_TOKEN
+
+
+class NotFoundError(MnemonError):
+    """There is nothing under this id."""
+
+
+class RequestIdReusedError(MnemonError):
+    """The request_id was used for a different request."""
+
+    reason = ErrorReason.REQUEST_ID_REUSED
+
+
+class InvalidOperationError(MnemonError):
+    """The state of the resource forbids the operation."""
+
+    reason = ErrorReason.INVALID_OPERATION
+
+
+class RevisionMismatchError(MnemonError):
+    """The resource changed since it was read."""
+
+    reason = ErrorReason.REVISION_MISMATCH
+
+    def __init__(self, resource_id: str, expected: int, actual: int) -> None:
+        self.resource_id, self.expected, self.actual = resource_id, expected, actual
+        super().__init__(f"{resource_id!r} has revision {actual}, not {expected}; read it again")
+
+
+class TooManyRequestsError(MnemonError):
+    """Too many calls are in flight."""
+
+    reason = ErrorReason.TOO_MANY_REQUESTS
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class StorageFullError(MnemonError):
+    """No space is left on the disk."""
+
+    reason = ErrorReason.STORAGE_FULL
+
+
+class StorageFailedError(MnemonError):
+    """The disk failed, and no more writes are accepted until the records have been reopened."""
+
+    reason = ErrorReason.STORAGE_FAILED
+
+
+class NotServingError(MnemonError):
+    """The server is starting or shutting down."""
+
+    reason = ErrorReason.NOT_SERVING
+
+
+class ConfigurationError(MnemonError):
+    """A setting is wrong; the message names it and what would be right."""
+
+    reason = ErrorReason.CONFIGURATION
+
+
+class EmbeddingModelMismatchError(ConfigurationError):
+    """The stored vectors were made by another embedding model than the configured one."""
+
+    reason = ErrorReason.EMBEDDING_MODEL_MISMATCH
+
+
+class KnowledgeStoreError(MnemonError):
+    """Base of the knowledge store's errors."""
+
+
+class DocumentNotFoundError(KnowledgeStoreError, NotFoundError):
+    """No document has this id."""
+
+    reason = ErrorReason.DOCUMENT_NOT_FOUND
+
+    def __init__(self, doc_id: str) -> None:
+        self.doc_id = doc_id
+        super().__init__(f"no document has the id {doc_id!r}")
+
+
+class IndexingError(KnowledgeStoreError):
+    """A document could not be indexed."""
+
+    reason = ErrorReason.INDEXING_FAILED
+
+
+class SearchError(KnowledgeStoreError):
+    """A search could not be answered."""
+
+    reason = ErrorReason.SEARCH_FAILED
+
+
+class EmbeddingError(KnowledgeStoreError):
+    """An embedding could not be computed: no weights, wrong weights, or the model failed."""
+
+    reason = ErrorReason.EMBEDDING_FAILED
+
+
+class BackendConnectionError(KnowledgeStoreError):
+    """The vector database cannot be reached."""
+
+    reason = ErrorReason.BACKEND_UNREACHABLE

@@ -1,0 +1,161 @@
+"""What all kinds of record share: scope, metadata, write receipts, acknowledgement, search modes and diagnostics."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+MetadataValue = str | int | float | bool | tuple[str, ...] | datetime
+"""One typed value; 5, 5.0, True and "5" are four different values. Times are aware, in UTC, to the microsecond."""
+
+FilterValue = str | int | float | bool
+
+METADATA_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+METADATA_KEYS_MAX = 64
+METADATA_TEXT_BYTES_MAX = 65_536
+METADATA_LIST_MAX = 256
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose and about what a record is; in a filter, only the fields that are set count."""
+
+    user: str = ""
+    household: str = ""
+    persona: str = ""
+    agent: str = ""
+    project: str = ""
+
+
+class SearchMode(StrEnum):
+    """How a text finds records."""
+
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+    HYBRID = "hybrid"
+
+
+class AckLevel(StrEnum):
+    """What must be true of a write before it is acknowledged."""
+
+    DURABLE = "durable"
+    SEARCHABLE = "searchable"
+
+
+class WriteOutcome(StrEnum):
+    """What a write did."""
+
+    CREATED = "created"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    DELETED = "deleted"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReceipt:
+    """What is promised of one write once it has been handed out."""
+
+    id: str
+    outcome: WriteOutcome
+    revision: int
+    commit_time: datetime
+    replayed: bool = False
+    sequence: int = 0
+    """Position of the change in the order of commits: what an index must have applied to hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkDeleteReceipt:
+    """What a delete by filter did."""
+
+    deleted_count: int
+    replayed: bool = False
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """Identity of a mutation: the client's id, and a digest of what it asked for."""
+
+    request_id: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """Which records are meant: all of `equal` (by type and value) and all set fields of `scope`."""
+
+    equal: Mapping[str, FilterValue] = field(default_factory=dict)
+    scope: Scope = Scope()
+
+    def __bool__(self) -> bool:
+        """False where it matches everything."""
+        return bool(self.equal) or self.scope != Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredFilter:
+    """A filter that was not applied, and why."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDiagnostics:
+    """How an answer was found."""
+
+    mode: SearchMode
+    exact: bool
+    total_candidates: int = 0
+    scanned: int = 0
+    pending: int = 0
+    degraded: str = ""
+    duration_s: float = 0.0
+
+
+def metadata_key_problem(key: object) -> str | None:
+    """What is wrong with a metadata key, or None."""
+    if not isinstance(key, str):
+        return "a key must be text"
+    if not METADATA_KEY.fullmatch(key):
+        return 'must be 1 to 64 characters, a letter or "_" first, then letters, digits, "_", "-" and "."'
+    return None
+
+
+def metadata_value_problem(value: object) -> str | None:
+    """What is wrong with a metadata value, or None."""
+    match value:
+        case bool() | datetime():
+            return None
+        case int():
+            return None if INT64_MIN <= value <= INT64_MAX else "must fit into 64 bits"
+        case float():
+            return None if math.isfinite(value) else "must be a finite number"
+        case str():
+            return _text_problem(value)
+        case tuple() | list():
+            if len(value) > METADATA_LIST_MAX:
+                return f"must hold at most {METADATA_LIST_MAX} texts"
+            problems = (_text_problem(item) if isinstance(item, str) else "must hold texts only" for item in value)
+            return next((problem for problem in problems if problem), None)
+    return "must be text, a whole number, a number, a boolean, a list of texts or a time; null is not a value"
+
+
+def filter_value_problem(value: object) -> str | None:
+    """What is wrong with a filter's value, or None."""
+    if isinstance(value, str | int | float):
+        return metadata_value_problem(value)
+    return "must be text, a whole number, a number or a boolean"
+
+
+def _text_problem(text: str) -> str | None:
+    if "\0" in text:
+        return "must not contain U+0000"
+    if len(text.encode("utf-8", "surrogatepass")) > METADATA_TEXT_BYTES_MAX:
+        return f"must be at most {METADATA_TEXT_BYTES_MAX:,} bytes of UTF-8"
+    return None

@@ -1,0 +1,1 @@
+"""Where bytes go: plain blocking Python behind the promises of `base.py`."""

@@ -1,0 +1,242 @@
+"""What engines promise: the contract that `tests/contract` holds every engine to.
+
+Two kinds. A `RecordEngine` keeps the truth. A `VectorIndex` is a cache of it: derived, disposable, rebuilt from the
+records whenever it is lost, damaged or behind.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.records import BulkDeleteReceipt, RecordFilter, RequestKey, WriteReceipt
+
+Vector = NDArray[np.float32]
+PassageIds = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageInput:
+    """A passage to store: code points `start` to `end` of the content, and its vector of unit length."""
+
+    start: int
+    end: int
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentWrite:
+    """A document to store, with its passages in order."""
+
+    document: Document
+    passages: Sequence[PassageInput]
+    request: RequestKey | None = None
+    expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of passages: two arrays of one length, in no promised order."""
+
+    passage_ids: PassageIds
+    scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageLocation:
+    """Which part of which document a passage is."""
+
+    passage_id: int
+    doc_id: str
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChange:
+    """The newest state of a document that changed at `sequence`; None where it was deleted."""
+
+    sequence: int
+    doc_id: str
+    document: Document | None
+    passage_ids: tuple[int, ...] = ()
+    vectors: Vector | None = None
+    """Of shape (passages, dimension)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStats:
+    """How much is stored."""
+
+    document_count: int
+    passage_count: int
+    sequence: int
+    """Position of the newest change; grows by at least one with every write that changed something."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPosition:
+    """How far an index has come: every change up to `sequence`, in the index that calls itself `generation`."""
+
+    sequence: int = 0
+    generation: str = ""
+
+
+class RecordEngine(Protocol):
+    """Keeps documents, passages, vectors, the keyword index and the answers to request ids: the truth.
+
+    Any thread may call any method. Reads block, see everything acknowledged before they began, and each one sees a
+    single moment. Writes return a future at once and are atomic: a document, its passages, vectors, keyword rows and
+    request id are all there or none is. When a write's future holds a result, the write is on stable storage (where
+    the engine has one) and every read that begins later sees it. Writes take effect in the order of their calls.
+
+    The future of a write raises
+        RevisionMismatchError: `expected_revision` is not the record's (0 stands for "does not exist");
+        RequestIdReusedError: the request id came with another digest within its lifetime of 24 hours;
+        StorageFullError: no space is left; nothing was written, and later writes may succeed;
+        StorageFailedError: the disk failed, now or before; whether this write is there is known after reopening.
+    A request id seen before with the same digest changes nothing and gives the first answer, marked `replayed`; a write
+    that failed leaves its request id unused.
+    """
+
+    def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
+        """Stores a document in place of the one with its id, as a whole: no key of the old metadata survives.
+
+        Equal content, metadata and scope: UNCHANGED, nothing is written, `sequence` is the last change's.
+        """
+
+    def delete_document(
+        self, doc_id: str, *, request: RequestKey | None = None, expected_revision: int | None = None
+    ) -> Future[WriteReceipt]:
+        """Removes a document for good, from the keyword index too; outcome MISSING where there is none."""
+
+    def delete_documents(
+        self, where: RecordFilter, *, request: RequestKey | None = None
+    ) -> Future[BulkDeleteReceipt]:
+        """Removes every document that matches, in one transaction."""
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """The documents with these ids, in their order; None where there is none."""
+
+    def list_documents(
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+    ) -> list[tuple[int, Document]]:
+        """Up to `limit` documents that match, each with its position, in the order of first indexing.
+
+        `after` is the position of the last one seen. Replacing a document does not move it, so that pages neither
+        repeat nor skip a document that was there throughout.
+        """
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """How many documents match."""
+
+    def has_metadata_key(self, key: str) -> bool:
+        """Whether any document carries this key."""
+
+    def match_passages(self, where: RecordFilter) -> PassageIds:
+        """Passages of the documents that match, ascending."""
+
+    def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
+        """Cosine similarity, -1 to 1, of every passage, or of those of `among` that are still there: exact."""
+
+    def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
+        """Every passage that shares a word with the query, or those of `among`, with its BM25 score.
+
+        Words are compared stemmed, without case and accents; stop words of the query do not count; runs of CJK
+        characters match by their bigrams. Scores are relative to what the query's own text would get, 0 to 1. Any
+        text is a query: no character has a meaning.
+        """
+
+    def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
+        """Where these passages are, in their order; those that are gone are left out. Ids are never used again."""
+
+    def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
+        """The documents whose newest change came after `sequence`, oldest change first, with vectors.
+
+        A document that changed several times is there once; one that was deleted is there until `forget_deletions`.
+        """
+
+    def count_changes_after(self, sequence: int) -> int:
+        """How many documents `changes_after` would give without a limit."""
+
+    def index_position(self, index: str) -> IndexPosition:
+        """How far the index of this name has come; the default where it was never set."""
+
+    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
+        """Remembers how far the index has come; deletions up to there need not be kept for it."""
+
+    def stats(self) -> RecordStats:
+        """How much is stored."""
+
+    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
+        """Calls `on_commit` after every commit, on a thread of the engine's; returns what ends it. It must not block."""
+
+    def failure(self) -> str | None:
+        """Why writes are not accepted, as a sentence for clients; None while they are."""
+
+    def close(self) -> None:
+        """Finishes the writes that were accepted and gives everything back. Calling it again does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One passage for a vector index."""
+
+    passage_id: int
+    doc_id: str
+    index: int
+    text: str
+    vector: Vector
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What a vector index says of itself."""
+
+    generation: str
+    """Changes whenever the index was created anew, so that a position in an older one is not believed."""
+    entry_count: int
+
+
+class VectorIndex(Protocol):
+    """An index of vectors fed from the records. Any thread may call any method; all block.
+
+    Every method but `close` raises BackendConnectionError when the index cannot be reached, after the retries that make
+    sense; what was applied before stays applied, and the call may be made again.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the position of this index is stored under; names the collection."""
+
+    @property
+    def host(self) -> str:
+        """The address, or "embedded"."""
+
+    def open(self) -> IndexState:
+        """Connects, creates what is missing, and checks that what is there can be searched.
+
+        An index found damaged is moved aside and created anew, under a new generation.
+        """
+
+    def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
+        """Makes the index hold exactly `entries` for their documents, and nothing for the deleted ones.
+
+        Entries of one document come together and whole. Applying the same again changes nothing. When it returns, a
+        search finds the entries, also after the process of the index was killed and `open` was called again.
+        """
+
+    def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
+        """Up to `limit` passages near the query that match the filter: approximate, best effort, scores are cosine."""
+
+    def reset(self) -> IndexState:
+        """Empties the index, in its files too, under a new generation."""
+
+    def close(self) -> None:
+        """Gives everything back. Calling it again does nothing."""
