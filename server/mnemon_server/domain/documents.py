@@ -4,9 +4,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
-from mnemon_server.domain.records import IgnoredFilter, MetadataValue, Scope, SearchDiagnostics
+from mnemon_server.domain.records import (
+    AckLevel,
+    IgnoredFilter,
+    MetadataValue,
+    Scope,
+    SearchDiagnostics,
+    SearchMode,
+)
 
 CONTENT_BYTES_MAX = 1 << 20
 DOC_ID_BYTES_MAX = 512
@@ -69,6 +77,64 @@ class SearchResult:
     def to_json(self) -> str:
         """The result as JSON, for debugging and logging."""
         return json.dumps(asdict(self), default=_to_json, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRequest:
+    """A document to store, and on what terms."""
+
+    document: Document
+    request_id: str = ""
+    expected_revision: int | None = None
+    ack: AckLevel = AckLevel.DURABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchQuery:
+    """What to search for, and among what. `filters` may hold anything: what is not valid is ignored and named."""
+
+    text: str
+    top_k: int = TOP_K_DEFAULT
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    scope: Scope = Scope()
+    mode: SearchMode = SearchMode.HYBRID
+    min_score: float = 0.0
+    vectors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildProgress:
+    """How far a rebuild of the vector index has come, in documents."""
+
+    done: int
+    total: int
+
+
+class HealthStatus(StrEnum):
+    """How the store is: degraded still serves reads and writes, unhealthy takes no writes."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreHealth:
+    """How the store is, with what it stands on. `message` is empty where healthy, and written for clients."""
+
+    status: HealthStatus
+    message: str = ""
+    backend: str
+    host: str = ""
+    collection: str = ""
+    model_name: str = ""
+    model_revision: str = ""
+    model_precision: str = ""
+    dimension: int = 0
+    document_count: int = 0
+    passage_count: int = 0
+    pending: int = 0
+    latency_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,9 +115,7 @@ class RecordEngine(Protocol):
     ) -> Future[WriteReceipt]:
         """Removes a document for good, from the keyword index too; outcome MISSING where there is none."""
 
-    def delete_documents(
-        self, where: RecordFilter, *, request: RequestKey | None = None
-    ) -> Future[BulkDeleteReceipt]:
+    def delete_documents(self, where: RecordFilter, *, request: RequestKey | None = None) -> Future[BulkDeleteReceipt]:
         """Removes every document that matches, in one transaction."""
 
     def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
@@ -174,7 +172,7 @@ class RecordEngine(Protocol):
         """How much is stored."""
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """Calls `on_commit` after every commit, on a thread of the engine's; returns what ends it. It must not block."""
+        """Calls `on_commit` after every commit, on a thread of the engine's; must not block. Returns what ends it."""
 
     def failure(self) -> str | None:
         """Why writes are not accepted, as a sentence for clients; None while they are."""
