@@ -177,6 +177,13 @@ class RecordEngine(Protocol):
     def failure(self) -> str | None:
         """Why writes are not accepted, as a sentence for clients; None while they are."""
 
+    def recover(self) -> None:
+        """Opens the records anew after a failure; does nothing where there is none. Reads wait meanwhile.
+
+        Raises:
+            StorageFailedError: the disk still fails.
+        """
+
     def close(self) -> None:
         """Finishes the writes that were accepted and gives everything back. Calling it again does nothing."""
 

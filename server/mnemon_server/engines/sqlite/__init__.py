@@ -1,0 +1,5 @@
+"""Records in one SQLite file."""
+
+from mnemon_server.engines.sqlite.records import SQLiteRecordEngine
+
+__all__ = ["SQLiteRecordEngine"]

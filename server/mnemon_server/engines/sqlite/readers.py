@@ -1,0 +1,52 @@
+"""Reading connections, lent out one call at a time."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from mnemon_server.domain.errors import StorageFailedError
+
+READERS_MAX = 8
+
+
+class ReaderPool:
+    """Lends connections that only read; each loan is one transaction, so that it sees a single moment."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
+        self._connect = connect
+        self._idle: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
+        self._slots = threading.BoundedSemaphore(READERS_MAX)
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[apsw.Connection]:
+        """A connection inside a read transaction; waits while all are lent."""
+        with self._slots:
+            if self._closed:
+                raise StorageFailedError("the records are closed")
+            try:
+                connection = self._idle.get_nowait()
+            except queue.Empty:
+                connection = self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                # Whatever state it is in, the next reader gets a fresh one.
+                connection.close(True)
+                raise
+            self._idle.put(connection)
+
+    def close(self) -> None:
+        """Waits for every loan to end, and closes the connections."""
+        self._closed = True
+        for _ in range(READERS_MAX):
+            self._slots.acquire()
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+        for _ in range(READERS_MAX):
+            self._slots.release()

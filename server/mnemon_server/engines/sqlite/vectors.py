@@ -1,0 +1,85 @@
+"""Exact scans over all vectors: in memory while they fit, from the file beyond."""
+
+from collections.abc import Sequence
+
+import apsw
+import numpy as np
+
+from mnemon_server.engines.base import PassageIds, Scores, Vector
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
+from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
+from mnemon_server.engines.sqlite.readers import ReaderPool
+from mnemon_server.engines.vector_cache import VectorCache
+
+CHUNK_ROWS = 4_096
+_ALL = "SELECT id, vector FROM passage ORDER BY id"
+_AMONG = "SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN passage AS p ON p.id = wanted.value ORDER BY p.id"
+
+
+class VectorScanner:
+    """Follows the writer: what a transaction changes is staged, and shown once it has been committed."""
+
+    def __init__(self, readers: ReaderPool, connection: apsw.Connection, dimension: int, cache_bytes_max: int) -> None:
+        """Loads the vectors that the connection sees; `readers` serve scans that the memory is too small for."""
+        self._readers = readers
+        self._dimension = dimension
+        self._rows_max = cache_bytes_max // (4 * dimension)
+        self._cache: VectorCache | None = None
+        self._added_ids: list[int] = []
+        self._added: list[Vector] = []
+        self._removed: list[int] = []
+        if int(connection.execute("SELECT count(*) FROM passage").get) <= self._rows_max:
+            self._cache = self._load(connection)
+
+    def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
+        """Cosine similarity of every stored vector, or of those of `among` that are stored."""
+        cache = self._cache
+        if cache is not None:
+            return cache.scan(query, among)
+        statement, parameters = (_ALL, ()) if among is None else (_AMONG, (id_array(among),))
+        ids, scores = [], []
+        with self._readers.lend() as connection:
+            for rows in fetch_chunks(connection, statement, parameters, rows_max=CHUNK_ROWS):
+                chunk_ids, matrix = self._matrix(rows)
+                ids.append(chunk_ids)
+                scores.append(np.clip((matrix @ query).astype(np.float64), -1.0, 1.0))
+        if not ids:
+            return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+        return Scores(np.concatenate(ids), np.concatenate(scores))
+
+    def stage(self, added_ids: Sequence[int], vectors: Sequence[Vector], removed: Sequence[int]) -> None:
+        """Notes what the running transaction changed; call it once the change can no longer fail by itself."""
+        self._added_ids += added_ids
+        self._added += vectors
+        self._removed += removed
+
+    def publish(self) -> None:
+        """Shows what was staged: the transaction is on stable storage."""
+        if self._cache is not None:
+            if len(self._cache) + len(self._added) > self._rows_max:
+                self._cache = None
+            else:
+                self._apply(self._cache)
+        self.discard()
+
+    def discard(self) -> None:
+        """Forgets what was staged."""
+        self._added_ids, self._added, self._removed = [], [], []
+
+    def _apply(self, cache: VectorCache) -> None:
+        if self._added:
+            cache.add(np.array(self._added_ids, np.int64), np.stack(self._added).astype(np.float32))
+        if self._removed:
+            # After the additions: a passage may come and go within one transaction.
+            cache.remove(self._removed)
+
+    def _load(self, connection: apsw.Connection) -> VectorCache:
+        cache = VectorCache(self._dimension)
+        for rows in fetch_chunks(connection, _ALL, rows_max=CHUNK_ROWS):
+            cache.add(*self._matrix(rows))
+        return cache
+
+    def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
+        ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+        matrix = np.frombuffer(b"".join(row[1] for row in rows), VECTOR_TYPE).reshape(len(rows), self._dimension)
+        return ids, matrix.astype(np.float32, copy=False)

@@ -1,0 +1,184 @@
+"""One thread that writes: gathers the writes of all calls in flight into one transaction, one sync."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import apsw
+
+from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.engines.sqlite.schema import CHECKPOINT_PAGES, WAL_PAGES_MAX
+
+GROUP_MAX = 512
+_FULL = "no space is left on the disk; free some, then send the write again"
+_FAILED = "the disk failed while writing; nothing more is written until the records have been reopened"
+
+log = logging.getLogger(__name__)
+
+Operation = Callable[[apsw.Connection], Any]
+
+
+@dataclass(slots=True)
+class _Job:
+    operation: Operation
+    future: "Future[Any]" = field(default_factory=Future)
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Writer:
+    """Runs operations on the one writing connection, each in a savepoint, as many as are waiting in one transaction.
+
+    A future is answered only once its transaction is on stable storage, and `after_commit` has returned. After a failed
+    sync or commit nobody knows what the disk holds: everything in flight and everything later fails with
+    StorageFailedError until a new writer has been opened.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        *,
+        before_commit: Callable[[apsw.Connection], None],
+        after_commit: Callable[[], None],
+        after_rollback: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._before_commit = before_commit
+        self._after_commit = after_commit
+        self._after_rollback = after_rollback
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+        self.failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="records-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Operation) -> "Future[Any]":
+        """Runs `operation` in the next transaction; the future holds what it returned, once that is durable."""
+        job = _Job(operation)
+        with self._closing:
+            if self._closed:
+                raise StorageFailedError("the records are closed")
+            self._queue.put(job)
+        return job.future
+
+    def close(self) -> None:
+        """Finishes what was submitted, checkpoints, and closes the connection."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (jobs := self._gather()) is not None:
+            if self.failure is None:
+                self._commit(jobs)
+            else:
+                _fail(jobs, partial(StorageFailedError, self.failure))
+            for job in jobs:
+                _answer(job)
+            if self.failure is None:
+                self._checkpoint()
+        self._shut()
+
+    def _gather(self) -> list[_Job] | None:
+        """Waits for a job, and takes those that wait behind it; None when closed and nothing is left."""
+        first = self._queue.get()
+        if first is None:
+            return None
+        jobs = [first]
+        while len(jobs) < GROUP_MAX:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                self._queue.put(None)
+                break
+            jobs.append(job)
+        return jobs
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for job in jobs:
+                self._perform(job)
+            self._before_commit(self._connection)
+            self._connection.execute("COMMIT")
+        except apsw.FullError:
+            self._abandon(jobs, partial(StorageFullError, _FULL))
+        except Exception:  # whatever it is: nobody knows what the disk holds now
+            log.exception("commit failed")
+            self.failure = _FAILED
+            self._abandon(jobs, partial(StorageFailedError, _FAILED))
+        else:
+            self._after_commit()
+
+    def _perform(self, job: _Job) -> None:
+        """One operation in a savepoint of its own, so that its failure undoes nothing else."""
+        self._connection.execute("SAVEPOINT job")
+        try:
+            job.result = job.operation(self._connection)
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NoMemError):
+            raise
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it through the future
+            self._connection.execute("ROLLBACK TO job")
+            job.error = error
+            if not isinstance(error, MnemonError):
+                log.exception("write failed")
+        self._connection.execute("RELEASE job")
+
+    def _abandon(self, jobs: list[_Job], error: Callable[[], MnemonError]) -> None:
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except apsw.Error:
+                log.exception("rollback failed")
+                self.failure = _FAILED
+        _fail(jobs, error)
+        self._after_rollback()
+
+    def _checkpoint(self) -> None:
+        """Copies the log into the file between transactions; waits for readers only when the log has grown large."""
+        try:
+            pages, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            if pages > WAL_PAGES_MAX:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            elif pages - copied > CHECKPOINT_PAGES:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            return
+        except apsw.FullError:
+            log.warning("no space is left for a checkpoint")
+        except apsw.Error:
+            log.exception("checkpoint failed")
+            self.failure = _FAILED
+
+    def _shut(self) -> None:
+        try:
+            if self.failure is None:
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            log.warning("the last checkpoint failed; the log is read at the next start", exc_info=True)
+        self._connection.close()
+
+
+def _fail(jobs: list[_Job], error: Callable[[], MnemonError]) -> None:
+    for job in jobs:
+        job.error = error()
+
+
+def _answer(job: _Job) -> None:
+    if not job.future.set_running_or_notify_cancel():
+        return
+    if job.error is not None:
+        job.future.set_exception(job.error)
+    else:
+        job.future.set_result(job.result)

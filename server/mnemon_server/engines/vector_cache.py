@@ -1,0 +1,111 @@
+"""All vectors of a store in one array, for exact scans."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.engines.base import PassageIds, Scores, Vector
+
+COMPACT_DEAD_SHARE = 0.25
+CAPACITY_MIN = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """What a reader holds: views that a writer only ever appends behind, but for `alive`."""
+
+    ids: PassageIds
+    matrix: NDArray[np.float32]
+    alive: NDArray[np.bool_]
+
+
+class VectorCache:
+    """Vectors of unit length by ascending passage id, held once, in float32.
+
+    One thread adds and removes; any number scan at the same time without a lock: they work on the snapshot that they
+    took, and rows are written before the snapshot that shows them is published.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._write_lock = threading.Lock()
+        self._fill(np.empty(0, np.int64), np.empty((0, dimension), np.float32), CAPACITY_MIN)
+
+    def __len__(self) -> int:
+        """How many vectors are held."""
+        return len(self._snapshot.ids) - self._dead
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated for vectors."""
+        return self._matrix.nbytes
+
+    def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
+        """Adds vectors of shape (n, dimension); the ids ascend, and are larger than all that were added before."""
+        with self._write_lock:
+            count = len(self._snapshot.ids)
+            end = count + len(passage_ids)
+            if end > len(self._ids):
+                self._grow(end)
+                count = len(self._snapshot.ids)
+                end = count + len(passage_ids)
+            self._ids[count:end] = passage_ids
+            self._matrix[count:end] = vectors
+            self._alive[count:end] = True
+            self._publish(end)
+
+    def remove(self, passage_ids: Iterable[int]) -> None:
+        """Removes vectors; ids that are not there are ignored. The bytes go when enough rows are dead."""
+        with self._write_lock:
+            snapshot = self._snapshot
+            wanted = np.fromiter(passage_ids, np.int64)
+            rows = _rows(snapshot, wanted)
+            self._dead += int(np.count_nonzero(snapshot.alive[rows]))
+            snapshot.alive[rows] = False
+            if self._dead > CAPACITY_MIN and self._dead > COMPACT_DEAD_SHARE * len(snapshot.ids):
+                self._grow(len(snapshot.ids) - self._dead)
+
+    def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
+        """Cosine similarity of every vector, or of those of `among` that are held."""
+        snapshot = self._snapshot
+        if among is not None:
+            held = _rows(snapshot, among)
+            held = held[snapshot.alive[held]]
+            return Scores(snapshot.ids[held], _cosine(snapshot.matrix[held] @ query))
+        similarities = _cosine(snapshot.matrix @ query)
+        if snapshot.alive.all():
+            return Scores(snapshot.ids, similarities)
+        return Scores(snapshot.ids[snapshot.alive], similarities[snapshot.alive])
+
+    def _grow(self, needed: int) -> None:
+        """Moves what is alive into new arrays with room for `needed` rows and a half more."""
+        old = self._snapshot
+        self._fill(old.ids[old.alive], old.matrix[old.alive], max(CAPACITY_MIN, needed * 3 // 2))
+
+    def _fill(self, ids: PassageIds, matrix: NDArray[np.float32], capacity: int) -> None:
+        self._ids: PassageIds = np.empty(capacity, np.int64)
+        self._matrix: NDArray[np.float32] = np.empty((capacity, self._dimension), np.float32)
+        self._alive: NDArray[np.bool_] = np.empty(capacity, np.bool_)
+        self._ids[: len(ids)], self._matrix[: len(ids)], self._alive[: len(ids)] = ids, matrix, True
+        self._dead = 0
+        self._publish(len(ids))
+
+    def _publish(self, count: int) -> None:
+        self._snapshot = _Snapshot(self._ids[:count], self._matrix[:count], self._alive[:count])
+
+
+def _rows(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
+    """Rows of the ids that are held."""
+    rows = np.searchsorted(snapshot.ids, wanted)
+    inside = rows < len(snapshot.ids)
+    rows, wanted = rows[inside], wanted[inside]
+    found: NDArray[np.intp] = rows[snapshot.ids[rows] == wanted]
+    return found
+
+
+def _cosine(similarities: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Rounding may leave a vector's product with itself a little over 1."""
+    return np.clip(similarities.astype(np.float64), -1.0, 1.0)
