@@ -1,0 +1,153 @@
+"""Opens channels: addresses, credentials, limits, keepalive and retries."""
+
+import ipaddress
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+ADDRESS_VARIABLE = "MNEMON_ADDRESS"
+DEFAULT_PORT = 50051
+DEFAULT_TIMEOUT_S = 30.0
+MESSAGE_BYTES_MAX = 16 << 20
+
+_SERVICE = "mnemon.v1.KnowledgeStoreService"
+_READS = ("SearchDocuments", "GetDocument", "ListDocuments", "CountDocuments", "CheckHealth")
+_WRITES = ("IndexDocument", "DeleteDocument", "DeleteDocuments")
+
+SERVICE_CONFIG = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            # Writes are among them because each one carries a request_id. The bulk stream resumes by itself.
+            "name": [{"service": _SERVICE, "method": method} for method in (*_READS, *_WRITES)],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    "retryThrottling": {"maxTokens": 20, "tokenRatio": 0.5},
+}
+
+CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # A server that was restarted is found within seconds; the default grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_retries", 1),
+    ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
+]
+
+
+def resolve_address(given: str | None) -> str:
+    """The address to dial: the one given, else MNEMON_ADDRESS, else 127.0.0.1:50051; a port is added where none is."""
+    address = given or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    if "://" in address and not address.startswith(("dns://", "unix://")):
+        raise ValueError(f"{address!r} is a URL; an address is host:port, such as {DEFAULT_ADDRESS}")
+    if address.startswith(("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")):
+        return address
+    if address.count(":") > 1 and not address.startswith("["):
+        raise ValueError(f"{address!r} is not host:port; write an IPv6 address as [{address}]:{DEFAULT_PORT}")
+    if ":" not in address.rpartition("]")[2]:
+        return f"{address}:{DEFAULT_PORT}"
+    return address
+
+
+def channel_credentials(
+    address: str,
+    *,
+    tls: bool,
+    ca_file: str | os.PathLike[str] | None,
+    credentials: grpc.ChannelCredentials | None,
+    insecure: bool,
+) -> grpc.ChannelCredentials | None:
+    """The credentials of a channel, None for plaintext; plaintext beyond this machine must be asked for."""
+    secure = tls or ca_file is not None or credentials is not None
+    if secure and insecure:
+        raise ValueError("insecure=True contradicts tls=True, ca_file and credentials; choose one")
+    if credentials is not None:
+        return credentials
+    if secure:
+        return grpc.ssl_channel_credentials(Path(ca_file).read_bytes() if ca_file is not None else None)
+    if not insecure and not is_local(address):
+        raise ValueError(
+            f"{address} is another machine: use tls=True (or ca_file, or credentials), or insecure=True for plaintext"
+        )
+    return None
+
+
+def is_local(address: str) -> bool:
+    """True where nothing but this machine can be reached: a Unix socket or a loopback address."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    scheme_less = address
+    for scheme in ("dns:///", "dns:", "ipv4:", "ipv6:"):
+        scheme_less = scheme_less.removeprefix(scheme)
+    return all(_is_loopback(each) for each in scheme_less.split(","))
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = endpoint[1:].partition("]")[0] if endpoint.startswith("[") else endpoint.rpartition(":")[0] or endpoint
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a client dials, and how."""
+
+    address: str
+    credentials: grpc.ChannelCredentials | None
+    timeout_s: float
+
+    @classmethod
+    def resolve(
+        cls,
+        address: str | None,
+        *,
+        tls: bool,
+        ca_file: str | os.PathLike[str] | None,
+        credentials: grpc.ChannelCredentials | None,
+        insecure: bool,
+        timeout: float,
+    ) -> "Target":
+        """The target that the arguments of a client mean; ValueError where they contradict each other."""
+        resolved = resolve_address(address)
+        chosen = channel_credentials(resolved, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure)
+        return cls(resolved, chosen, timeout)
+
+    def time_limit(self, timeout: float | None) -> float | None:
+        """The deadline of a call in seconds: its own, else the client's; None where that is infinite."""
+        limit = self.timeout_s if timeout is None else timeout
+        return None if math.isinf(limit) else limit
+
+    def open(self) -> grpc.Channel:
+        """A blocking channel; nothing is dialled before the first call."""
+        if self.credentials is None:
+            return grpc.insecure_channel(self.address, options=self._options())
+        return grpc.secure_channel(self.address, self.credentials, options=self._options())
+
+    def open_aio(self) -> grpc.aio.Channel:
+        """A channel of the running event loop; nothing is dialled before the first call."""
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.address, options=self._options())
+        return grpc.aio.secure_channel(self.address, self.credentials, options=self._options())
+
+    def _options(self) -> list[tuple[str, str | int]]:
+        # A proxy named in the environment would be asked for loopback addresses too.
+        return [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)] if is_local(self.address) else CHANNEL_OPTIONS

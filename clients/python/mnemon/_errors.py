@@ -1,0 +1,206 @@
+"""Every error that a call can raise.
+
+MnemonError                             code, reason, request_id
+├── InvalidArgumentError                a field is wrong; `violations` names each one
+│   └── InvalidPageTokenError
+├── NotFoundError
+│   └── DocumentNotFoundError
+├── AlreadyExistsError
+│   └── RequestIdReusedError            the same request_id, another request
+├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
+│   └── EmbeddingModelMismatchError
+├── AbortedError
+│   └── RevisionMismatchError           changed since it was read
+├── OutOfRangeError                     past what is there
+├── ResourceExhaustedError              come back after `retry_after` seconds, where it is not None
+│   ├── MessageTooLargeError
+│   └── StorageFullError
+├── UnavailableError                    try again later
+│   ├── ServerUnreachableError          no server answers at the address
+│   └── BackendUnreachableError         the server's vector database does not answer
+├── DeadlineExceededError               no answer in time
+├── CallCancelledError
+├── UnauthenticatedError
+├── PermissionDeniedError
+├── UnimplementedError                  the server has no such method
+└── InternalError                       the server's fault; `incident_id` leads to its log
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """What is wrong with one field, and what would be right."""
+
+    field: str
+    description: str
+
+
+class MnemonError(Exception):
+    """Base of all errors of a call.
+
+    `code` is the name of the gRPC status, such as "NOT_FOUND"; `reason` the name of the published reason, such as
+    "DOCUMENT_NOT_FOUND", empty where the server gave none; `request_id` what the server's log calls the call, if known.
+    """
+
+    code = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        reason: str = "",
+        request_id: str = "",
+        violations: Sequence[FieldViolation] = (),
+        retry_after: float | None = None,
+        incident_id: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.reason = reason
+        self.request_id = request_id
+        self.violations = tuple(violations)
+        self.retry_after = retry_after
+        self.incident_id = incident_id
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as what `json` can write, without what is empty."""
+        found = {
+            "code": self.code,
+            "reason": self.reason,
+            "message": self.message,
+            "violations": [{"field": each.field, "description": each.description} for each in self.violations],
+            "retry_after_s": self.retry_after,
+            "request_id": self.request_id,
+            "incident_id": self.incident_id,
+        }
+        return {key: value for key, value in found.items() if value not in ("", [], None)}
+
+
+class InvalidArgumentError(MnemonError):
+    """One or more fields of a request are wrong; `violations` names each one and says what would be right."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class InvalidPageTokenError(InvalidArgumentError):
+    """The page token is damaged, or belongs to another query."""
+
+
+class NotFoundError(MnemonError):
+    """There is nothing under this id."""
+
+    code = "NOT_FOUND"
+
+
+class DocumentNotFoundError(NotFoundError):
+    """No document has this id."""
+
+
+class AlreadyExistsError(MnemonError):
+    """Something is already there."""
+
+    code = "ALREADY_EXISTS"
+
+
+class RequestIdReusedError(AlreadyExistsError):
+    """The request_id was used within its lifetime for a different request."""
+
+
+class FailedPreconditionError(MnemonError):
+    """The state of the resource, or the server's configuration, forbids the operation."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class EmbeddingModelMismatchError(FailedPreconditionError):
+    """The stored vectors were made by another embedding model than the configured one."""
+
+
+class AbortedError(MnemonError):
+    """Another change came first."""
+
+    code = "ABORTED"
+
+
+class RevisionMismatchError(AbortedError):
+    """The document changed since the expected revision was read; read it again."""
+
+
+class OutOfRangeError(MnemonError):
+    """What was asked for lies past what is there."""
+
+    code = "OUT_OF_RANGE"
+
+
+class ResourceExhaustedError(MnemonError):
+    """A limit was reached; `retry_after` says in how many seconds to come again, where that helps."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class MessageTooLargeError(ResourceExhaustedError):
+    """The request is larger than what can be sent."""
+
+
+class StorageFullError(ResourceExhaustedError):
+    """The server's disk is full; reads and deletes go on."""
+
+
+class UnavailableError(MnemonError):
+    """The server cannot answer now; the call may be tried again."""
+
+    code = "UNAVAILABLE"
+
+
+class ServerUnreachableError(UnavailableError):
+    """No server answers at the address, or the connection was lost."""
+
+
+class BackendUnreachableError(UnavailableError):
+    """The server's vector database cannot be reached; nothing acknowledged is lost."""
+
+
+class DeadlineExceededError(MnemonError):
+    """There was no answer in time; a write may have happened all the same."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class CallCancelledError(MnemonError):
+    """The call was cancelled."""
+
+    code = "CANCELLED"
+
+
+class UnauthenticatedError(MnemonError):
+    """The server does not know who is calling."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(MnemonError):
+    """The caller may not do this."""
+
+    code = "PERMISSION_DENIED"
+
+
+class UnimplementedError(MnemonError):
+    """The server has no such method."""
+
+    code = "UNIMPLEMENTED"
+
+
+class InternalError(MnemonError):
+    """Something went wrong inside the server; `incident_id` leads to its log."""
+
+    code = "INTERNAL"
+
+
+class IgnoredFilterWarning(UserWarning):
+    """A filter was not applied, in a call whose answer has no place to say so."""

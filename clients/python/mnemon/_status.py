@@ -1,0 +1,138 @@
+"""Turns the gRPC status of a call, or of one item of a stream, into an exception."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from mnemon import _errors as errors
+from mnemon.v1 import common_pb2, errors_pb2
+
+REQUEST_ID_METADATA = "x-request-id"
+
+_BY_REASON: dict[str, type[errors.MnemonError]] = {
+    "INVALID_PAGE_TOKEN": errors.InvalidPageTokenError,
+    "DOCUMENT_NOT_FOUND": errors.DocumentNotFoundError,
+    "REQUEST_ID_REUSED": errors.RequestIdReusedError,
+    "EMBEDDING_MODEL_MISMATCH": errors.EmbeddingModelMismatchError,
+    "REVISION_MISMATCH": errors.RevisionMismatchError,
+    "MESSAGE_TOO_LARGE": errors.MessageTooLargeError,
+    "STORAGE_FULL": errors.StorageFullError,
+    "BACKEND_UNREACHABLE": errors.BackendUnreachableError,
+}
+
+_BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
+    grpc.StatusCode.CANCELLED: errors.CallCancelledError,
+    grpc.StatusCode.UNKNOWN: errors.InternalError,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgumentError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
+    grpc.StatusCode.NOT_FOUND: errors.NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExistsError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhaustedError,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPreconditionError,
+    grpc.StatusCode.ABORTED: errors.AbortedError,
+    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRangeError,
+    grpc.StatusCode.UNIMPLEMENTED: errors.UnimplementedError,
+    grpc.StatusCode.INTERNAL: errors.InternalError,
+    grpc.StatusCode.UNAVAILABLE: errors.UnavailableError,
+    grpc.StatusCode.DATA_LOSS: errors.InternalError,
+}
+
+_CODES_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+@dataclass
+class _Details:
+    """What the details of a google.rpc.Status say."""
+
+    reason: str = ""
+    incident_id: str = ""
+    violations: list[errors.FieldViolation] = field(default_factory=list)
+    retry_after: float | None = None
+
+
+def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None = None) -> errors.MnemonError:
+    """The exception for a failed call; `address` and `timeout` (seconds) serve the message where no server spoke."""
+    code: grpc.StatusCode = error.code()
+    details = _details_of(error)
+    return _class_of(code, details.reason)(
+        _message(code, error.details() or "", details.reason, address, timeout),
+        code=code.name,
+        reason=details.reason,
+        request_id=_request_id_of(error),
+        violations=details.violations,
+        retry_after=details.retry_after,
+        incident_id=details.incident_id,
+    )
+
+
+def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
+    """The exception that the single call would have raised for one item of a stream."""
+    code = _CODES_BY_NUMBER.get(item.code, grpc.StatusCode.UNKNOWN)
+    reason = _reason_name(item.reason)
+    return _class_of(code, reason)(
+        item.message,
+        code=code.name,
+        reason=reason,
+        violations=[errors.FieldViolation(each.field, each.description) for each in item.violations],
+        retry_after=item.retry_delay.ToTimedelta().total_seconds() if item.HasField("retry_delay") else None,
+    )
+
+
+def _class_of(code: grpc.StatusCode, reason: str) -> type[errors.MnemonError]:
+    general = _BY_CODE.get(code, errors.MnemonError)
+    special = _BY_REASON.get(reason, general)
+    if code is grpc.StatusCode.UNAVAILABLE and not reason:
+        return errors.ServerUnreachableError
+    # The code decides what a caller may do, so a reason narrows it and never changes it.
+    return special if issubclass(special, general) else general
+
+
+def _message(code: grpc.StatusCode, text: str, reason: str, address: str, timeout: float | None) -> str:
+    if reason:
+        return text
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"no server answers at {address}: {text}"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout is not None:
+        return f"no answer from {address} within {timeout:g} s"
+    return text or code.name
+
+
+def _details_of(error: grpc.RpcError) -> _Details:
+    found = _Details()
+    try:
+        status: status_pb2.Status | None = rpc_status.from_call(error)
+    except ValueError:
+        # The details contradict the status itself, as a proxy's rewriting can do; the status is what counts.
+        return found
+    for packed in status.details if status else ():
+        _read_detail(packed, found)
+    return found
+
+
+def _read_detail(packed: any_pb2.Any, found: _Details) -> None:
+    info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    if packed.Unpack(info):
+        found.reason, found.incident_id = info.reason, info.metadata.get("incident_id", "")
+    elif packed.Unpack(bad):
+        found.violations += [errors.FieldViolation(each.field, each.description) for each in bad.field_violations]
+    elif packed.Unpack(retry):
+        found.retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+
+
+def _reason_name(reason: int) -> str:
+    if reason not in errors_pb2.ErrorReason.values():
+        return str(reason)
+    return errors_pb2.ErrorReason.Name(errors_pb2.ErrorReason.ValueType(reason)).removeprefix("ERROR_REASON_")
+
+
+def _request_id_of(error: grpc.RpcError) -> str:
+    # Plain pairs in one kind of call, named ones in the other.
+    pairs: Iterable[Any] = error.trailing_metadata() or ()
+    return next((value for name, value in pairs if name == REQUEST_ID_METADATA and isinstance(value, str)), "")

@@ -1,0 +1,297 @@
+"""The values that callers give and get: plain, frozen, and writable as JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias, overload
+
+from mnemon._errors import MnemonError
+
+MetadataValue: TypeAlias = str | int | float | bool | Sequence[str] | datetime
+"""One typed value: 5, 5.0, True and "5" are four different values. Times carry a zone."""
+
+FilterValue: TypeAlias = str | int | float | bool
+"""What a filter may compare with, by type and value."""
+
+
+class SearchMode(StrEnum):
+    """How a text finds documents: by meaning, by word, or by both."""
+
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+    HYBRID = "hybrid"
+
+
+class AckLevel(StrEnum):
+    """What must be true of a write before it is acknowledged.
+
+    `durable`: committed and synced to disk, and found by searches through this server. `searchable`: also applied to
+    the vector database, so that other clients of that database find it.
+    """
+
+    DURABLE = "durable"
+    SEARCHABLE = "searchable"
+
+
+class DocumentView(StrEnum):
+    """How much of a document is returned: without its content, with it, or with its embeddings too."""
+
+    BASIC = "basic"
+    STANDARD = "standard"
+    FULL = "full"
+
+
+class WriteOutcome(StrEnum):
+    """What a write did."""
+
+    UNKNOWN = "unknown"
+    CREATED = "created"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    DELETED = "deleted"
+    MISSING = "missing"
+
+
+class HealthStatus(StrEnum):
+    """How the store is: degraded still serves reads and writes, unhealthy takes no writes."""
+
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    UNHEALTHY = "unhealthy"
+
+
+class JsonValue:
+    """What all values share: they can be written as JSON."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value as what `json` can write; times are ISO 8601."""
+        return json.loads(self.to_json())  # type: ignore[no-any-return]
+
+    def to_json(self) -> str:
+        """The value as JSON."""
+        return json.dumps(self._fields(), default=_to_json, ensure_ascii=False)
+
+    def _fields(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope(JsonValue):
+    """Whose and about what a document is. In a search only the fields that are set count."""
+
+    user: str = ""
+    household: str = ""
+    persona: str = ""
+    agent: str = ""
+    project: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document(JsonValue):
+    """A text with metadata. All fields after `scope` are the server's; they are ignored when a document is indexed."""
+
+    doc_id: str
+    content: str
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    scope: Scope = Scope()
+    revision: int = 0
+    create_time: datetime | None = None
+    update_time: datetime | None = None
+    passage_count: int = 0
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    """One vector of unit length per passage; only in the full view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage(JsonValue):
+    """A part of a document's content; `start` and `end` count characters, the end excluded."""
+
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult(JsonValue):
+    """One document found. `score` is its relevance, 0 (none) to 1 (the query's own text)."""
+
+    document: Document
+    score: float
+    source: str
+    """`metadata["source"]` where that is text, else the backend's name."""
+    vector_score: float | None = None
+    keyword_score: float | None = None
+    passage: Passage | None = None
+    """The passage that scored best."""
+
+    @property
+    def doc_id(self) -> str:
+        """The document's id."""
+        return self.document.doc_id
+
+    @property
+    def content(self) -> str:
+        """The document's text; empty in the basic view."""
+        return self.document.content
+
+    @property
+    def metadata(self) -> Mapping[str, MetadataValue]:
+        """The document's metadata."""
+        return self.document.metadata
+
+    @property
+    def passage_text(self) -> str:
+        """The text of the passage that scored best; the whole content where none is named."""
+        return self.content[self.passage.start : self.passage.end] if self.passage else self.content
+
+    def _fields(self) -> dict[str, Any]:
+        found = asdict(self)
+        return {**found.pop("document"), **found}
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredFilter(JsonValue):
+    """A filter that was not applied, and why."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchDiagnostics(JsonValue):
+    """How an answer was found."""
+
+    mode: SearchMode | None
+    exact: bool
+    """True where every candidate was compared, so that nothing can have been missed."""
+    total_candidates: int
+    scanned: int
+    pending: int
+    degraded: str
+    """Why the vector database could not be asked, else empty; the answer is complete all the same."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer(JsonValue, Sequence[SearchResult]):
+    """The results of a search, best first, and how they were found. It is itself a sequence of the results."""
+
+    results: tuple[SearchResult, ...]
+    ignored_filters: tuple[IgnoredFilter, ...]
+    diagnostics: SearchDiagnostics
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[SearchResult]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> SearchResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[SearchResult, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> SearchResult | tuple[SearchResult, ...]:
+        return self.results[index]
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "results": [result._fields() for result in self.results],
+            "ignored_filters": [asdict(ignored) for ignored in self.ignored_filters],
+            "diagnostics": asdict(self.diagnostics),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage(JsonValue):
+    """A page of documents; `next_page_token` is empty after the last one."""
+
+    documents: tuple[Document, ...]
+    next_page_token: str
+    ignored_filters: tuple[IgnoredFilter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReceipt(JsonValue):
+    """What the server promises of one write."""
+
+    id: str
+    outcome: WriteOutcome
+    revision: int
+    """The document's revision after the write; of a deleted document, the last one."""
+    commit_time: datetime | None
+    replayed: bool
+    """True where this is the stored answer to a request_id that was seen before."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexResult(JsonValue):
+    """What became of one document of `index_many`: a receipt, or the error that `index` would have raised."""
+
+    doc_id: str
+    receipt: WriteReceipt | None = None
+    error: MnemonError | None = None
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "doc_id": self.doc_id,
+            "receipt": asdict(self.receipt) if self.receipt else None,
+            "error": self.error.to_dict() if self.error else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BulkDeleteReceipt(JsonValue):
+    """What a delete by filter did; after a dry run, what it would have done."""
+
+    deleted_count: int
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildProgress(JsonValue):
+    """How far a rebuild of the vector database has come, in documents."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel(JsonValue):
+    """The model that makes the vectors."""
+
+    name: str
+    revision: str
+    precision: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth(JsonValue):
+    """How the store is, with what it stands on."""
+
+    status: HealthStatus
+    message: str
+    """In a sentence; empty where healthy."""
+    backend: str
+    host: str
+    collection: str
+    embedding_model: EmbeddingModel
+    document_count: int
+    passage_count: int
+    pending: int
+    """Committed changes that the vector database has yet to take."""
+    latency_s: float | None
+    """Time that the vector database took to answer; None where it did not."""
+
+
+def _to_json(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is not a value of a document")
