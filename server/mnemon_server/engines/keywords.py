@@ -1,0 +1,50 @@
+"""How texts become words for the keyword search of every engine: CJK bigrams, and stop words out of queries."""
+
+import re
+import unicodedata
+
+ANALYSIS_VERSION = 1
+"""Grows when `analyze` changes: an index fed by another version must be built anew."""
+
+QUERY_TERMS_MAX = 256
+
+_HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+_HANGUL = "\uac00-\ud7a3"
+_CJK_RUN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}]+")
+_WIDTH_FORMS = re.compile("[\uff00-\uffef]+")
+_WORD = re.compile(r"[^\W_]+")
+
+_STOP_WORDS_TEXT = """
+    a about above after again all also am an and any are as at be because been before being below between both but by
+    can could d did do does doing down during each few for from further had has have having he her here hers herself
+    him himself his how i if in into is it its itself just ll m me more most my myself no nor not now of off on once
+    only or other our ours ourselves out over own re s same she should so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up ve very was we were what when where which
+    while who whom why will with would you your yours yourself yourselves
+"""
+STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
+
+
+def analyze(text: str) -> str:
+    """The text with every run of CJK characters as overlapping pairs, "東京都" as "東京 京都"; one alone stays so.
+
+    Other text stays as it is, but for the composition of its characters and the width of full-width forms.
+    """
+    if text.isascii():
+        return text
+    text = _WIDTH_FORMS.sub(lambda run: unicodedata.normalize("NFKC", run[0]), unicodedata.normalize("NFC", text))
+    return _CJK_RUN.sub(_pairs, text)
+
+
+def query_terms(text: str) -> list[str]:
+    """The distinct words of a query in lower case and order, without stop words where others are left; at most 256."""
+    words = dict.fromkeys(word.lower() for word in _WORD.findall(analyze(text)))
+    telling = [word for word in words if word not in STOP_WORDS]
+    return (telling or list(words))[:QUERY_TERMS_MAX]
+
+
+def _pairs(run: re.Match[str]) -> str:
+    characters = run[0]
+    pairs = [characters[i : i + 2] for i in range(len(characters) - 1)]
+    return f" {' '.join(pairs or [characters])} "
