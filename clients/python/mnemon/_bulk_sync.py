@@ -1,7 +1,7 @@
 """The bulk stream of the blocking client."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from queue import SimpleQueue
 
 import grpc
@@ -17,7 +17,7 @@ from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 def index_batches(
     stub: KnowledgeStoreServiceStub, target: Target, batches: Iterable[Batch], timeout: float | None
-) -> Iterator[IndexResult]:
+) -> Generator[IndexResult, None, None]:
     """Sends batches, a few ahead of the answers, and yields the results in order; resumes when the stream breaks."""
     source = iter(batches)
     resumption = Resumption()

@@ -3,7 +3,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -109,7 +109,7 @@ class AsyncClient:
         scope: values.Scope | None = None,
         ack: str = values.AckLevel.DURABLE,
         timeout: float | None = ANSWER_TIMEOUT_S,
-    ) -> AsyncIterator[values.IndexResult]:
+    ) -> AsyncGenerator[values.IndexResult, None]:
         """Stores many documents, and yields what became of each one, in order. Nothing is sent before it is iterated.
 
         Documents are read lazily and sent in batches, some ahead of the results. A bad document fails alone. A broken

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -110,7 +110,7 @@ class Client:
         scope: values.Scope | None = None,
         ack: str = values.AckLevel.DURABLE,
         timeout: float | None = ANSWER_TIMEOUT_S,
-    ) -> Iterator[values.IndexResult]:
+    ) -> Generator[values.IndexResult, None, None]:
         """Stores many documents, and yields what became of each one, in order. Nothing is sent before it is iterated.
 
         Documents are read lazily and sent in batches, some ahead of the results. A bad document fails alone. A broken

@@ -1,0 +1,106 @@
+"""A real gRPC server on loopback whose answers a test writes, call by call."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from mnemon.v1 import common_pb2
+from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1.knowledge_store_pb2_grpc import (
+    KnowledgeStoreServiceServicer,
+    add_KnowledgeStoreServiceServicer_to_server,
+)
+
+Script = Callable[[Any, grpc.ServicerContext], Any]
+
+
+@dataclass
+class ScriptedStore(KnowledgeStoreServiceServicer):
+    """Answers each call with the next line of its script, the last one again and again; notes the requests."""
+
+    script: list[Script]
+    requests: list[Any] = field(default_factory=list)
+    streams: int = 0
+
+    def _answer(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.requests.append(request)
+        line = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return line(request, context)
+
+    IndexDocument = GetDocument = SearchDocuments = CountDocuments = ListDocuments = DeleteDocument = _answer
+    DeleteDocuments = RebuildIndex = CheckHealth = _answer
+
+    def IndexDocuments(  # noqa: N802
+        self, request_iterator: Iterator[pb.IndexDocumentsRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.IndexDocumentsResponse]:
+        self.streams += 1
+        for request in request_iterator:
+            yield self._answer(request, context)
+
+
+@contextmanager
+def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
+    """Serves the script on a free port; gives the address and the servicer."""
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+    store = ScriptedStore(list(script))
+    add_KnowledgeStoreServiceServicer_to_server(store, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}", store
+    finally:
+        server.stop(0).wait()
+
+
+def failing(
+    code: grpc.StatusCode, message: str = "no", *, details: Sequence[Any] = (), reason: str = "", incident_id: str = ""
+) -> Script:
+    """A line that ends the call with a status and its details."""
+    info = error_details_pb2.ErrorInfo(reason=reason, domain="mnemon.v1", metadata={"incident_id": incident_id})
+    packed = []
+    for detail in ([info] if reason else []) + list(details):
+        packed.append(any_pb2.Any())
+        packed[-1].Pack(detail)
+    status = status_pb2.Status(code=code_pb2.Code.Value(code.name), message=message, details=packed)
+
+    aborted = rpc_status.to_status(status)
+    aborted = aborted._replace(trailing_metadata=(*aborted.trailing_metadata, ("x-request-id", "r-1")))
+
+    def line(request: Any, context: grpc.ServicerContext) -> Any:
+        context.abort_with_status(aborted)
+
+    return line
+
+
+def silent(request: Any, context: grpc.ServicerContext) -> Any:
+    """A line that answers nothing until the client gives up."""
+    gone = threading.Event()
+    if context.add_callback(gone.set):
+        gone.wait()
+
+
+def receipts(request: pb.IndexDocumentsRequest, context: grpc.ServicerContext) -> pb.IndexDocumentsResponse:
+    """A line that acknowledges every document of a batch."""
+    return pb.IndexDocumentsResponse(
+        results=[
+            pb.IndexDocumentResult(
+                doc_id=each.document.doc_id,
+                receipt=common_pb2.WriteReceipt(
+                    id=each.document.doc_id, outcome=common_pb2.WRITE_OUTCOME_CREATED, revision=1
+                ),
+            )
+            for each in request.requests
+        ]
+    )
+
+
+def found(request: pb.GetDocumentRequest, context: grpc.ServicerContext) -> pb.GetDocumentResponse:
+    """A line that finds any document."""
+    return pb.GetDocumentResponse(document=pb.Document(doc_id=request.doc_id, content="text", revision=1))

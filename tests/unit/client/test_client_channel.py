@@ -1,0 +1,170 @@
+"""Addresses, plaintext, deadlines and retries of the client's channel."""
+
+import grpc
+import mnemon
+import pytest
+from mnemon._channel import is_local, resolve_address
+from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1 import knowledge_store_pb2_grpc
+
+from tests.unit.client.scripted_server import failing, found, receipts, scripted_server
+
+UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
+
+
+@pytest.mark.parametrize(
+    ("given", "dialled"),
+    [
+        ("127.0.0.1:7", "127.0.0.1:7"),
+        ("localhost", "localhost:50051"),
+        ("[::1]", "[::1]:50051"),
+        ("[::1]:7", "[::1]:7"),
+        ("unix:/run/mnemon.sock", "unix:/run/mnemon.sock"),
+        ("dns:///memory.example:7", "dns:///memory.example:7"),
+    ],
+)
+def test_an_address_is_dialled_as_given_with_a_port(given: str, dialled: str) -> None:
+    assert resolve_address(given) == dialled
+
+
+def test_the_address_comes_from_the_environment_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MNEMON_ADDRESS", "127.0.0.1:7")
+
+    assert resolve_address(None) == "127.0.0.1:7"
+    assert resolve_address("127.0.0.1:8") == "127.0.0.1:8"
+    monkeypatch.delenv("MNEMON_ADDRESS")
+    assert resolve_address(None) == "127.0.0.1:50051"
+
+
+@pytest.mark.parametrize("wrong", ["http://127.0.0.1:50051", "::1"])
+def test_an_address_that_is_none_is_refused_with_what_would_be_right(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1:50051|\[::1\]:50051"):
+        resolve_address(wrong)
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:7", True),
+        ("127.8.0.1:7", True),
+        ("localhost:7", True),
+        ("[::1]:7", True),
+        ("unix:/s", True),
+        ("dns:///localhost:7", True),
+        ("ipv4:127.0.0.1:7", True),
+        ("ipv4:127.0.0.1:7,10.0.0.1:7", False),
+        ("10.0.0.1:7", False),
+        ("localhost.example:7", False),
+        ("127.0.0.1.example:7", False),
+        ("dns://8.8.8.8/localhost:7", False),
+    ],
+)
+def test_only_this_machine_is_local(address: str, *, local: bool) -> None:
+    assert is_local(address) is local
+
+
+def test_plaintext_to_another_machine_must_be_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"tls=True .* insecure=True"):
+        mnemon.Client("memory.example:50051")
+    with mnemon.Client("memory.example:50051", insecure=True) as client:
+        assert client.address == "memory.example:50051"
+    with mnemon.Client("memory.example:50051", tls=True):
+        pass
+
+
+def test_tls_and_plaintext_at_once_are_refused() -> None:
+    with pytest.raises(ValueError, match="contradicts"):
+        mnemon.Client("memory.example:50051", tls=True, insecure=True)
+
+
+def test_a_read_is_tried_again_while_the_server_is_unavailable() -> None:
+    with (
+        scripted_server(UNAVAILABLE, UNAVAILABLE, found) as (address, store),
+        mnemon.Client(address) as client,
+    ):
+        assert client.get("a").content == "text"
+
+    assert len(store.requests) == 3
+
+
+def test_a_write_is_tried_again_with_the_same_request_id() -> None:
+    def receipt(request: pb.IndexDocumentRequest, context: grpc.ServicerContext) -> pb.IndexDocumentResponse:
+        answer = receipts(pb.IndexDocumentsRequest(requests=[request]), context)
+        return pb.IndexDocumentResponse(receipt=answer.results[0].receipt)
+
+    with scripted_server(UNAVAILABLE, receipt) as (address, store), mnemon.Client(address) as client:
+        assert client.index("a", "text").outcome == mnemon.WriteOutcome.CREATED
+        client.index("a", "text", request_id="mine")
+
+    ids = [request.request_id for request in store.requests]
+    assert ids[0] == ids[1] != ""
+    assert ids[2] == "mine"
+
+
+def test_retries_end_after_four_attempts() -> None:
+    with (
+        scripted_server(UNAVAILABLE) as (address, store),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.UnavailableError, match="starting"),
+    ):
+        client.get("a")
+
+    assert len(store.requests) == 4
+
+
+def test_other_failures_are_not_tried_again() -> None:
+    with (
+        scripted_server(failing(grpc.StatusCode.ABORTED, reason="REVISION_MISMATCH")) as (address, store),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.RevisionMismatchError),
+    ):
+        client.index("a", "text", expected_revision=1)
+
+    assert len(store.requests) == 1
+
+
+def test_every_unary_method_is_in_the_retry_policy() -> None:
+    from mnemon._channel import _READS, _WRITES
+
+    methods = pb.DESCRIPTOR.services_by_name["KnowledgeStoreService"].methods
+    unary = {method.name for method in methods if not method.client_streaming and not method.server_streaming}
+
+    assert {*_READS, *_WRITES} == unary
+
+
+def test_a_message_beyond_the_library_default_of_four_mebibytes_arrives() -> None:
+    def large(request: pb.GetDocumentRequest, context: grpc.ServicerContext) -> pb.GetDocumentResponse:
+        return pb.GetDocumentResponse(document=pb.Document(doc_id="a", content="x" * (6 << 20)))
+
+    with scripted_server(large) as (address, _), mnemon.Client(address) as client:
+        assert len(client.get("a").content) == 6 << 20
+
+
+def test_a_closed_client_says_so() -> None:
+    client = mnemon.Client("127.0.0.1:1")
+    client.close()
+    client.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        client.get("a")
+
+
+async def test_a_closed_asyncio_client_says_so() -> None:
+    async with mnemon.AsyncClient("127.0.0.1:1") as client:
+        pass
+
+    with pytest.raises(RuntimeError, match="closed"):
+        await client.get("a")
+
+
+def test_an_asyncio_client_can_be_made_before_there_is_an_event_loop() -> None:
+    assert mnemon.AsyncClient("127.0.0.1:1").address == "127.0.0.1:1"
+    assert knowledge_store_pb2_grpc.KnowledgeStoreServiceStub is not None
+
+
+def test_waiting_for_a_server_that_is_not_there_ends_in_time_and_says_what_was_seen() -> None:
+    with (
+        mnemon.Client("127.0.0.1:1") as client,
+        pytest.raises(mnemon.DeadlineExceededError, match=r"127\.0\.0\.1:1 was not ready within 0\.3 s"),
+    ):
+        client.wait_until_ready(timeout=0.3)

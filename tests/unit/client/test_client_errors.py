@@ -1,0 +1,156 @@
+"""Statuses of a real gRPC server become the exceptions of the client, with all that they carry."""
+
+import re
+
+import grpc
+import mnemon
+import pytest
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2
+from mnemon import _errors
+from mnemon._status import error_from_item
+from mnemon.v1 import common_pb2, errors_pb2
+
+from tests.unit.client.scripted_server import failing, scripted_server, silent
+
+CASES = [
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT", mnemon.InvalidArgumentError),
+    (grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE", mnemon.InvalidArgumentError),
+    (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PAGE_TOKEN", mnemon.InvalidPageTokenError),
+    (grpc.StatusCode.NOT_FOUND, "DOCUMENT_NOT_FOUND", mnemon.DocumentNotFoundError),
+    (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", mnemon.RequestIdReusedError),
+    (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION", mnemon.FailedPreconditionError),
+    (grpc.StatusCode.FAILED_PRECONDITION, "EMBEDDING_MODEL_MISMATCH", mnemon.EmbeddingModelMismatchError),
+    (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION", mnemon.FailedPreconditionError),
+    (grpc.StatusCode.ABORTED, "REVISION_MISMATCH", mnemon.RevisionMismatchError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS", mnemon.ResourceExhaustedError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", mnemon.MessageTooLargeError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", mnemon.StorageFullError),
+    (grpc.StatusCode.UNAVAILABLE, "BACKEND_UNREACHABLE", mnemon.BackendUnreachableError),
+    (grpc.StatusCode.UNAVAILABLE, "STORAGE_FAILED", mnemon.UnavailableError),
+    (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING", mnemon.UnavailableError),
+    (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", mnemon.DeadlineExceededError),
+    (grpc.StatusCode.UNIMPLEMENTED, "UNIMPLEMENTED", mnemon.UnimplementedError),
+    (grpc.StatusCode.INTERNAL, "EMBEDDING_FAILED", mnemon.InternalError),
+    (grpc.StatusCode.INTERNAL, "INDEXING_FAILED", mnemon.InternalError),
+    (grpc.StatusCode.INTERNAL, "SEARCH_FAILED", mnemon.InternalError),
+    (grpc.StatusCode.INTERNAL, "INTERNAL", mnemon.InternalError),
+    (grpc.StatusCode.UNAUTHENTICATED, "", mnemon.UnauthenticatedError),
+    (grpc.StatusCode.PERMISSION_DENIED, "", mnemon.PermissionDeniedError),
+    (grpc.StatusCode.OUT_OF_RANGE, "", mnemon.OutOfRangeError),
+    (grpc.StatusCode.UNKNOWN, "", mnemon.InternalError),
+    (grpc.StatusCode.NOT_FOUND, "A_REASON_OF_A_LATER_SERVER", mnemon.NotFoundError),
+]
+
+
+@pytest.mark.parametrize(("code", "reason", "expected"), CASES)
+def test_each_status_and_reason_has_its_exception(
+    code: grpc.StatusCode, reason: str, expected: type[mnemon.MnemonError]
+) -> None:
+    with (
+        scripted_server(failing(code, "told", reason=reason)) as (address, _),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.MnemonError) as raised,
+    ):
+        client.get("a")
+
+    assert type(raised.value) is expected
+    assert (raised.value.code, raised.value.reason, str(raised.value)) == (code.name, reason, "told")
+    assert raised.value.request_id == "r-1"
+
+
+def test_the_cases_cover_every_published_reason() -> None:
+    published = {
+        name.removeprefix("ERROR_REASON_")
+        for name in errors_pb2.DESCRIPTOR.enum_types_by_name["ErrorReason"].values_by_name
+    } - {"UNSPECIFIED"}
+
+    assert published <= {reason for _, reason, _ in CASES}
+
+
+async def test_the_asyncio_client_raises_the_same() -> None:
+    line = failing(grpc.StatusCode.NOT_FOUND, "no such", reason="DOCUMENT_NOT_FOUND")
+    with scripted_server(line) as (address, _):
+        async with mnemon.AsyncClient(address) as client:
+            with pytest.raises(mnemon.DocumentNotFoundError, match="no such") as raised:
+                await client.get("a")
+
+    assert (raised.value.reason, raised.value.request_id) == ("DOCUMENT_NOT_FOUND", "r-1")
+
+
+def test_violations_name_each_field_and_what_would_be_right() -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(field="document.doc_id", description="must not be empty")
+    bad = error_details_pb2.BadRequest(field_violations=[violation])
+    line = failing(grpc.StatusCode.INVALID_ARGUMENT, reason="INVALID_ARGUMENT", details=[bad])
+    with (
+        scripted_server(line) as (address, _),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.InvalidArgumentError) as raised,
+    ):
+        client.get("a")
+
+    assert raised.value.violations == (mnemon.FieldViolation("document.doc_id", "must not be empty"),)
+
+
+def test_a_throttled_call_says_when_to_come_again() -> None:
+    retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000))
+    line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason="TOO_MANY_REQUESTS", details=[retry])
+    with (
+        scripted_server(line) as (address, _),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.ResourceExhaustedError) as raised,
+    ):
+        client.get("a")
+
+    assert raised.value.retry_after == 1.5
+
+
+def test_an_internal_error_carries_the_incident_id() -> None:
+    line = failing(grpc.StatusCode.INTERNAL, reason="INTERNAL", incident_id="i-7")
+    with (
+        scripted_server(line) as (address, _),
+        mnemon.Client(address) as client,
+        pytest.raises(mnemon.InternalError) as raised,
+    ):
+        client.get("a")
+
+    assert raised.value.incident_id == "i-7"
+    assert raised.value.to_dict()["incident_id"] == "i-7"
+
+
+def test_a_call_without_an_answer_in_time_says_how_long_it_waited() -> None:
+    with (
+        scripted_server(silent) as (address, _),
+        mnemon.Client(address, timeout=0.2) as client,
+        pytest.raises(mnemon.DeadlineExceededError, match=r"no answer from 127\.0\.0\.1:\d+ within 0\.2 s"),
+    ):
+        client.get("a")
+
+
+def test_no_server_at_the_address_is_told_with_the_address() -> None:
+    with mnemon.Client("127.0.0.1:1") as client, pytest.raises(mnemon.ServerUnreachableError) as raised:
+        client.get("a")
+
+    assert "127.0.0.1:1" in str(raised.value)
+
+
+def test_an_item_of_a_stream_fails_as_the_single_call_would() -> None:
+    error = error_from_item(
+        common_pb2.ItemError(
+            code=grpc.StatusCode.ABORTED.value[0],
+            message="changed",
+            reason=errors_pb2.ERROR_REASON_REVISION_MISMATCH,
+            retry_delay=duration_pb2.Duration(seconds=2),
+        )
+    )
+
+    assert type(error) is mnemon.RevisionMismatchError
+    assert (error.code, error.reason, error.retry_after, str(error)) == ("ABORTED", "REVISION_MISMATCH", 2.0, "changed")
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+    drawn = re.findall(r"^(?:[│ ]*[├└]── )?(\w+Error)", _errors.__doc__ or "", re.MULTILINE)
+    classes = [getattr(mnemon, name) for name in mnemon.__all__ if name.endswith("Error")]
+
+    assert all(issubclass(each, mnemon.MnemonError) for each in classes)
+    assert sorted(drawn) == sorted(each.__name__ for each in classes)
