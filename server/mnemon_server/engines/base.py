@@ -146,8 +146,9 @@ class RecordEngine(Protocol):
         """Every passage that shares a word with the query, or those of `among`, with its BM25 score.
 
         Words are compared stemmed, without case and accents; stop words of the query do not count; runs of CJK
-        characters match by their bigrams. Scores are relative to what the query's own text would get, 0 to 1. Any
-        text is a query: no character has a meaning.
+        characters match by their bigrams. Scores are relative to what the query's own text would get, 0 to 1; how
+        telling a word is counts among the passages searched, so that what others stored changes no score. Any text is
+        a query: no character has a meaning.
         """
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:

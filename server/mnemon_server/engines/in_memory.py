@@ -132,13 +132,14 @@ class InMemoryRecordEngine:
                 for passage_id, words in zip(stored.passage_ids, stored.words, strict=True)
             }
         mean = sum(words.total() for words in counts.values()) / max(len(counts), 1)
-        weights = {term: _weight(sum(term in words for words in counts.values()), len(counts)) for term in terms}
+        searched = {p: words for p, words in counts.items() if wanted is None or p in wanted}
+        weights = {term: _weight(sum(term in words for words in searched.values()), len(searched)) for term in terms}
         own = _bm25(Counter(self._words(query)), weights, mean)
         return _scores(
             {
                 passage_id: min(1.0, _bm25(words, weights, mean) / own)
-                for passage_id, words in counts.items()
-                if (wanted is None or passage_id in wanted) and any(term in words for term in terms)
+                for passage_id, words in searched.items()
+                if any(term in words for term in terms)
             }
         )
 

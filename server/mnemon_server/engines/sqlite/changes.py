@@ -3,14 +3,18 @@
 import apsw
 import numpy as np
 
-from mnemon_server.engines.base import DocumentChange, IndexPosition
+from mnemon_server.engines.base import DocumentChange, IndexPosition, RecordStats
 from mnemon_server.engines.sqlite import documents
 from mnemon_server.engines.sqlite.query import fetch
 
 
-def last_sequence(connection: apsw.Connection) -> int:
-    """Position of the newest change."""
-    return int(connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'sequence'").get)
+def stats(connection: apsw.Connection) -> RecordStats:
+    """Counts, and the position of the newest change; counting reads every row of an index."""
+    statement = (
+        "SELECT (SELECT count(*) FROM document), (SELECT count(*) FROM passage),"
+        " (SELECT coalesce(max(value), 0) FROM meta WHERE key = 'sequence')"
+    )
+    return RecordStats(*fetch(connection, statement)[0])
 
 
 def set_last_sequence(connection: apsw.Connection, sequence: int) -> None:

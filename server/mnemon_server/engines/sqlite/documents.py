@@ -1,9 +1,7 @@
 """The SQL of documents: every function works on a connection, and inside the caller's transaction."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import apsw
@@ -11,6 +9,7 @@ import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values, text_digest
 from mnemon_server.domain.records import MetadataValue, RecordFilter, Scope
 from mnemon_server.engines.base import DocumentWrite, PassageIds, PassageInput
 from mnemon_server.engines.sqlite import keyword_index
@@ -24,23 +23,6 @@ _COLUMNS = (
     "position, id, content, metadata, user, household, persona, agent, project, revision, sequence, create_time,"
     " update_time"
 )
-
-
-def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
-    """Metadata as JSON that gives the same types back."""
-    return json.dumps(dict(metadata), default=_encode_time, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
-def decode_metadata(text: str) -> dict[str, MetadataValue]:
-    """The metadata that `encode_metadata` wrote."""
-    return {key: _decode_value(value) for key, value in json.loads(text).items()}
-
-
-def document_digest(document: Document) -> bytes:
-    """What two documents share exactly when content, metadata and scope are equal."""
-    scope = [getattr(document.scope, name) for name in SCOPE_FIELDS]
-    text = json.dumps([document.content, encode_metadata(document.metadata), scope], ensure_ascii=False)
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 class Found(NamedTuple):
@@ -139,8 +121,8 @@ def matching_passages(connection: apsw.Connection, where: RecordFilter) -> Passa
 
 
 def _values(document: Document, digest: bytes) -> tuple[Any, ...]:
-    scope = (getattr(document.scope, name) for name in SCOPE_FIELDS)
-    return (document.doc_id, document.content, encode_metadata(document.metadata), digest, *scope)
+    metadata = encode_metadata(document.metadata)
+    return (document.doc_id, document.content, metadata, digest, *scope_values(document.scope))
 
 
 def _insert_parts(
@@ -219,23 +201,7 @@ def _indexed(value: MetadataValue) -> tuple[str, Any]:
         case str() if len(value) <= INDEXED_TEXT_MAX:
             return "text", value
         case str():
-            return "digest", blake2b(value.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+            return "digest", text_digest(value)
         case _:
             kind, stored = _indexed(value[0])
             return f"item-{kind}", stored
-
-
-def _encode_time(value: object) -> dict[str, int]:
-    if isinstance(value, datetime):
-        return {"time": to_microseconds(value)}
-    raise TypeError(f"{type(value).__name__} is not a metadata value")
-
-
-def _decode_value(value: Any) -> MetadataValue:
-    match value:
-        case dict():
-            return from_microseconds(value["time"])
-        case list():
-            return tuple(value)
-        case _:
-            return value  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ import apsw
 
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, to_microseconds
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.records import BulkDeleteReceipt, RecordFilter, RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.engines.base import (
@@ -77,7 +78,7 @@ class SQLiteRecordEngine:
 
     def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
         """See RecordEngine."""
-        digest = documents.document_digest(write.document)
+        digest = document_digest(write.document)
         return self._writer.submit(lambda connection: self._put(connection, write, digest))
 
     def delete_document(
@@ -170,10 +171,7 @@ class SQLiteRecordEngine:
 
     def stats(self) -> RecordStats:
         """See RecordEngine."""
-        with self._readers.lend() as connection:
-            counts = "SELECT (SELECT count(*) FROM document), (SELECT count(*) FROM passage)"
-            document_count, passage_count = fetch(connection, counts)[0]
-            return RecordStats(document_count, passage_count, changes.last_sequence(connection))
+        return self._stats
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See RecordEngine."""
@@ -207,10 +205,11 @@ class SQLiteRecordEngine:
         except apsw.Error as error:
             raise StorageFailedError("records.db cannot be opened; the log says why") from error
         try:
-            # What a failed sync left only in the page cache reaches the disk here, or nothing is acknowledged on top of it.
+            # What a failed sync left in the page cache alone reaches the disk here, before anything is built on it.
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             _check_model(connection, self._model_identity)
-            self._sequence = self._committed_sequence = changes.last_sequence(connection)
+            self._stats = changes.stats(connection)
+            self._sequence, self._documents_added = self._stats.sequence, 0
             self._readers = ReaderPool(lambda: open_reader(self._path, self._vfs))
             self._vectors = VectorScanner(self._readers, connection, self._dimension, self._cache_bytes_max)
         except apsw.Error as error:
@@ -229,18 +228,23 @@ class SQLiteRecordEngine:
     # On the writer's thread, inside its transaction
 
     def _before_commit(self, connection: apsw.Connection) -> None:
-        if self._sequence != self._committed_sequence:
+        if self._sequence != self._stats.sequence:
             changes.set_last_sequence(connection, self._sequence)
         requests.forget_expired(connection, self._now())
 
     def _after_commit(self) -> None:
-        self._committed_sequence = self._sequence
-        self._vectors.publish()
+        passages_added = self._vectors.publish()
+        self._stats = RecordStats(
+            self._stats.document_count + self._documents_added,
+            self._stats.passage_count + passages_added,
+            self._sequence,
+        )
+        self._documents_added = 0
         for listener in self._listeners:
             listener()
 
     def _after_rollback(self) -> None:
-        self._sequence = self._committed_sequence
+        self._sequence, self._documents_added = self._stats.sequence, 0
         self._vectors.discard()
 
     def _now(self) -> int:
@@ -261,6 +265,7 @@ class SQLiteRecordEngine:
             receipt, added, removed = self._store(connection, write, digest, found, now)
         requests.store_answer(connection, write.request, requests.receipt_to_answer(receipt), now)
         self._vectors.stage(added, [passage.vector for passage in write.passages] if added else [], removed)
+        self._documents_added += receipt.outcome is WriteOutcome.CREATED
         return receipt
 
     def _store(
@@ -298,6 +303,7 @@ class SQLiteRecordEngine:
             receipt = _receipt(doc_id, WriteOutcome.DELETED, found.revision, now, self._sequence)
         requests.store_answer(connection, request, requests.receipt_to_answer(receipt), now)
         self._vectors.stage([], [], removed)
+        self._documents_added -= receipt.outcome is WriteOutcome.DELETED
         return receipt
 
     def _delete_matching(
@@ -313,6 +319,7 @@ class SQLiteRecordEngine:
         receipt = BulkDeleteReceipt(len(rows), sequence=self._sequence)
         requests.store_answer(connection, request, requests.bulk_to_answer(receipt), now)
         self._vectors.stage([], [], removed)
+        self._documents_added -= len(rows)
         return receipt
 
     def _remove(self, connection: apsw.Connection, doc_id: str, position: int) -> list[int]:

@@ -122,7 +122,7 @@ def open_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
 
 def _configure(connection: apsw.Connection) -> None:
     connection.set_busy_timeout(5_000)
-    # Checkpoints belong to the writer: two connections that checkpoint are what the WAL-reset bug of older versions needs.
+    # Checkpoints belong to the writer: the WAL-reset bug of older versions needs two connections that checkpoint.
     connection.wal_autocheckpoint(0)
     connection.pragma("trusted_schema", False)
     connection.pragma("cell_size_check", True)

@@ -53,14 +53,16 @@ class VectorScanner:
         self._added += vectors
         self._removed += removed
 
-    def publish(self) -> None:
-        """Shows what was staged: the transaction is on stable storage."""
+    def publish(self) -> int:
+        """Shows what was staged: the transaction is on stable storage. Returns by how much the count has grown."""
+        growth = len(self._added_ids) - len(self._removed)
         if self._cache is not None:
             if len(self._cache) + len(self._added) > self._rows_max:
                 self._cache = None
             else:
                 self._apply(self._cache)
         self.discard()
+        return growth
 
     def discard(self) -> None:
         """Forgets what was staged."""

@@ -128,7 +128,7 @@ class Writer:
             job.result = job.operation(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NoMemError):
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to the caller, who gets it through the future
+        except Exception as error:
             self._connection.execute("ROLLBACK TO job")
             job.error = error
             if not isinstance(error, MnemonError):

@@ -1,0 +1,70 @@
+"""Metadata as JSON that keeps its types, and digests of what two documents or requests share when they are equal."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.records import MetadataValue, Scope
+
+DIGEST_BYTES = 32
+
+
+def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
+    """Metadata as JSON that gives the same types back; a time is {"time": microseconds}."""
+    return json.dumps(dict(metadata), default=_encode_time, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def decode_metadata(text: str) -> dict[str, MetadataValue]:
+    """The metadata that `encode_metadata` wrote."""
+    return {key: _decode_value(value) for key, value in json.loads(text).items()}
+
+
+def text_digest(text: str) -> bytes:
+    """Digest of a text."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+def document_digest(document: Document) -> bytes:
+    """Digest of what makes a document: id, content, metadata and scope."""
+    parts = [document.doc_id, document.content, encode_metadata(document.metadata), *scope_values(document.scope)]
+    return text_digest(json.dumps(parts, ensure_ascii=False))
+
+
+def request_digest(*parts: Any) -> bytes:
+    """Digest of what a request asks for."""
+    return text_digest(json.dumps(parts, default=_encode_part, ensure_ascii=False, sort_keys=True))
+
+
+def scope_values(scope: Scope) -> tuple[str, str, str, str, str]:
+    """The fields of a scope in their order."""
+    return (scope.user, scope.household, scope.persona, scope.agent, scope.project)
+
+
+def _encode_part(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return encode_metadata(value)
+    if isinstance(value, Scope):
+        return scope_values(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return _encode_time(value)
+
+
+def _encode_time(value: object) -> dict[str, int]:
+    if isinstance(value, datetime):
+        return {"time": to_microseconds(value)}
+    raise TypeError(f"{type(value).__name__} is not a metadata value")
+
+
+def _decode_value(value: Any) -> MetadataValue:
+    match value:
+        case dict():
+            return from_microseconds(value["time"])
+        case list():
+            return tuple(value)
+        case _:
+            return value  # type: ignore[no-any-return]

@@ -1,0 +1,107 @@
+"""What a document, a search and a scope must look like: every problem found is named with its field."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, Document
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.records import (
+    METADATA_KEYS_MAX,
+    MetadataValue,
+    Scope,
+    metadata_key_problem,
+    metadata_value_problem,
+)
+
+REQUEST_ID_BYTES_MAX = 128
+SCOPE_BYTES_MAX = 256
+
+
+def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViolation]:
+    """What is wrong with a document's id."""
+    if not doc_id or len(doc_id.encode("utf-8", "surrogatepass")) > DOC_ID_BYTES_MAX:
+        yield FieldViolation(field, f"must be 1 to {DOC_ID_BYTES_MAX} bytes of UTF-8")
+    elif any(ord(character) < 0x20 or 0x7F <= ord(character) <= 0x9F for character in doc_id):
+        yield FieldViolation(field, "must not contain control characters")
+    elif _unpaired(doc_id):
+        yield FieldViolation(field, "must be valid Unicode")
+
+
+def document_violations(document: Document, field: str = "document") -> Iterable[FieldViolation]:
+    """What is wrong with a document that is to be stored."""
+    yield from doc_id_violations(document.doc_id, f"{field}.doc_id")
+    yield from _content_violations(document.content, f"{field}.content")
+    yield from metadata_violations(document.metadata, f"{field}.metadata")
+    yield from scope_violations(document.scope, f"{field}.scope")
+
+
+def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[FieldViolation]:
+    """What is wrong with metadata."""
+    if len(metadata) > METADATA_KEYS_MAX:
+        yield FieldViolation(field, f"must have at most {METADATA_KEYS_MAX} keys")
+    for key, value in metadata.items():
+        if problem := metadata_key_problem(key):
+            yield FieldViolation(field, f"key {str(key)[:80]!r}: {problem}")
+        elif problem := metadata_value_problem(value):
+            yield FieldViolation(f"{field}.{key}", problem)
+
+
+def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
+    """What is wrong with a scope."""
+    for part in fields(scope):
+        value = getattr(scope, part.name)
+        if len(value.encode("utf-8", "surrogatepass")) > SCOPE_BYTES_MAX:
+            yield FieldViolation(f"{field}.{part.name}", f"must be at most {SCOPE_BYTES_MAX} bytes of UTF-8")
+        elif "\0" in value or _unpaired(value):
+            yield FieldViolation(f"{field}.{part.name}", "must be valid Unicode without U+0000")
+
+
+def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:
+    """What is wrong with a request id."""
+    if len(request_id.encode("utf-8", "surrogatepass")) > REQUEST_ID_BYTES_MAX:
+        yield FieldViolation(field, f"must be at most {REQUEST_ID_BYTES_MAX} bytes")
+    elif "\0" in request_id or _unpaired(request_id):
+        yield FieldViolation(field, "must be valid Unicode without U+0000")
+
+
+def revision_violations(revision: int | None, field: str = "expected_revision") -> Iterable[FieldViolation]:
+    """What is wrong with an expected revision."""
+    if revision is not None and revision < 0:
+        yield FieldViolation(field, "must be 0 (does not exist) or a revision that was read")
+
+
+def refuse(violations: Iterable[FieldViolation]) -> None:
+    """Raises InvalidArgumentError where there is a violation."""
+    if found := list(violations):
+        raise InvalidArgumentError(found)
+
+
+def normalised(document: Document) -> Document:
+    """The document with metadata as it is kept: lists as tuples, times aware, in UTC."""
+    return replace(document, metadata={key: _normalised(value) for key, value in document.metadata.items()})
+
+
+def _content_violations(content: str, field: str) -> Iterable[FieldViolation]:
+    if not content.strip():
+        yield FieldViolation(field, "must not be blank")
+    elif "\0" in content or _unpaired(content):
+        yield FieldViolation(field, "must be valid Unicode without U+0000")
+    elif len(content.encode()) > CONTENT_BYTES_MAX:
+        yield FieldViolation(field, f"must be at most {CONTENT_BYTES_MAX:,} bytes of UTF-8; split it into documents")
+
+
+def _unpaired(text: str) -> bool:
+    """Whether the text holds half a surrogate pair, which no encoding can carry."""
+    return not text.isascii() and any(0xD800 <= ord(character) <= 0xDFFF for character in text)
+
+
+def _normalised(value: Any) -> MetadataValue:
+    match value:
+        case list():
+            return tuple(value)
+        case datetime():
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        case _:
+            return value  # type: ignore[no-any-return]

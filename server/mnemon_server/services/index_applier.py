@@ -1,0 +1,231 @@
+"""Feeds a vector index from the records, in the order of their changes, for as long as the server runs."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from mnemon_server.domain.documents import RebuildProgress
+from mnemon_server.domain.errors import BackendConnectionError, KnowledgeStoreError, MnemonError, StorageFailedError
+from mnemon_server.engines.base import (
+    DocumentChange,
+    IndexEntry,
+    IndexPosition,
+    PassageIds,
+    RecordEngine,
+    VectorIndex,
+)
+
+BATCH_CHANGES = 128
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiter:
+    sequence: int
+    future: "Future[None]"
+
+
+class IndexApplier:
+    """An ordinary follower of the records: it remembers how far it came, and applying twice changes nothing.
+
+    An index that was lost, damaged, or created anew calls itself by a new generation, and is then fed from the start.
+    One that misses entries after catching up is emptied and fed anew.
+    """
+
+    def __init__(self, records: RecordEngine, index: VectorIndex) -> None:
+        self._records = records
+        self.index = index
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._waiters: list[_Waiter] = []
+        self._watchers: list[Callable[[RebuildProgress], None]] = []
+        self._closed = False
+        self._reset_wanted = False
+        self._verified = False
+        self._opened = False
+        self._position = IndexPosition()
+        self._problem = "the vector database has not been reached yet"
+        self._unsubscribe = records.subscribe(self._wake.set)
+        self._thread = threading.Thread(target=self._run, name="index-applier", daemon=True)
+        self._thread.start()
+
+    @property
+    def problem(self) -> str:
+        """Why the index cannot be asked, as a sentence for clients; empty where it can."""
+        return self._problem
+
+    def pending(self) -> int:
+        """Committed changes that the index has yet to take."""
+        return self._records.count_changes_after(self._position.sequence)
+
+    def pending_passages(self, changes_max: int) -> PassageIds | None:
+        """Passages of the documents whose newest change the index has yet to take; None where there are too many."""
+        changes = self._records.changes_after(self._position.sequence, limit=changes_max + 1)
+        if len(changes) > changes_max:
+            return None
+        return np.array([passage for change in changes for passage in change.passage_ids], np.int64)
+
+    def applied(self, sequence: int) -> "Future[None]":
+        """Done once the index holds every change up to `sequence`; fails while it cannot be reached."""
+        waiter = _Waiter(sequence, Future())
+        with self._lock:
+            if self._opened and self._position.sequence >= sequence:
+                waiter.future.set_result(None)
+            elif self._closed:
+                waiter.future.set_exception(BackendConnectionError("the server is shutting down"))
+            else:
+                self._waiters.append(waiter)
+        return waiter.future
+
+    def distrust(self) -> None:
+        """A search failed: the index is opened and checked again, in the background."""
+        self._opened = False
+        self._wake.set()
+
+    def rebuild(self, watcher: Callable[[RebuildProgress], None]) -> Callable[[], None]:
+        """Empties the index and feeds it anew; `watcher` hears of the progress until the call that is returned."""
+        with self._lock:
+            self._watchers.append(watcher)
+            self._reset_wanted = True
+        self._wake.set()
+        return lambda: self._watchers.remove(watcher)
+
+    def close(self) -> None:
+        """Stops after the batch under way; the rest is taken at the next start."""
+        with self._lock:
+            self._closed = True
+        self._unsubscribe()
+        self._wake.set()
+        self._thread.join()
+        self._fail_waiters("the server is shutting down")
+
+    def _run(self) -> None:
+        retry_s = RETRY_FIRST_S
+        while not self._closed:
+            self._wake.clear()
+            try:
+                if self._advance():
+                    retry_s = RETRY_FIRST_S
+                    continue
+                timeout_s = None
+            except StorageFailedError:
+                timeout_s = RETRY_FIRST_S
+            except Exception as error:  # noqa: BLE001 - the records go on, whatever happens to their index
+                self._report(error)
+                timeout_s, retry_s = retry_s, min(2 * retry_s, RETRY_MAX_S)
+            self._wait(timeout_s)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        if not self._closed:
+            self._wake.wait(timeout_s)
+
+    def _advance(self) -> bool:
+        """One step; False when there is nothing left to do."""
+        if self._reset_wanted:
+            self._restart(self.index.reset().generation)
+            self._reset_wanted = False
+        elif not self._opened:
+            self._open()
+        changes = self._records.changes_after(self._position.sequence, limit=BATCH_CHANGES)
+        if not changes:
+            return self._verify()
+        entries = [entry for change in changes if change.document for entry in _entries(change)]
+        self.index.apply(entries, [change.doc_id for change in changes if change.document is None])
+        self._move(IndexPosition(changes[-1].sequence, self._position.generation))
+        self._tell_watchers()
+        return True
+
+    def _open(self) -> None:
+        state = self.index.open()
+        position = self._records.index_position(self.index.name)
+        if position.generation == state.generation:
+            self._position = position
+        else:
+            self._restart(state.generation)
+        self._opened = True
+        self._verified = False
+        self._problem = ""
+        self._answer_waiters()
+
+    def _restart(self, generation: str) -> None:
+        """From the start: every deletion from now on is kept until this generation has heard of it."""
+        self._opened = True
+        self._verified = False
+        self._problem = ""
+        self._move(IndexPosition(0, generation))
+
+    def _move(self, position: IndexPosition) -> None:
+        self._records.set_index_position(self.index.name, position).result()
+        self._position = position
+        self._answer_waiters()
+
+    def _verify(self) -> bool:
+        """Once after catching up: an index that misses entries is fed anew. True where it was emptied."""
+        if self._verified:
+            self._tell_watchers()
+            return False
+        self._verified = True
+        held, stored = self.index.open().entry_count, self._records.stats().passage_count
+        if held >= stored or self._records.count_changes_after(self._position.sequence):
+            self._tell_watchers()
+            return False
+        log.warning("the vector index holds %d of %d entries and is built anew", held, stored)
+        self._restart(self.index.reset().generation)
+        self._verified = True
+        return True
+
+    def _report(self, error: Exception) -> None:
+        self._opened = False
+        known = isinstance(error, MnemonError) and (
+            not isinstance(error, KnowledgeStoreError) or isinstance(error, BackendConnectionError)
+        )
+        self._problem = str(error) if known else "the vector database failed; the log says why"
+        if isinstance(error, BackendConnectionError):
+            log.warning("the vector index cannot be reached: %s", error)
+        else:
+            log.error("the vector index failed", exc_info=error)
+        self._fail_waiters(self._problem)
+
+    def _answer_waiters(self) -> None:
+        with self._lock:
+            ready = [waiter for waiter in self._waiters if waiter.sequence <= self._position.sequence]
+            self._waiters = [waiter for waiter in self._waiters if waiter.sequence > self._position.sequence]
+        for waiter in ready:
+            if waiter.future.set_running_or_notify_cancel():
+                waiter.future.set_result(None)
+
+    def _fail_waiters(self, problem: str) -> None:
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if waiter.future.set_running_or_notify_cancel():
+                waiter.future.set_exception(BackendConnectionError(problem))
+
+    def _tell_watchers(self) -> None:
+        if self._watchers and not self._reset_wanted:
+            pending, total = self.pending(), self._records.stats().document_count
+            for watcher in list(self._watchers):
+                watcher(RebuildProgress(max(0, total - pending), total))
+
+
+def _entries(change: DocumentChange) -> list[IndexEntry]:
+    document, vectors = change.document, change.vectors
+    if document is None or vectors is None:
+        return []
+    return [
+        IndexEntry(
+            passage_id=passage_id,
+            doc_id=change.doc_id,
+            index=passage.index,
+            text=document.content[passage.start : passage.end],
+            vector=vector,
+            document=document,
+        )
+        for passage_id, passage, vector in zip(change.passage_ids, document.passages, vectors, strict=True)
+    ]
