@@ -1,0 +1,107 @@
+"""The folder of an embedded Chroma: one process at a time, a seal over its files, and quarantine."""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+import zlib
+from datetime import datetime
+from pathlib import Path
+
+from mnemon_server.engines.chroma.protocol import CollectionError, Failure
+
+_LOCK_POLL_S = 0.05
+_READ_BYTES = 1 << 20
+
+
+class LockedFolder:
+    """A folder that belongs to this process until `close`; the lock file lies beside it and outlives its removal."""
+
+    def __init__(self, path: Path, *, wait_s: float) -> None:
+        """Takes the folder, creating it, and waits for a former owner. Raises CollectionError (BUSY)."""
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._wait_for_lock(wait_s)
+            path.mkdir(exist_ok=True, mode=0o700)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def break_seal(self) -> None:
+        """Checks the files against the seal of the last orderly close, if there is one, and removes it.
+
+        Native code reads these files and trusts them: one flipped bit can crash it, or make it answer wrong. Raises
+        CollectionError (DAMAGED).
+        """
+        try:
+            sealed = json.loads(self._seal.read_text())
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise CollectionError(Failure.DAMAGED, f"the seal cannot be read: {error}") from error
+        if sealed != self._checksums():
+            raise CollectionError(Failure.DAMAGED, "files differ from what the last orderly close left")
+        self._seal.unlink()
+
+    def seal(self) -> None:
+        """Notes what the files hold; to be called when nothing writes to them any more."""
+        draft = self._seal.with_suffix(".tmp")
+        draft.write_text(json.dumps(self._checksums()))
+        draft.replace(self._seal)
+
+    def close(self) -> None:
+        """Lets the next process in."""
+        os.close(self._lock)
+
+    @property
+    def _seal(self) -> Path:
+        return self.path / "mnemon-seal.json"
+
+    def _wait_for_lock(self, wait_s: float) -> None:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    message = f"another process still holds the folder after {wait_s:g} s"
+                    raise CollectionError(Failure.BUSY, message) from None
+                time.sleep(_LOCK_POLL_S)
+
+    def _checksums(self) -> dict[str, list[int]]:
+        """Size and CRC-32 of every file but the seal."""
+        own = {self._seal, self._seal.with_suffix(".tmp")}
+        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file not in own)
+        return {str(file.relative_to(self.path)): [file.stat().st_size, _crc32(file)] for file in files}
+
+
+def quarantine(path: Path, now: datetime) -> Path:
+    """Moves a damaged folder aside, into `quarantine` beside it, and returns where it is now. Nothing is deleted."""
+    room = path.parent / "quarantine"
+    room.mkdir(exist_ok=True, mode=0o700)
+    stem = f"{path.name}-{now:%Y%m%dT%H%M%S%fZ}"
+    target = next(
+        place
+        for number in range(1, 1_000)
+        if not (place := room / (stem if number == 1 else f"{stem}-{number}")).exists()
+    )
+    path.rename(target)
+    return target
+
+
+def empty(path: Path) -> None:
+    """Removes the folder with everything in it; the process that owned it must have ended."""
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _crc32(file: Path) -> int:
+    checksum = 0
+    with file.open("rb") as stream:
+        while block := stream.read(_READ_BYTES):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

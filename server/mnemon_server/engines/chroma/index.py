@@ -1,0 +1,129 @@
+"""A vector index in a Chroma collection, kept by a child process that may crash without harm."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.records import RecordFilter
+from mnemon_server.engines.base import IndexEntry, IndexState, Scores, Vector
+from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
+from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where
+from mnemon_server.engines.chroma.supervisor import Supervisor, Surroundings
+
+_CHUNK = 256  # entries or deleted documents per request: a second's work, so that closing and timeouts stay prompt
+
+
+class ChromaIndex:
+    """A `VectorIndex` in a collection of ChromaDB, embedded at `path` or on a server at `host`.
+
+    This process never imports chromadb. After a BackendConnectionError, call `open` and compare generations before
+    going on: a call repeats nothing that might have been half done, and never opens another collection in silence.
+    """
+
+    def __init__(
+        self,
+        *,
+        collection: str,
+        dimension: int,
+        model_identity: str,
+        path: Path | None = None,
+        host: str = "",
+        port: int = 8000,
+        ssl: bool = False,
+        call_timeout_s: float = 60.0,
+        open_timeout_s: float = 120.0,
+        world: Surroundings | None = None,
+    ) -> None:
+        """Notes what to connect to, and connects to nothing yet.
+
+        Args:
+            collection: name of the collection, 3 to 512 characters of `a-zA-Z0-9._-`.
+            dimension: how many numbers a vector has.
+            model_identity: the embedding model's identity; a collection of another model is refused.
+            path: folder of an embedded Chroma, created where missing; it belongs to this index alone.
+            host: address of a Chroma server, where there is no `path`; with `port` and `ssl`.
+            call_timeout_s: longest time one request may take, after which the child is killed.
+            open_timeout_s: longest time that opening may take, after which an embedded index counts as damaged.
+            world: clock, randomness and the like.
+
+        Raises:
+            ConfigurationError: not exactly one of `path` and `host` is given.
+        """
+        if (path is None) == (not host):
+            raise ConfigurationError("a Chroma index needs either a path (embedded) or a host (a server), and not both")
+        request = OpenRequest(
+            collection=collection,
+            dimension=dimension,
+            model_identity=model_identity,
+            new_generation="",
+            path=str(path.absolute()) if path is not None else "",
+            host=host,
+            port=port,
+            ssl=ssl,
+        )
+        self._collection, self._dimension = collection, dimension
+        self._supervisor = Supervisor(
+            request, call_timeout_s=call_timeout_s, open_timeout_s=open_timeout_s, world=world or Surroundings()
+        )
+
+    @property
+    def name(self) -> str:
+        """What the position of this index is stored under."""
+        return f"chroma:{self._collection}@{self.host}"
+
+    @property
+    def host(self) -> str:
+        """The address, or "embedded"."""
+        return self._supervisor.place
+
+    @property
+    def child_pid(self) -> int | None:
+        """The process id of the child that hosts Chroma's client, while there is one."""
+        return self._supervisor.child_pid
+
+    def open(self) -> IndexState:
+        """Connects, creates what is missing, and checks a sample; a damaged folder is moved to `quarantine` beside it.
+
+        Raises:
+            BackendConnectionError: the server, or the child, cannot be brought to answer.
+            EmbeddingModelMismatchError: the collection holds another model's vectors.
+            ConfigurationError: the collection holds records that are not ours.
+        """
+        return _state(self._supervisor.open())
+
+    def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
+        """Makes the index hold exactly `entries` for their documents, and nothing for the deleted ones."""
+        for part in chunks(entries, _CHUNK):
+            vectors = np.stack([entry.vector for entry in part]).astype("<f4", copy=False)
+            doc_ids = list(dict.fromkeys(entry.doc_id for entry in part))
+            self._replace(doc_ids, [to_record(entry) for entry in part], vectors)
+        for start in range(0, len(deleted_doc_ids), _CHUNK):
+            self._replace(list(deleted_doc_ids[start : start + _CHUNK]), [], np.empty((0, self._dimension), np.float32))
+
+    def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
+        """Up to `limit` passages near the query that match the filter, nearest first; approximate, best effort."""
+        if limit <= 0:
+            return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+        payload = np.ascontiguousarray(query, "<f4").tobytes()
+        header, found = self._supervisor.call(Operation.SEARCH, {"limit": limit, "where": to_where(equal)}, payload)
+        count: int = header["count"]
+        passage_ids = np.frombuffer(found, "<i8", count).astype(np.int64)
+        distances = np.frombuffer(found, "<f4", count, offset=8 * count)
+        return Scores(passage_ids, to_similarity(distances, header["space"]))
+
+    def reset(self) -> IndexState:
+        """Empties the index under a new generation; embedded, its files are removed, on a server its collection."""
+        return _state(self._supervisor.reset())
+
+    def close(self) -> None:
+        """Ends the child in good order. Calling it again does nothing."""
+        self._supervisor.close()
+
+    def _replace(self, doc_ids: list[str], records: list[dict[str, object]], vectors: Vector) -> None:
+        self._supervisor.call(Operation.APPLY, {"doc_ids": doc_ids, "records": records}, vectors.tobytes())
+
+
+def _state(opened: Opened) -> IndexState:
+    return IndexState(opened.generation, opened.entry_count)

@@ -1,0 +1,196 @@
+"""The child process, seen from its parent: start it, ask it, notice at once when it is gone."""
+
+import io
+import itertools
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, BinaryIO, cast
+
+from mnemon_server.engines.chroma.protocol import (
+    BrokenFrameError,
+    CollectionError,
+    Failure,
+    Frame,
+    Operation,
+    encode_frame,
+    read_frame,
+)
+
+# Chroma reads its settings from the environment, and proxies would see what goes to the server: neither is passed on.
+_PASSED_ON = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
+    *("PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+_LAST_WORDS = 40
+
+logger = logging.getLogger(__name__)
+
+
+class ChildGoneError(Exception):
+    """The child ended before it answered; `returncode` is negative where a signal ended it."""
+
+    def __init__(self, returncode: int | None) -> None:
+        self.returncode = returncode
+        super().__init__(f"the process of the vector index ended with {returncode}")
+
+
+class ChildTimeoutError(Exception):
+    """The child did not answer in time."""
+
+
+class ChildProcess:
+    """A running child. Any thread may call any method."""
+
+    def __init__(self) -> None:
+        """Starts the child; its first answer comes when its imports are done, after a second or so."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "mnemon_server.engines.chroma.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(os.environ),
+            start_new_session=True,  # Ctrl-C is the parent's
+            bufsize=0,
+        )
+        self._inbound = io.BufferedReader(cast(io.RawIOBase, self._process.stdout))
+        self._outbound = cast(BinaryIO, self._process.stdin)
+        os.set_blocking(self._outbound.fileno(), False)
+        self._ids = itertools.count(1)
+        self._writing = threading.Lock()
+        self._waiting: dict[int, Future[Frame]] = {}
+        self._waiting_lock = threading.Lock()
+        self._gone = False
+        self._last_words: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._listener = threading.Thread(target=self._listen, name="chroma-answers", daemon=True)
+        self._stderr_reader = threading.Thread(target=self._read_stderr, name="chroma-stderr", daemon=True)
+        self._listener.start()
+        self._stderr_reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the child."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child still answers."""
+        return not self._gone
+
+    @property
+    def returncode(self) -> int | None:
+        """How the child ended, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def call(
+        self, operation: Operation, header: Mapping[str, Any], payload: bytes = b"", *, timeout_s: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """Asks, and waits for the answer: its result and payload.
+
+        Raises CollectionError (the request failed), ChildGoneError, and ChildTimeoutError.
+        """
+        identity, answer = next(self._ids), Future[Frame]()
+        with self._waiting_lock:
+            if self._gone:
+                raise ChildGoneError(self._process.poll())
+            self._waiting[identity] = answer
+        try:
+            self._send(Frame({"id": identity, "op": operation, **header}, payload), timeout_s)
+            frame = answer.result(timeout_s)
+        except TimeoutError:
+            raise ChildTimeoutError(f"no answer to {operation} within {timeout_s:g} s") from None
+        finally:
+            with self._waiting_lock:
+                self._waiting.pop(identity, None)
+        if "failure" in frame.header:
+            raise CollectionError(Failure(frame.header["failure"]), frame.header["message"])
+        return frame.header["result"], frame.payload
+
+    def stop(self, *, timeout_s: float) -> None:
+        """Lets the child finish what it began and end; kills it when that takes longer than `timeout_s`."""
+        if self._writing.acquire(timeout=timeout_s):
+            self._outbound.close()
+            self._writing.release()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            logger.warning("the process of the vector index did not end within %g s and is killed", timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the child at once, and gives everything back."""
+        self._process.kill()
+        self._listener.join()
+        self._stderr_reader.join()
+        with self._writing:
+            self._outbound.close()
+
+    def _send(self, frame: Frame, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        if not self._writing.acquire(timeout=timeout_s):
+            raise TimeoutError
+        try:
+            _write_within(self._outbound.fileno(), encode_frame(frame), deadline)
+        except (BrokenPipeError, ValueError):  # the child is gone, or `stop` closed the pipe
+            raise ChildGoneError(self._process.poll()) from None
+        finally:
+            self._writing.release()
+
+    def _listen(self) -> None:
+        try:
+            while (frame := read_frame(self._inbound)) is not None:
+                with self._waiting_lock:
+                    answer = self._waiting.pop(frame.header["id"], None)
+                if answer is not None:
+                    answer.set_result(frame)
+        except (BrokenFrameError, ValueError) as error:
+            logger.warning("the process of the vector index sent what cannot be read, and is killed: %s", error)
+            self._process.kill()
+        self._bury()
+
+    def _bury(self) -> None:
+        """The pipe ended: nothing that is asked will be answered any more."""
+        returncode = self._process.wait()
+        with self._waiting_lock:
+            self._gone = True
+            unanswered = list(self._waiting.values())
+            self._waiting.clear()
+        if returncode != 0:
+            logger.warning("the process of the vector index ended with %s: %s", returncode, "\n".join(self._last_words))
+        for answer in unanswered:
+            answer.set_exception(ChildGoneError(returncode))
+        self._inbound.close()
+
+    def _read_stderr(self) -> None:
+        with cast(BinaryIO, self._process.stderr) as stderr:
+            for line in stderr:
+                text = line.decode(errors="replace").rstrip()
+                self._last_words.append(text)
+                logger.info("child %d: %s", self._process.pid, text)
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    passed_on = {name: own[name] for name in _PASSED_ON if name in own}
+    # BLAS threads are of no use to a process that multiplies nothing.
+    return passed_on | {"ANONYMIZED_TELEMETRY": "False", "OTEL_SDK_DISABLED": "true", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _write_within(descriptor: int, data: bytes, deadline: float) -> None:
+    """Writes everything to a non-blocking pipe, or raises TimeoutError: a child that hangs must not hang its parent."""
+    writable = select.poll()
+    writable.register(descriptor, select.POLLOUT)
+    rest = memoryview(data)
+    while rest:
+        if not writable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # room for less than the pipe writes in one piece
+            continue

@@ -1,0 +1,273 @@
+"""Keeps one child process at work: starts it, opens its collection, retries, and puts damaged folders aside."""
+
+import logging
+import random
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mnemon_server.domain.errors import (
+    BackendConnectionError,
+    ConfigurationError,
+    EmbeddingModelMismatchError,
+    MnemonError,
+)
+from mnemon_server.engines.chroma.folder import empty, quarantine
+from mnemon_server.engines.chroma.process import ChildGoneError, ChildProcess, ChildTimeoutError
+from mnemon_server.engines.chroma.protocol import CollectionError, Failure, Opened, OpenRequest, Operation
+
+_RETRY_DELAYS_S = (0.1, 0.2, 0.4)
+_RESTART_DELAY_S, _RESTART_DELAY_MAX_S = 0.25, 30.0
+_STOP_S = 20.0
+_CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
+_CRASHES_MAX = 2
+
+T = TypeVar("T")
+ChildError = CollectionError | ChildGoneError | ChildTimeoutError
+
+logger = logging.getLogger(__name__)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _new_generation() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a supervisor needs of the world, so that tests can stand in for it."""
+
+    now: Callable[[], datetime] = _utc_now
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    new_generation: Callable[[], str] = _new_generation
+    rng: random.Random = field(default_factory=random.Random)
+
+
+class Supervisor:
+    """One collection, hosted by one child at a time. Any thread may call any method."""
+
+    def __init__(
+        self, request: OpenRequest, *, call_timeout_s: float, open_timeout_s: float, world: Surroundings
+    ) -> None:
+        self._request = request
+        self._call_timeout_s, self._open_timeout_s = call_timeout_s, open_timeout_s
+        self._world = world
+        self._lock = threading.RLock()
+        self._child: ChildProcess | None = None
+        self._opened: Opened | None = None
+        self._connected = False
+        self._must_open = False
+        self._closed = False
+        self._crashes = 0
+        self._failed_starts = 0
+        self._no_start_before = 0.0
+
+    @property
+    def place(self) -> str:
+        """Where the collection is, for people."""
+        return "embedded" if self._request.path else f"{self._request.host}:{self._request.port}"
+
+    @property
+    def child_pid(self) -> int | None:
+        """The process id of the child, while there is one."""
+        child = self._child
+        return child.pid if child is not None and child.alive else None
+
+    def open(self) -> Opened:
+        """Opens the collection, creating it where it is missing or damaged beyond use."""
+        with self._lock:
+            self._refuse_when_closed()
+            self._connected = False
+            if self._request.path:
+                self._stop_child()  # so that the files are checked, and not what the old process remembers of them
+            self._opened = self._translated(lambda: self._retried(self._open_or_recover))
+            self._must_open = False
+            return self._opened
+
+    def call(
+        self, operation: Operation, header: Mapping[str, Any], payload: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
+        """Has the child do something to the collection that was opened; starts the child where there is none."""
+
+        def attempt() -> tuple[dict[str, Any], bytes]:
+            child = self._connected_child()
+            try:
+                return child.call(operation, header, payload, timeout_s=self._call_timeout_s)
+            except ChildTimeoutError:
+                child.kill()  # a native call that hangs never comes back
+                raise
+            except CollectionError as error:
+                self._must_open = self._must_open or error.failure is Failure.STALE
+                raise
+
+        return self._translated(lambda: self._retried(attempt))
+
+    def reset(self) -> Opened:
+        """Empties the collection, in its files too."""
+        with self._lock:
+            if not self._request.path:
+                result, _ = self.call(Operation.RESET, {"new_generation": self._world.new_generation()})
+                self._opened = Opened(**result)
+                return self._opened
+            self._refuse_when_closed()
+            self._stop_child()
+            empty(Path(self._request.path))
+            return self.open()
+
+    def close(self) -> None:
+        """Lets the child finish and end. Calls after it raise BackendConnectionError."""
+        with self._lock:
+            self._closed = True
+            self._stop_child()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise BackendConnectionError("the vector index is closed")
+
+    def _connected_child(self) -> ChildProcess:
+        with self._lock:
+            self._refuse_when_closed()
+            if self._opened is None:
+                self.open()
+            if self._must_open:
+                raise CollectionError(Failure.STALE, "the collection has to be opened again")
+            if self._child is None or not self._child.alive or not self._connected:
+                self._reconnect()
+            if self._child is None:
+                raise ChildGoneError(None)
+            return self._child
+
+    def _reconnect(self) -> None:
+        """Opens what was open before, and nothing else: what the caller believes to be applied must be there."""
+        if self._child is not None and self._child.returncode in _CRASHES:
+            self._crashes += 1
+        if self._crashes >= _CRASHES_MAX:
+            self._must_open = True
+            raise CollectionError(Failure.STALE, f"the process crashed {self._crashes} times")
+        try:
+            self._start(expected_generation=self._opened.generation if self._opened else "")
+        except CollectionError as error:
+            self._must_open = error.failure in (Failure.DAMAGED, Failure.STALE)
+            raise
+
+    def _open_or_recover(self) -> Opened:
+        try:
+            if self._crashes >= _CRASHES_MAX:
+                raise CollectionError(Failure.DAMAGED, f"the process crashed {self._crashes} times in use")
+            return self._start_despite_kill()
+        except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
+            if not self._request.path or not _is_damage(error):
+                raise
+            moved_to = quarantine(Path(self._request.path), self._world.now())
+            logger.warning("the embedded vector index is damaged and was moved to %s: %s", moved_to, error)
+        self._crashes = self._failed_starts = 0
+        self._no_start_before = 0.0
+        return self._start()
+
+    def _start_despite_kill(self) -> Opened:
+        try:
+            return self._start()
+        except ChildGoneError as error:
+            if error.returncode != -signal.SIGKILL:
+                raise
+            self._no_start_before = 0.0
+            return self._start()  # somebody killed it; only a second time may be due to what it read
+
+    def _start(self, expected_generation: str = "") -> Opened:
+        child = self._running_child()
+        request = replace(
+            self._request, expected_generation=expected_generation, new_generation=self._world.new_generation()
+        )
+        try:
+            result, _ = child.call(Operation.OPEN, {"request": request.to_header()}, timeout_s=self._open_timeout_s)
+        except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
+            if self._request.path or not isinstance(error, CollectionError):
+                child.kill()
+                self._delay_next_start()
+            raise
+        self._connected, self._failed_starts = True, 0
+        return Opened(**result)
+
+    def _running_child(self) -> ChildProcess:
+        if self._child is not None and self._child.alive:
+            return self._child
+        if self._world.monotonic() < self._no_start_before:
+            raise CollectionError(Failure.FAILED, "the process was started in vain a moment ago")
+        self._stop_child()
+        self._child = ChildProcess()
+        return self._child
+
+    def _delay_next_start(self) -> None:
+        delay = min(_RESTART_DELAY_S * 2**self._failed_starts, _RESTART_DELAY_MAX_S)
+        self._failed_starts += 1
+        self._no_start_before = self._world.monotonic() + delay
+
+    def _stop_child(self) -> None:
+        self._connected = False
+        if self._child is not None:
+            self._child.stop(timeout_s=_STOP_S)
+            self._child = None
+
+    def _retried(self, action: Callable[[], T]) -> T:
+        """The action's result; where the server cannot be reached, three more tries."""
+        for delay in _RETRY_DELAYS_S:
+            try:
+                return action()
+            except CollectionError as error:
+                if error.failure is not Failure.UNREACHABLE:
+                    raise
+                logger.info("Chroma at %s cannot be reached, trying again: %s", self.place, error)
+            self._world.sleep(delay * self._world.rng.uniform(0.75, 1.25))
+        return action()
+
+    def _translated(self, action: Callable[[], T]) -> T:
+        """The action's result; errors become those of the domain, and what the driver said goes to the log."""
+        try:
+            return action()
+        except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
+            logger.warning("the vector index at %s failed: %s", self.place, error)
+            raise self._domain_error(error) from None
+
+    def _domain_error(self, error: ChildError) -> MnemonError:
+        collection, place = self._request.collection, self.place
+        if isinstance(error, ChildGoneError):
+            return BackendConnectionError(
+                f"the process of the vector index ({place}) ended; the next call starts it again"
+            )
+        if isinstance(error, ChildTimeoutError):
+            return BackendConnectionError(f"the vector index ({place}) did not answer in time")
+        match error.failure:
+            case Failure.MISMATCH:
+                return EmbeddingModelMismatchError(
+                    f"the collection {collection!r} holds vectors of {error}, but {self._request.model_identity} is "
+                    "configured: configure the former model, or embed anew with `mnemon-server reembed`"
+                )
+            case Failure.FOREIGN:
+                return ConfigurationError(
+                    f"the collection {collection!r} ({place}) holds records of another program: name another collection"
+                )
+            case Failure.UNREACHABLE:
+                return BackendConnectionError(f"Chroma at {place} cannot be reached: check that it runs there")
+            case Failure.BUSY:
+                return BackendConnectionError("another process uses the files of the embedded vector index")
+            case Failure.STALE:
+                return BackendConnectionError(f"the collection {collection!r} ({place}) must be opened again")
+        return BackendConnectionError(f"the vector index ({place}) failed; the server's log says why")
+
+
+def _is_damage(error: ChildError) -> bool:
+    if isinstance(error, CollectionError):
+        return error.failure is Failure.DAMAGED
+    if isinstance(error, ChildGoneError):
+        return error.returncode in _CRASHES or error.returncode == -signal.SIGKILL
+    return True
