@@ -10,7 +10,7 @@ from mnemon import _requests as requests
 from mnemon import _values as values
 from mnemon._channel import MESSAGE_BYTES_MAX
 from mnemon._convert import receipt_from_pb
-from mnemon._errors import InternalError, MessageTooLargeError, MnemonError, ResourceExhaustedError, UnavailableError
+from mnemon._errors import InternalError, MessageTooLargeError, MnemonError, UnavailableError
 from mnemon._status import error_from_item
 from mnemon.v1 import knowledge_store_pb2 as pb
 
@@ -129,9 +129,7 @@ class Resumption:
         """Seconds to wait before the next try; raises the error where there is none."""
         self._failures += 1
         hint = broken.error.retry_after
-        again = isinstance(broken.error, UnavailableError) or (
-            isinstance(broken.error, ResourceExhaustedError) and hint is not None
-        )
+        again = isinstance(broken.error, UnavailableError) or broken.error.reason == "TOO_MANY_REQUESTS"
         if not again or self._failures >= self._attempts_max:
             raise broken.error from broken
         pause_s: float = min(0.1 * 2 ** (self._failures - 1), 2.0)

@@ -1,0 +1,1 @@
+"""The command line over the client; needs the extra `mnemon[cli]`."""

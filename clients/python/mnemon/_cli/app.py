@@ -1,0 +1,71 @@
+"""The command group: the connection, and how errors reach the person."""
+
+import re
+
+import click
+
+from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
+from mnemon._cli.changing import delete, rebuild_index
+from mnemon._cli.indexing import index
+from mnemon._cli.reading import count, get, health, list_documents, search
+from mnemon._cli.session import Session
+from mnemon._errors import MnemonError, ServerUnreachableError
+
+# What gRPC writes before the cause itself: what failed, a status, and the address once more.
+_CAUSE = re.compile(r"^(.*last error: )?([A-Z_]+: )?((ipv4|ipv6|unix):\S+: )?")
+
+
+class MnemonGroup(click.Group):
+    """A group whose commands end with one clear line when a call fails."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command; exit code 1 where a call failed, 130 where the person stopped it."""
+        try:
+            return super().invoke(ctx)
+        except MnemonError as error:
+            raise click.ClickException(_sentence(error)) from error
+        except KeyboardInterrupt:
+            ctx.exit(130)
+
+
+def _sentence(error: MnemonError) -> str:
+    if isinstance(error, ServerUnreachableError):
+        where, _, cause = error.message.partition(": ")
+        cause = _CAUSE.sub("", cause)
+        return (
+            f"{where} ({cause}). Start one with `make serve` or `mnemon-server serve`, "
+            f"or name another with --address or {ADDRESS_VARIABLE}."
+        )
+    if error.incident_id:
+        return f"{error.message} (incident {error.incident_id}, see the server's log)"
+    return error.message
+
+
+@click.group(cls=MnemonGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mnemon", prog_name="mnemon")
+@click.option(
+    "--address",
+    envvar=ADDRESS_VARIABLE,
+    default=DEFAULT_ADDRESS,
+    show_default=True,
+    show_envvar=True,
+    help="Server to talk to: host:port or unix:path.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=DEFAULT_TIMEOUT_S,
+    show_default=True,
+    help="Seconds that a call may take.",
+)
+@click.option("--tls", is_flag=True, help="Use TLS with the system's root certificates.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Use TLS with the roots of this PEM file.")
+@click.option("--insecure", is_flag=True, help="Allow plaintext to another machine.")
+@click.pass_context
+def mnemon(context: click.Context, address: str, timeout: float, ca: str | None, *, tls: bool, insecure: bool) -> None:
+    """Index and search the documents of a Mnemon server."""
+    context.obj = Session(context, address=address, timeout=timeout, tls=tls, ca_file=ca, insecure=insecure)
+
+
+for command in (index, search, get, list_documents, count, delete, health, rebuild_index):
+    mnemon.add_command(command)

@@ -1,0 +1,87 @@
+"""Options that several commands share, and how their values are typed."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from mnemon._values import FilterValue, Scope
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_SCOPE_HELP = {
+    "user": "The end user.",
+    "household": "The group of users that shares the documents.",
+    "persona": "The persona that an agent speaks as.",
+    "agent": "The agent that wrote the documents.",
+    "project": "The project or workspace.",
+}
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+
+
+def typed(text: str) -> FilterValue:
+    """The value that a text means: true, false, a whole number, a number, else text; quotes force text."""
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return text[1:-1]
+    if text in ("true", "false"):
+        return text == "true"
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _NUMBER.fullmatch(text) and ("." in text or "e" in text.lower()):
+        return float(text)
+    return text
+
+
+def key_value(text: str) -> tuple[str, FilterValue]:
+    """`key=value`, split at the first `=`, the value typed."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f'{text!r} is not key=value, such as topic=travel, year=2024 or code="007"')
+    return key, typed(value)
+
+
+def _as_mapping(
+    context: click.Context, parameter: click.Parameter, pairs: tuple[tuple[str, FilterValue], ...]
+) -> dict[str, FilterValue]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise click.BadParameter("a key is given twice", context, parameter)
+    return found
+
+
+def filter_option(command: _Command) -> _Command:
+    """`--filter key=value`, repeatable; the command gets `filters`."""
+    text = 'Only documents with this metadata; repeatable. true, false and numbers are typed, "quotes" force text.'
+    return click.option(
+        "--filter", "filters", type=key_value, metavar="KEY=VALUE", multiple=True, callback=_as_mapping, help=text
+    )(command)
+
+
+def meta_option(command: _Command) -> _Command:
+    """`--meta key=value`, repeatable; the command gets `metadata`."""
+    text = 'Metadata for every document; repeatable. true, false and numbers are typed, "quotes" force text.'
+    return click.option(
+        "--meta", "metadata", type=key_value, metavar="KEY=VALUE", multiple=True, callback=_as_mapping, help=text
+    )(command)
+
+
+def json_option(command: _Command) -> _Command:
+    """`--json`; the command gets `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--user`, `--household`, `--persona`, `--agent` and `--project`; the command gets `scope`."""
+
+    @functools.wraps(command)
+    def with_scope(*args: Any, **kwargs: Any) -> Any:
+        scope = Scope(**{name: kwargs.pop(name) or "" for name in _SCOPE_HELP})
+        return command(*args, scope=scope, **kwargs)
+
+    for name in reversed(_SCOPE_HELP):
+        with_scope = click.option(f"--{name}", help=_SCOPE_HELP[name])(with_scope)
+    return with_scope

@@ -1,0 +1,123 @@
+"""The commands that change nothing."""
+
+import json
+import warnings
+from itertools import islice
+
+import click
+
+from mnemon import _values as values
+from mnemon._cli import render
+from mnemon._cli.options import filter_option, json_option, scope_options
+from mnemon._cli.session import Session
+
+_LIST_LIMIT = 100
+_PAGE_SIZE_MAX = 1000
+
+
+@click.command()
+@click.argument("query")
+@click.option("--top-k", "-k", type=int, default=5, show_default=True, help="Most results to show, at most 100.")
+@filter_option
+@scope_options
+@click.option(
+    "--mode",
+    type=click.Choice([each.value for each in values.SearchMode]),
+    default=values.SearchMode.HYBRID.value,
+    show_default=True,
+    help="By meaning, by word, or both.",
+)
+@click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
+@json_option
+@click.pass_obj
+def search(
+    session: Session,
+    query: str,
+    scope: values.Scope,
+    mode: str,
+    *,
+    top_k: int,
+    filters: dict[str, values.FilterValue],
+    min_score: float,
+    as_json: bool,
+) -> None:
+    """Find the documents nearest to QUERY, best first."""
+    answer = session.client.search(query, top_k=top_k, filters=filters, scope=scope, mode=mode, min_score=min_score)
+    if as_json:
+        click.echo(answer.to_json())
+        return
+    _note(render.ignored_lines(answer.ignored_filters))
+    if answer.diagnostics.degraded:
+        _note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
+    session.console.print(render.search_table(answer))
+
+
+@click.command()
+@click.argument("doc_id")
+@json_option
+@click.pass_obj
+def get(session: Session, doc_id: str, *, as_json: bool) -> None:
+    """Show the document DOC_ID."""
+    document = session.client.get(doc_id)
+    if as_json:
+        click.echo(document.to_json())
+    else:
+        session.console.print(render.document_sheet(document), soft_wrap=True)
+
+
+@click.command("list")
+@filter_option
+@scope_options
+@click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
+@json_option
+@click.pass_obj
+def list_documents(
+    session: Session, scope: values.Scope, *, filters: dict[str, values.FilterValue], limit: int, as_json: bool
+) -> None:
+    """List documents in the order of their first indexing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        page_size = min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
+        found = session.client.list(filters=filters, scope=scope, page_size=page_size)
+        if as_json:
+            for document in islice(found, limit or None):
+                click.echo(document.to_json())
+        else:
+            session.console.print(render.document_table(islice(found, limit or None)))
+        more = limit > 0 and next(found, None) is not None
+    _note([str(each.message) for each in caught])
+    if more:
+        _note([f"there are more than {limit:,} documents; --limit 0 lists all"])
+
+
+@click.command()
+@filter_option
+@scope_options
+@json_option
+@click.pass_obj
+def count(session: Session, scope: values.Scope, *, filters: dict[str, values.FilterValue], as_json: bool) -> None:
+    """Count documents."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        number = session.client.count(filters=filters, scope=scope)
+    _note([str(each.message) for each in caught])
+    click.echo(json.dumps({"count": number}) if as_json else f"{number}")
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def health(session: Session, *, as_json: bool) -> None:
+    """Say how the store is; exit code 1 where it takes no writes."""
+    found = session.client.check_health()
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        session.console.print(render.health_table(found))
+    if found.status not in (values.HealthStatus.HEALTHY, values.HealthStatus.DEGRADED):
+        raise SystemExit(1)
+
+
+def _note(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(f"note: {line}", err=True)

@@ -1,0 +1,110 @@
+"""How answers look to people: tables as wide as the terminal, and nothing in them that could steer it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mnemon import _values as values
+
+_PASSAGE_CHARACTERS_MAX = 400
+_FIRST_WORDS_CHARACTERS_MAX = 160
+
+# Stored text may hold terminal escapes; only line breaks and tabs pass.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str, style: str = "") -> Text:
+    """The text as it is, with control characters made visible."""
+    return Text(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), style=style)
+
+
+def one_line(text: str, characters_max: int) -> Text:
+    """The text with white space folded, cut with an ellipsis."""
+    folded = " ".join(text.split())
+    return plain(folded if len(folded) <= characters_max else folded[: characters_max - 1].rstrip() + "…")
+
+
+def search_table(answer: values.SearchAnswer) -> RenderableType:
+    """The results of a search, each with the passage that matched."""
+    if not answer:
+        return Text("nothing found")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("document", overflow="fold", max_width=40)
+    table.add_column("passage", ratio=1)
+    for hit in answer:
+        table.add_row(f"{hit.score:.3f}", plain(hit.doc_id), one_line(hit.passage_text, _PASSAGE_CHARACTERS_MAX))
+    return table
+
+
+def document_table(documents: Iterable[values.Document]) -> RenderableType:
+    """Documents, each with its first words."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("document", overflow="fold")
+    table.add_column("revision", justify="right", no_wrap=True)
+    table.add_column("updated", no_wrap=True)
+    table.add_column("content", ratio=1)
+    for document in documents:
+        table.add_row(
+            plain(document.doc_id),
+            str(document.revision),
+            _time(document.update_time),
+            one_line(document.content, _FIRST_WORDS_CHARACTERS_MAX),
+        )
+    return table
+
+
+def document_sheet(document: values.Document) -> RenderableType:
+    """One document: its fields, then its text."""
+    scope = {name: value for name, value in document.scope.to_dict().items() if value}
+    fields = {
+        "document": document.doc_id,
+        "revision": document.revision,
+        "created": _time(document.create_time),
+        "updated": _time(document.update_time),
+        "passages": document.passage_count,
+        **scope,
+    }
+    return Group(field_table(fields), field_table(document.metadata), Text(), plain(document.content))
+
+
+def health_table(health: values.StoreHealth) -> RenderableType:
+    """How the store is."""
+    model = health.embedding_model
+    return field_table(
+        {
+            "status": health.status,
+            "message": health.message,
+            "backend": " ".join(part for part in (health.backend, health.host, health.collection) if part),
+            "model": f"{model.name} {model.precision}, {model.dimension} dimensions",
+            "documents": health.document_count,
+            "passages": health.passage_count,
+            "pending": health.pending,
+            "latency": "no answer" if health.latency_s is None else f"{health.latency_s * 1000:.1f} ms",
+        }
+    )
+
+
+def field_table(fields: Mapping[str, object]) -> RenderableType:
+    """Names and values, one per line; empty values are left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value != "":
+            table.add_row(plain(name), plain(str(value)))
+    return table
+
+
+def ignored_lines(ignored: Iterable[values.IgnoredFilter]) -> list[str]:
+    """One line per filter that was not applied."""
+    return [plain(f"filter {each.key!r} was not applied: {each.reason}").plain for each in ignored]
+
+
+def _time(time: datetime | None) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""

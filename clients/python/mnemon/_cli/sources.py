@@ -1,0 +1,175 @@
+"""Reads documents from files, folders, JSON lines and standard input."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mnemon._values import Document, MetadataValue, Scope
+
+STDIN = "-"
+TEXT_BYTES_MAX = 1 << 20
+_JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An input that holds no document, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An input that should have been a document, and what is wrong with it."""
+
+    path: str
+    problem: str
+
+
+Source: TypeAlias = Document | Skipped | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file, or standard input, and the id that it would have."""
+
+    path: str
+    doc_id: str
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How inputs become documents."""
+
+    globs: tuple[str, ...] = ()
+    hidden: bool = False
+    json_lines: bool = False
+    id_prefix: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+
+
+def find_inputs(paths: Iterable[str], options: SourceOptions) -> list[Input | Skipped]:
+    """The inputs that the paths mean: folders are walked in the order of names, symbolic links to folders are not."""
+    found: list[Input | Skipped] = []
+    for path in paths:
+        if path != STDIN and Path(path).is_dir():
+            found += _walk(Path(path), options)
+        else:
+            found.append(Input(path, "stdin" if path == STDIN else Path(path).name))
+    return found
+
+
+def _walk(root: Path, options: SourceOptions) -> Iterator[Input | Skipped]:
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        if not options.hidden:
+            yield from (Skipped(str(Path(folder, name)), "hidden") for name in folders + files if name.startswith("."))
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            files = [name for name in files if not name.startswith(".")]  # noqa: PLW2901
+        for name in sorted(files):
+            path = Path(folder, name)
+            doc_id = path.relative_to(root).as_posix()
+            if not options.globs or any(fnmatch(doc_id, glob) or fnmatch(name, glob) for glob in options.globs):
+                yield Input(str(path), doc_id)
+
+
+def read_inputs(inputs: Iterable[Input | Skipped], options: SourceOptions) -> Iterator[Source]:
+    """The documents of the inputs, one file open at a time; an id that comes twice is a problem of the later one."""
+    seen: dict[str, str] = {}
+    for given in inputs:
+        for source in [given] if isinstance(given, Skipped) else _read(given, options):
+            if not isinstance(source, Document):
+                yield source
+            elif first := seen.get(source.doc_id):
+                yield Unreadable(
+                    given.path, f"{first} has the id {source.doc_id!r} already; --id-prefix tells them apart"
+                )
+            else:
+                seen[source.doc_id] = given.path
+                yield source
+
+
+def _read(given: Input, options: SourceOptions) -> Iterator[Source]:
+    try:
+        if options.json_lines or given.path.endswith(_JSON_LINES_SUFFIXES):
+            yield from _read_json_lines(given, options)
+        else:
+            yield _read_text(given, options)
+    except OSError as error:
+        yield Unreadable(given.path, error.strerror or type(error).__name__)
+
+
+def _read_text(given: Input, options: SourceOptions) -> Source:
+    # One byte more than allowed tells that there is more, without reading a file of any size.
+    if given.path == STDIN:
+        data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    else:
+        with Path(given.path).open("rb") as file:
+            data = file.read(TEXT_BYTES_MAX + 1)
+    if len(data) > TEXT_BYTES_MAX:
+        if b"\0" in data:
+            return Skipped(given.path, "not UTF-8 text")
+        return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Skipped(given.path, "not UTF-8 text")
+    if "\0" in text:
+        return Skipped(given.path, "not UTF-8 text")
+    if not text.strip():
+        return Skipped(given.path, "blank")
+    return Document(options.id_prefix + given.doc_id, text, {**_file_metadata(given), **options.metadata})
+
+
+def _file_metadata(given: Input) -> dict[str, MetadataValue]:
+    if given.path == STDIN:
+        return {"source": "stdin"}
+    path = Path(given.path)
+    return {"source": path.as_posix(), "file_name": path.name, "suffix": path.suffix}
+
+
+def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:
+    with sys.stdin.buffer if given.path == STDIN else Path(given.path).open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield _read_json_line(f"{given.path}:{number}", line, options)
+
+
+def _read_json_line(place: str, line: bytes, options: SourceOptions) -> Source:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        return Unreadable(place, f"not JSON: {error}")
+    problem = _json_problem(fields)
+    if problem:
+        return Unreadable(place, problem)
+    return Document(
+        options.id_prefix + fields.get("doc_id", fields.get("id")),
+        fields.get("content", fields.get("text")),
+        {**(fields.get("metadata") or {}), **options.metadata},
+        _json_scope(fields.get("scope") or {}),
+    )
+
+
+def _json_problem(fields: Any) -> str | None:
+    if not isinstance(fields, dict):
+        return 'a line must be an object, such as {"doc_id": "note-1", "content": "…"}'
+    if not isinstance(fields.get("doc_id", fields.get("id")), str):
+        return '"doc_id" (or "id") must be text'
+    if not isinstance(fields.get("content", fields.get("text")), str):
+        return '"content" (or "text") must be text'
+    if not isinstance(fields.get("metadata") or {}, dict):
+        return '"metadata" must be an object'
+    if not isinstance(fields.get("scope") or {}, dict):
+        return '"scope" must be an object'
+    return None
+
+
+def _json_scope(fields: Mapping[str, Any]) -> Scope:
+    return Scope(**{name: str(fields.get(name) or "") for name in ("user", "household", "persona", "agent", "project")})
