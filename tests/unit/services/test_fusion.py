@@ -1,0 +1,61 @@
+"""Fusion: what the score of a hybrid search says."""
+
+import numpy as np
+import pytest
+from mnemon_server.engines.base import Scores
+from mnemon_server.services.fusion import FusedScores, fuse
+
+
+def scores(values: dict[int, float]) -> Scores:
+    return Scores(np.array(list(values), np.int64), np.array(list(values.values()), np.float64))
+
+
+def fused(
+    vector: dict[int, float], keyword: dict[int, float], query: str = "two words", weight: float = 0.5
+) -> FusedScores:
+    return fuse(query, scores(vector), scores(keyword), vector_weight=weight)
+
+
+def test_the_querys_own_text_scores_1_and_an_unrelated_one_0() -> None:
+    assert fused({1: 1.0, 2: 0.0}, {1: 1.0}).scores.tolist() == [1.0, 0.0]
+
+
+def test_a_score_does_not_depend_on_the_other_results() -> None:
+    alone = fused({1: 0.4}, {1: 0.3}).scores[0]
+    beside = fused({1: 0.4, 2: 0.9, 3: -0.5}, {1: 0.3, 2: 0.8}).scores[0]
+    assert alone == beside == pytest.approx(0.35)
+
+
+def test_a_passage_that_both_halves_find_beats_one_that_only_one_finds() -> None:
+    both, meaning, word = fused({1: 0.6, 2: 0.7}, {1: 0.6, 3: 0.7}).scores
+    assert both > meaning
+    assert both > word
+
+
+def test_every_passage_of_either_half_is_there_with_its_parts() -> None:
+    answer = fused({9: 0.5, 3: 0.25}, {4: 0.75, 9: 0.125})
+    assert answer.passage_ids.tolist() == [3, 4, 9]
+    assert answer.vector_scores.tolist() == [0.25, 0.0, 0.5]
+    assert answer.keyword_scores.tolist() == [0.0, 0.75, 0.125]
+
+
+def test_an_opposite_meaning_counts_as_none() -> None:
+    answer = fused({1: -0.8}, {1: 0.5})
+    assert answer.vector_scores.tolist() == [0.0]
+    assert answer.scores.tolist() == [0.25]
+
+
+def test_scores_stay_within_0_and_1_in_spite_of_rounding() -> None:
+    assert fused({1: 1.0000001, 2: -1e-9}, {1: 1.0000001}).scores.tolist() == [1.0, 0.0]
+
+
+def test_a_query_without_a_word_is_found_by_meaning_alone() -> None:
+    assert fused({1: 1.0, 2: 0.25}, {}, query="🎉!").scores.tolist() == [1.0, 0.25]
+
+
+def test_the_weight_is_the_share_of_meaning() -> None:
+    assert fused({1: 1.0}, {2: 1.0}, weight=0.75).scores.tolist() == [0.75, 0.25]
+
+
+def test_nothing_found_is_an_answer() -> None:
+    assert fused({}, {}).scores.size == 0
