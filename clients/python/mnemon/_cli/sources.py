@@ -76,55 +76,62 @@ def _walk(root: Path, options: SourceOptions) -> Iterator[Input | Skipped]:
             path = Path(folder, name)
             doc_id = path.relative_to(root).as_posix()
             if not options.globs or any(fnmatch(doc_id, glob) or fnmatch(name, glob) for glob in options.globs):
-                yield Input(str(path), doc_id)
+                # A pipe or a device would never end.
+                yield Input(str(path), doc_id) if path.is_file() else Skipped(str(path), "not a file")
 
 
 def read_inputs(inputs: Iterable[Input | Skipped], options: SourceOptions) -> Iterator[Source]:
-    """The documents of the inputs, one file open at a time; an id that comes twice is a problem of the later one."""
+    """The documents of the inputs, one file open at a time; two files of one id are a problem of the later one."""
     seen: dict[str, str] = {}
     for given in inputs:
-        for source in [given] if isinstance(given, Skipped) else _read(given, options):
-            if not isinstance(source, Document):
-                yield source
-            elif first := seen.get(source.doc_id):
-                yield Unreadable(
-                    given.path, f"{first} has the id {source.doc_id!r} already; --id-prefix tells them apart"
-                )
-            else:
-                seen[source.doc_id] = given.path
-                yield source
-
-
-def _read(given: Input, options: SourceOptions) -> Iterator[Source]:
-    try:
-        if options.json_lines or given.path.endswith(_JSON_LINES_SUFFIXES):
+        if isinstance(given, Skipped):
+            yield given
+        elif _is_json_lines(given, options):
             yield from _read_json_lines(given, options)
         else:
-            yield _read_text(given, options)
-    except OSError as error:
-        yield Unreadable(given.path, error.strerror or type(error).__name__)
+            yield _once(_read_text(given, options), given.path, seen)
+
+
+def _is_json_lines(given: Input, options: SourceOptions) -> bool:
+    return options.json_lines or given.path.endswith(_JSON_LINES_SUFFIXES)
+
+
+def _once(source: Source, path: str, seen: dict[str, str]) -> Source:
+    if not isinstance(source, Document):
+        return source
+    first = seen.get(source.doc_id)
+    if first is None:
+        seen[source.doc_id] = path
+        return source
+    if first == path:
+        return Skipped(path, "given twice")
+    return Unreadable(path, f"{first} has the id {source.doc_id!r} already; --id-prefix tells them apart")
 
 
 def _read_text(given: Input, options: SourceOptions) -> Source:
-    # One byte more than allowed tells that there is more, without reading a file of any size.
-    if given.path == STDIN:
-        data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
-    else:
-        with Path(given.path).open("rb") as file:
-            data = file.read(TEXT_BYTES_MAX + 1)
+    try:
+        data = _read_bytes(given.path)
+    except OSError as error:
+        return Unreadable(given.path, error.strerror or type(error).__name__)
+    if b"\0" in data:
+        return Skipped(given.path, "not UTF-8 text")
     if len(data) > TEXT_BYTES_MAX:
-        if b"\0" in data:
-            return Skipped(given.path, "not UTF-8 text")
         return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return Skipped(given.path, "not UTF-8 text")
-    if "\0" in text:
-        return Skipped(given.path, "not UTF-8 text")
     if not text.strip():
         return Skipped(given.path, "blank")
     return Document(options.id_prefix + given.doc_id, text, {**_file_metadata(given), **options.metadata})
+
+
+def _read_bytes(path: str) -> bytes:
+    # One byte more than allowed tells that there is more, without reading a file of any size.
+    if path == STDIN:
+        return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    with Path(path).open("rb") as file:
+        return file.read(TEXT_BYTES_MAX + 1)
 
 
 def _file_metadata(given: Input) -> dict[str, MetadataValue]:
@@ -135,10 +142,13 @@ def _file_metadata(given: Input) -> dict[str, MetadataValue]:
 
 
 def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:
-    with sys.stdin.buffer if given.path == STDIN else Path(given.path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield _read_json_line(f"{given.path}:{number}", line, options)
+    try:
+        with sys.stdin.buffer if given.path == STDIN else Path(given.path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _read_json_line(f"{given.path}:{number}", line, options)
+    except OSError as error:
+        yield Unreadable(given.path, error.strerror or type(error).__name__)
 
 
 def _read_json_line(place: str, line: bytes, options: SourceOptions) -> Source:

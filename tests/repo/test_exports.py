@@ -1,0 +1,73 @@
+"""The Python client's façade is complete, and importing it stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import mnemon
+import pytest
+
+_HEAVY = {
+    "numpy",
+    "click",
+    "rich",
+    "chromadb",
+    "onnxruntime",
+    "mnemon_server",
+    "grpc_health",
+    "grpc_reflection",
+    "torch",
+}
+_SOURCE = Path(mnemon.__file__)
+
+
+def test_all_names_what_the_facade_imports() -> None:
+    imported = {
+        alias.asname or alias.name
+        for node in ast.parse(_SOURCE.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    assert set(mnemon.__all__) == imported
+    assert len(set(mnemon.__all__)) == len(mnemon.__all__)
+
+
+@pytest.mark.parametrize("name", mnemon.__all__)
+def test_every_exported_name_is_there(name: str) -> None:
+    assert getattr(mnemon, name) is not None
+
+
+def test_every_value_and_error_is_exported() -> None:
+    public = {
+        node.name
+        for module in ("_values.py", "_errors.py")
+        for node in ast.parse((_SOURCE.parent / module).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+
+    assert public - set(mnemon.__all__) == {"JsonValue"}
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (_SOURCE.parent / "py.typed").exists()
+
+
+def test_importing_the_client_loads_nothing_heavy() -> None:
+    script = "import sys, mnemon; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    loaded = set(done.stdout.split())
+    assert "mnemon" in loaded
+    assert loaded & _HEAVY == set()
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_its_extra_the_command_says_which_one_to_install(missing: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None; from mnemon.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "pip install 'mnemon[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr

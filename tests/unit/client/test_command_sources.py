@@ -1,0 +1,132 @@
+"""Files, folders and JSON lines become documents; what is none is named with its reason."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from mnemon import Document, Scope
+from mnemon._cli.sources import Skipped, Source, SourceOptions, Unreadable, find_inputs, read_inputs
+
+
+def read(*paths: Path | str, options: SourceOptions | None = None) -> list[Source]:
+    chosen = options or SourceOptions()
+    return list(read_inputs(find_inputs([str(path) for path in paths], chosen), chosen))
+
+
+def ids(sources: list[Source]) -> list[str]:
+    return [source.doc_id for source in sources if isinstance(source, Document)]
+
+
+def test_a_folder_is_walked_and_ids_are_paths_inside_it(tmp_path: Path) -> None:
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    (tmp_path / "b" / "c" / "two.md").write_text("two", encoding="utf-8")
+    (tmp_path / "one.txt").write_text("one", encoding="utf-8")
+
+    sources = read(tmp_path)
+
+    assert ids(sources) == ["one.txt", "b/c/two.md"]
+    assert sources[1] == Document(
+        "b/c/two.md",
+        "two",
+        {"source": (tmp_path / "b/c/two.md").as_posix(), "file_name": "two.md", "suffix": ".md"},
+    )
+
+
+def test_the_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9")
+
+    [document] = read(tmp_path / "a.txt")
+
+    assert isinstance(document, Document)
+    assert (document.doc_id, document.content) == ("a.txt", "café")
+
+
+def test_what_is_no_text_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "a-zero").write_bytes(b"text\0more")
+    (tmp_path / "b-latin").write_bytes(b"caf\xe9")
+    (tmp_path / "c-blank").write_text(" \n", encoding="utf-8")
+    (tmp_path / "d-image").write_bytes(bytes(2 << 20))
+    os.mkfifo(tmp_path / "e-pipe")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".env").write_text("x", encoding="utf-8")
+
+    sources = read(tmp_path)
+
+    assert [(Path(s.path).name, s.reason) for s in sources if isinstance(s, Skipped)] == [
+        (".git", "hidden"),
+        (".env", "hidden"),
+        ("a-zero", "not UTF-8 text"),
+        ("b-latin", "not UTF-8 text"),
+        ("c-blank", "blank"),
+        ("d-image", "not UTF-8 text"),
+        ("e-pipe", "not a file"),
+    ]
+    assert len(sources) == 7
+
+
+def test_a_text_too_long_for_one_document_is_a_problem_and_not_skipped(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("x" * ((1 << 20) + 1), encoding="utf-8")
+
+    [source] = read(tmp_path)
+
+    assert isinstance(source, Unreadable)
+    assert "1,048,576" in source.problem
+
+
+def test_globs_choose_among_the_files_of_folders(tmp_path: Path) -> None:
+    for name in ("a.md", "b.txt", "sub/c.md", "sub/d.rst"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+
+    assert ids(read(tmp_path, options=SourceOptions(globs=("*.md", "sub/*.rst")))) == ["a.md", "sub/c.md", "sub/d.rst"]
+
+
+def test_two_files_of_one_id_are_a_problem_unless_a_prefix_tells_them_apart(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "readme").write_text(folder, encoding="utf-8")
+
+    first, second = read(tmp_path / "x", tmp_path / "y")
+    again = read(tmp_path / "x", tmp_path / "x")
+
+    assert isinstance(first, Document)
+    assert isinstance(second, Unreadable)
+    assert "--id-prefix" in second.problem
+    assert again[1] == Skipped(str(tmp_path / "x" / "readme"), "given twice")
+    assert ids(read(tmp_path / "y", options=SourceOptions(id_prefix="y/"))) == ["y/readme"]
+
+
+def test_json_lines_hold_one_document_each_and_a_bad_line_fails_alone(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"doc_id": "a", "content": "one", "metadata": {"year": 2024}, "scope": {"user": "ada"}}),
+        "",
+        "{not json",
+        json.dumps({"id": "b", "text": "two"}),
+        json.dumps({"id": 5, "text": "three"}),
+        json.dumps({"id": "c"}),
+        json.dumps(["d", "four"]),
+    ]
+    (tmp_path / "l.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    sources = read(tmp_path, options=SourceOptions(metadata={"team": "x"}))
+
+    assert [source for source in sources if isinstance(source, Document)] == [
+        Document("a", "one", {"year": 2024, "team": "x"}, Scope(user="ada")),
+        Document("b", "two", {"team": "x"}),
+    ]
+    problems = [source for source in sources if isinstance(source, Unreadable)]
+    assert [Path(problem.path).name for problem in problems] == ["l.jsonl:3", "l.jsonl:5", "l.jsonl:6", "l.jsonl:7"]
+
+
+def test_a_file_that_cannot_be_opened_is_a_problem_with_its_reason(tmp_path: Path) -> None:
+    [source] = read(tmp_path / "gone.txt")
+
+    assert source == Unreadable(str(tmp_path / "gone.txt"), "No such file or directory")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
+def test_json_lines_may_be_asked_for_whatever_the_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"id": "a", "text": "one"}', encoding="utf-8")
+
+    assert ids(read(tmp_path / name, options=SourceOptions(json_lines=True))) == ["a"]
