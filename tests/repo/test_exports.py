@@ -15,8 +15,6 @@ _HEAVY = {
     "chromadb",
     "onnxruntime",
     "mnemon_server",
-    "grpc_health",
-    "grpc_reflection",
     "torch",
 }
 _SOURCE = Path(mnemon.__file__)
