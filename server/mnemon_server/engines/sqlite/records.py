@@ -189,14 +189,15 @@ class SQLiteRecordEngine:
         with self._recovering:
             if self._writer.failure is None:
                 return
-            self._writer.close()
             self._readers.close()
+            self._writer.close()
             self._open()
 
     def close(self) -> None:
         """See RecordEngine."""
-        self._writer.close()
+        # The writer goes last: the last connection to go tidies the log away, and only it may write.
         self._readers.close()
+        self._writer.close()
         self._lock.close()
 
     def _open(self) -> None:

@@ -1,0 +1,36 @@
+"""Chroma keeps the contract of vector indexes, embedded and as a server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mnemon_server.engines.base import VectorIndex
+from mnemon_server.engines.chroma import ChromaIndex
+
+from tests.contract.vector_index import DIMENSION, MODEL, VectorIndexContract
+from tests.support.chroma_server import ChromaServer
+
+
+class TestEmbeddedChroma(VectorIndexContract):
+    def open_index(self, directory: Path) -> VectorIndex:
+        return ChromaIndex(collection="documents", dimension=DIMENSION, model_identity=MODEL, path=directory / "chroma")
+
+
+class TestChromaOverHttp(VectorIndexContract):
+    @pytest.fixture(scope="class")
+    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
+        with ChromaServer(tmp_path_factory.mktemp("chroma") / "data") as server:
+            yield server
+
+    @pytest.fixture(autouse=True)
+    def _use(self, server: ChromaServer) -> None:
+        self.server = server
+
+    def open_index(self, directory: Path) -> VectorIndex:
+        return ChromaIndex(
+            collection=f"documents-{directory.name}"[:60].rstrip("-_."),
+            dimension=DIMENSION,
+            model_identity=MODEL,
+            host=self.server.host,
+            port=self.server.port,
+        )
