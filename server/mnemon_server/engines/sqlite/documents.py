@@ -67,6 +67,15 @@ def replace(
     return removed, _insert_parts(connection, position, write.document, write.passages)
 
 
+def replace_passages(
+    connection: apsw.Connection, position: int, document: Document, passages: Sequence[PassageInput], sequence: int
+) -> None:
+    """Gives a document other passages, for indexes to take up as a change; the document itself stays as it is."""
+    _delete_parts(connection, position)
+    _insert_parts(connection, position, document, passages)
+    connection.execute("UPDATE document SET sequence = ? WHERE position = ?", (sequence, position))
+
+
 def delete(connection: apsw.Connection, position: int) -> list[int]:
     """Removes a document; returns the ids of its passages."""
     removed = _delete_parts(connection, position)

@@ -1,0 +1,63 @@
+"""Gives every document the vectors of another embedding model, while no server runs on the folder."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import apsw
+
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.base import PassageInput
+from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.sqlite import changes, documents
+from mnemon_server.engines.sqlite.schema import open_writer
+
+BATCH_DOCUMENTS = 64
+
+Embed = Callable[[Sequence[Document]], Sequence[Sequence[PassageInput]]]
+
+
+def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
+    """Embeds all documents anew, in one transaction: stopped at any moment, everything is as it was before.
+
+    Args:
+        folder: the folder of `records.db`.
+        model_identity: the model that `embed` runs.
+        embed: the passages of each document, with vectors.
+
+    Yields:
+        How many documents are done, and how many there are; the last one has both equal, and comes after the commit.
+
+    Raises:
+        ConfigurationError: there are no records, another process holds them, or their format is not known.
+    """
+    path = folder / "records.db"
+    if not path.exists():
+        raise ConfigurationError(f"there are no records in {str(folder)!r}")
+    with FolderLock(folder):
+        connection = open_writer(path)
+        try:
+            yield from _all(connection, model_identity, embed)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        finally:
+            connection.close()
+
+
+def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
+    stats = changes.stats(connection)
+    done, sequence, after = 0, stats.sequence, 0
+    with connection:
+        while True:
+            condition = "position > ? ORDER BY position LIMIT ?"
+            rows = documents.select(connection, condition, (after, BATCH_DOCUMENTS), vectors=False)
+            if not rows:
+                break
+            for (position, _, document), passages in zip(rows, embed([row[2] for row in rows]), strict=True):
+                sequence += 1
+                documents.replace_passages(connection, position, document, passages, sequence)
+            after, done = rows[-1][0], done + len(rows)
+            if done < stats.document_count:
+                yield done, stats.document_count
+        changes.set_last_sequence(connection, sequence)
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'embedding_model'", (model_identity,))
+    yield stats.document_count, stats.document_count
