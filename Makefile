@@ -86,8 +86,8 @@ crash-test: $(DEV)/.stamp ## Kill the server ROUNDS times while it writes, and l
 # --- measure
 
 .PHONY: bench
-bench: $(DEV)/.stamp ## Speed, as ratios to the bare embedder.
-	$(BIN)/python -m tests.bench.speed $(ARGS)
+bench: $(DEV)/.stamp ## Speed, as ratios to the bare embedder; DATA=folder takes its texts from there.
+	$(BIN)/python -m tests.bench.speed $(if $(DATA),--data $(DATA)) $(ARGS)
 
 .PHONY: bench-recall
 bench-recall: $(DEV)/.stamp ## Recall on conversations: make bench-recall DATA=folder
