@@ -1,0 +1,140 @@
+"""The command `mnemon-server`."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from mnemon_server import __version__
+from mnemon_server.address import Address
+from mnemon_server.config import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
+from mnemon_server.config_values import Setting
+from mnemon_server.domain.errors import MnemonError
+
+_DEFAULT_COMMAND = "serve"
+
+
+class _Group(click.Group):
+    """A group with a default command, for a call without one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h")):
+            args = [_DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+def _configured(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds a flag for every setting, and hands the command the settings that result."""
+
+    def load(config: Path | None, **arguments: Any) -> None:
+        flags = {name: arguments.pop(name) for name in SETTINGS}
+        try:
+            loaded = load_settings(file=config, environ=os.environ, flags=flags)
+        except MnemonError as error:
+            _fail(error)
+        command(loaded, **arguments)
+
+    for row in reversed(list(SETTINGS.values())):
+        load = _option(row)(load)
+    file_help = f"TOML file with settings; {CONFIG_FILE_VARIABLE} names one as well."
+    load = click.option("--config", type=click.Path(path_type=Path), help=file_help)(load)
+    load.__name__, load.__doc__ = command.__name__, command.__doc__
+    return load
+
+
+def _option(row: Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    shown = row.show(row.default)
+    text = f"{row.help} [{row.variables[0]}{f'; default {shown}' if shown else ''}]"
+    if row.type is bool:
+        return click.option(f"{row.flag}/--no-{row.flag[2:]}", row.name, default=None, help=text)
+    metavar = "|".join(row.choices) or {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(row.type, "TEXT")
+    return click.option(row.flag, row.name, default=None, metavar=metavar, help=text)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """The Mnemon server. Without a command, it serves."""
+
+
+@cli.command()
+@_configured
+def serve(loaded: LoadedSettings) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second one ends at once."""
+    from mnemon_server.serving import run_server
+
+    try:
+        run_server(loaded)
+    except MnemonError as error:
+        _fail(error)
+
+
+@cli.command("check-config")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table of all settings, without values.")
+@_configured
+def check_config(loaded: LoadedSettings, *, as_json: bool, as_markdown: bool) -> None:
+    """Print every setting with its value and where that came from; fail where one is wrong."""
+    if as_markdown:
+        click.echo(render_markdown(), nl=False)
+        return
+    rows = _describe(loaded)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        click.echo(f"{row['name']:{width}}  {row['value'] or '(empty)'}  ({row['origin']})")
+    for name in loaded.unknown_variables:
+        click.echo(f"note: {name} is set, and is not a setting", err=True)
+
+
+@cli.command()
+@click.option("--address", help="Address of the server; by default, where the settings say that it listens.")
+@click.option(
+    "--service", default="readiness", show_default=True, help="liveness, readiness, or a service's full name."
+)
+@click.option("--timeout", "timeout_s", default=3.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--ca", type=click.Path(path_type=Path, exists=True), help="PEM file with the authority; speaks TLS.")
+@click.option("--server-name", help="The name in the server's certificate, where it is not the address.")
+def health(address: str | None, service: str, timeout_s: float, ca: Path | None, server_name: str | None) -> None:
+    """Ask a running server how it is: exit code 0 where it serves, else 1."""
+    from mnemon_server.transport.health_client import ask_health
+
+    try:
+        listen = address or load_settings(environ=os.environ).settings.listen
+        target = str(Address.parse(listen).dialled)
+    except MnemonError as error:
+        _fail(error)
+    status = ask_health(target, service, timeout_s=timeout_s, ca=ca, server_name=server_name)
+    click.echo(status)
+    sys.exit(0 if status == "SERVING" else 1)
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+def _describe(loaded: LoadedSettings) -> list[dict[str, Any]]:
+    values = asdict(loaded.settings)
+    return [
+        {
+            "name": row.name,
+            "value": row.show(values[row.name]),
+            "origin": loaded.origins[row.name],
+            "environment": list(row.variables),
+            "flag": row.flag,
+        }
+        for row in SETTINGS.values()
+    ]
+
+
+def _fail(error: MnemonError) -> NoReturn:
+    click.echo(f"mnemon-server: {error}", err=True)
+    sys.exit(1)

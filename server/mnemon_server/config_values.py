@@ -1,0 +1,132 @@
+"""One row of the table of settings: how its value is read, checked and shown."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.errors import ConfigurationError
+
+VARIABLE_PREFIX = "MNEMON_"
+AUTOMATIC = "auto"
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table of settings."""
+
+    name: str
+    type: type[Any]
+    optional: bool
+    default: Any
+    help: str
+    choices: tuple[str, ...]
+    at_least: float
+    at_most: float
+    also: str
+    secret: bool
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables that set it, the first one wins."""
+        own = f"{VARIABLE_PREFIX}{self.name.upper()}"
+        return (own, self.also) if self.also else (own,)
+
+    @property
+    def flag(self) -> str:
+        """The flag of `mnemon-server serve`."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def show(self, value: object) -> str:
+        """The value as it could be typed; secrets are hidden."""
+        if value is None:
+            return "" if self.type is Path else AUTOMATIC
+        if self.secret and value:
+            return "********"
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse_value(row: Setting, raw: Any, origin: str) -> Any:
+    """The value that `raw`, text or a value of TOML, stands for.
+
+    Raises:
+        ConfigurationError: there is none; the message names setting, value, origin and what would be right.
+    """
+    if row.optional and raw in ("", AUTOMATIC):
+        return None
+    try:
+        value = _PARSERS[row.type](raw)
+    except (TypeError, ValueError):
+        raise _refusal(row, raw, origin, _EXPECTED[row.type]) from None
+    if row.choices and value not in row.choices:
+        raise _refusal(row, raw, origin, f"one of {', '.join(row.choices)}")
+    if isinstance(value, int | float) and not row.at_least <= value <= row.at_most:
+        raise _refusal(row, raw, origin, _bounds(row))
+    return value
+
+
+def _refusal(row: Setting, raw: object, origin: str, expected: str) -> ConfigurationError:
+    shown = "the value given" if row.secret else repr(raw)
+    return ConfigurationError(f"setting {row.name} ({origin}): {shown} is not possible; it must be {expected}")
+
+
+def _bounds(row: Setting) -> str:
+    if row.at_most == math.inf:
+        return f"{row.at_least:g} or more"
+    return f"from {row.at_least:g} to {row.at_most:g}"
+
+
+def _parse_bool(raw: Any) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    text = str(raw).strip().lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise ValueError(text)
+    return text in _TRUE
+
+
+def _parse_int(raw: Any) -> int:
+    if isinstance(raw, bool | float):
+        raise TypeError(raw)
+    return int(raw)
+
+
+def _parse_float(raw: Any) -> float:
+    if isinstance(raw, bool):
+        raise TypeError(raw)
+    value = float(raw)
+    if not math.isfinite(value):
+        raise ValueError(raw)
+    return value
+
+
+def _parse_text(raw: Any) -> str:
+    if not isinstance(raw, str):
+        raise TypeError(raw)
+    return raw.strip()
+
+
+def _parse_path(raw: Any) -> Path:
+    text = _parse_text(raw)
+    if not text:
+        raise ValueError(raw)
+    return Path(text).expanduser()
+
+
+_PARSERS: Mapping[type[Any], Any] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    float: _parse_float,
+    str: _parse_text,
+    Path: lambda raw: raw if isinstance(raw, Path) else _parse_path(raw),
+}
+_EXPECTED: Mapping[type[Any], str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+}

@@ -1,0 +1,44 @@
+"""The log: one line per event on standard error, as JSON for programs or plain for people."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure_logging(*, log_format: str, level: str) -> None:
+    """Sends the product's events, and the records of libraries from warnings upwards, to standard error."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendering = _rendering(log_format)
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    # The product's own modules may use the standard library as well.
+    logging.getLogger("mnemon_server").setLevel(level.upper())
+
+
+def _rendering(log_format: str) -> list[Any]:
+    if log_format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    # Plain tracebacks: the decorated ones print local variables, and with them what users stored.
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
+        )
+    ]

@@ -1,0 +1,147 @@
+"""Conversion of what all services share: scope, metadata, receipts, diagnostics, times. Both directions."""
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2 as pb
+
+from mnemon_server.domain.records import (
+    AckLevel,
+    IgnoredFilter,
+    MetadataValue,
+    Scope,
+    SearchDiagnostics,
+    SearchMode,
+    WriteOutcome,
+    WriteReceipt,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+ACK_LEVELS: Mapping[int, AckLevel] = {
+    pb.ACK_LEVEL_UNSPECIFIED: AckLevel.DURABLE,
+    pb.ACK_LEVEL_DURABLE: AckLevel.DURABLE,
+    pb.ACK_LEVEL_SEARCHABLE: AckLevel.SEARCHABLE,
+}
+SEARCH_MODES: Mapping[int, SearchMode] = {
+    pb.SEARCH_MODE_UNSPECIFIED: SearchMode.HYBRID,
+    pb.SEARCH_MODE_VECTOR: SearchMode.VECTOR,
+    pb.SEARCH_MODE_KEYWORD: SearchMode.KEYWORD,
+    pb.SEARCH_MODE_HYBRID: SearchMode.HYBRID,
+}
+_SEARCH_MODES_TO_PB = {mode: pb.SearchMode.Value(f"SEARCH_MODE_{mode.name}") for mode in SearchMode}
+_OUTCOMES_TO_PB = {outcome: pb.WriteOutcome.Value(f"WRITE_OUTCOME_{outcome.name}") for outcome in WriteOutcome}
+
+
+def scope_from_pb(message: pb.Scope) -> Scope:
+    """The scope; fields that are not set are empty."""
+    return Scope(message.user, message.household, message.persona, message.agent, message.project)
+
+
+def scope_to_pb(scope: Scope) -> pb.Scope:
+    """The scope as a message."""
+    return pb.Scope(
+        user=scope.user,
+        household=scope.household,
+        persona=scope.persona,
+        agent=scope.agent,
+        project=scope.project,
+    )
+
+
+def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]:
+    """The values by key; None for one that is unset or cannot be a time, which no check lets through."""
+    return {key: value_from_pb(value) for key, value in metadata.items()}
+
+
+def value_from_pb(value: pb.MetadataValue) -> MetadataValue | None:
+    """The value with its type; None where it is unset or a time that is not one."""
+    kind = value.WhichOneof("kind")
+    match kind:
+        case None:
+            return None
+        case "string_list_value":
+            return tuple(value.string_list_value.values)
+        case "timestamp_value":
+            return time_from_pb(value.timestamp_value)
+        case _:
+            plain: str | int | float | bool = getattr(value, kind)
+            return plain
+
+
+def fill_metadata(target: MutableMapping[str, pb.MetadataValue], metadata: Mapping[str, MetadataValue]) -> None:
+    """Writes metadata into the map of a message."""
+    for key, value in metadata.items():
+        _fill_value(target[key], value)
+
+
+def time_from_pb(message: Timestamp) -> datetime | None:
+    """The time in UTC, to the microsecond; None outside of the years 1 to 9999."""
+    if not 0 <= message.nanos < 1_000_000_000:
+        return None
+    try:
+        return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+    except OverflowError:
+        return None
+
+
+def time_to_pb(time: datetime) -> Timestamp:
+    """The time as a message."""
+    delta = time - _EPOCH
+    return Timestamp(seconds=delta.days * 86_400 + delta.seconds, nanos=delta.microseconds * 1000)
+
+
+def duration_to_pb(seconds: float) -> Duration:
+    """A length of time that is not negative, as a message."""
+    nanoseconds = round(seconds * 1e9)
+    return Duration(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
+
+
+def receipt_to_pb(receipt: WriteReceipt) -> pb.WriteReceipt:
+    """The receipt as a message."""
+    return pb.WriteReceipt(
+        id=receipt.id,
+        outcome=_OUTCOMES_TO_PB[receipt.outcome],
+        revision=receipt.revision,
+        commit_time=time_to_pb(receipt.commit_time),
+        replayed=receipt.replayed,
+    )
+
+
+def ignored_to_pb(ignored: Iterable[IgnoredFilter]) -> list[pb.IgnoredFilter]:
+    """The filters that were not applied."""
+    return [pb.IgnoredFilter(key=filtered.key, reason=filtered.reason) for filtered in ignored]
+
+
+def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
+    """How an answer was found."""
+    return pb.SearchDiagnostics(
+        mode=_SEARCH_MODES_TO_PB[diagnostics.mode],
+        exact=diagnostics.exact,
+        total_candidates=diagnostics.total_candidates,
+        scanned=diagnostics.scanned,
+        pending=diagnostics.pending,
+        degraded=diagnostics.degraded,
+        duration=duration_to_pb(diagnostics.duration_s),
+    )
+
+
+def _fill_value(target: pb.MetadataValue, value: MetadataValue) -> None:
+    match value:
+        case bool():  # before int, which it also is
+            target.bool_value = value
+        case str():
+            target.string_value = value
+        case int():
+            target.int_value = value
+        case float():
+            target.double_value = value
+        case datetime():
+            target.timestamp_value.CopyFrom(time_to_pb(value))
+        case _:
+            # Also where it is empty, the list is the kind of value.
+            target.string_list_value.SetInParent()
+            target.string_list_value.values.extend(value)

@@ -1,0 +1,99 @@
+"""The standard health service: who asks whether to call this server, or to restart it, asks here."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import grpc
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from mnemon_server.domain.errors import NotServingError
+from mnemon_server.transport.interceptors.base import Context
+
+OVERALL, LIVENESS, READINESS = "", "liveness", "readiness"
+HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+_CHECK_TIMEOUT_S = 10.0
+_log = structlog.get_logger()
+
+
+class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """Answers for the whole server, each service, and for `liveness` and `readiness`.
+
+    Liveness says that the process answers, whatever the store does: restarting heals no disk.
+    """
+
+    def __init__(self, services: Iterable[str]) -> None:
+        ready_names = (OVERALL, READINESS, *services)
+        self._statuses = {LIVENESS: _SERVING, **dict.fromkeys(ready_names, _NOT_SERVING)}
+        self._changed = asyncio.Event()
+        self._ending = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls are served."""
+        return bool(self._statuses[READINESS] == _SERVING)
+
+    def set_ready(self, *, ready: bool) -> None:
+        """Says whether calls are served; once shut down, it stays at no."""
+        status = _SERVING if ready and not self._ending else _NOT_SERVING
+        self._statuses.update({name: status for name in self._statuses if name != LIVENESS})
+        self._wake()
+
+    def shut_down(self) -> None:
+        """Says NOT_SERVING for good, and ends all watches with it."""
+        self._ending = True
+        self.set_ready(ready=False)
+
+    async def Check(self, request: Any, context: Context) -> Any:  # noqa: N802
+        """The status of one service; NOT_FOUND where it is unknown."""
+        status = self._statuses.get(request.service)
+        if status is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def List(self, request: Any, context: Context) -> Any:  # noqa: N802
+        """The status of every service."""
+        statuses = {name: health_pb2.HealthCheckResponse(status=status) for name, status in self._statuses.items()}
+        return health_pb2.HealthListResponse(statuses=statuses)
+
+    async def Watch(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        """The status of one service now, and whenever it changes."""
+        last = None
+        while True:
+            changed = self._changed
+            status = self._statuses.get(request.service, _SERVICE_UNKNOWN)
+            if status != last:
+                yield health_pb2.HealthCheckResponse(status=status)
+                last = status
+            elif self._ending:
+                raise NotServingError("the server is shutting down")
+            else:
+                await changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+async def keep_readiness(servicer: HealthServicer, check: Callable[[], Awaitable[bool]], *, interval_s: float) -> None:
+    """Asks `check` whether calls are served, again and again, until it is cancelled."""
+    while True:
+        ready = await _ask(check)
+        if ready != servicer.is_ready:
+            _log.info("readiness", serving=ready)
+            servicer.set_ready(ready=ready)
+        await asyncio.sleep(interval_s)
+
+
+async def _ask(check: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        async with asyncio.timeout(_CHECK_TIMEOUT_S):
+            return await check()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the store does not answer
+        _log.error("the store's health is unknown", exc_info=error)
+        return False

@@ -1,0 +1,78 @@
+"""Messages are read and written here rather than in the runtime, so that a bad one is an error like any other."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
+from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
+
+Parse = Callable[[bytes], Any]
+
+
+class Codec(MethodInterceptor):
+    """The innermost interceptor: handlers see messages, everything around them sees bytes.
+
+    Left to the runtime, bytes that are no message end as UNKNOWN with the text of an exception, and an answer that is
+    too large as an error without a reason.
+    """
+
+    def __init__(self, *, message_bytes_max: int) -> None:
+        super().__init__()
+        self._message_bytes_max = message_bytes_max
+
+    def wrap_single(self, method: Method, inner: Single) -> Single:
+        """Reads the request, writes the response."""
+        read, write = self._reader(method), self._writer(method)
+
+        async def call(request: Any, context: Context) -> bytes:
+            return write(await inner(read(request), context))
+
+        return call
+
+    def wrap_stream(self, method: Method, inner: Stream) -> Stream:
+        """Reads the request, writes each response."""
+        read, write = self._reader(method), self._writer(method)
+
+        async def call(request: Any, context: Context) -> AsyncIterator[bytes]:
+            async for response in inner(read(request), context):
+                yield write(response)
+
+        return call
+
+    def _wrap(self, method: Method) -> Any:
+        return super()._wrap(method)._replace(request_deserializer=None, response_serializer=None)
+
+    def _reader(self, method: Method) -> Callable[[Any], Any]:
+        parse: Parse = method.handler.request_deserializer or bytes
+
+        def read(data: bytes) -> Any:
+            self._check_size(len(data), "the request")
+            try:
+                return parse(data)
+            except DecodeError:
+                raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
+
+        async def read_all(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+            async for data in messages:
+                yield read(data)
+
+        return read_all if method.handler.request_streaming else read
+
+    def _writer(self, method: Method) -> Callable[[Any], bytes]:
+        serialize = method.handler.response_serializer or bytes
+
+        def write(response: Any) -> bytes:
+            data: bytes = serialize(response)
+            self._check_size(len(data), "the answer")
+            return data
+
+        return write
+
+    def _check_size(self, size: int, what: str) -> None:
+        if size > self._message_bytes_max:
+            raise MessageTooLargeError(
+                f"{what} has {size:,} bytes, more than the {self._message_bytes_max:,} that this server allows; "
+                "ask in smaller parts, or for a view with less"
+            )

@@ -1,0 +1,71 @@
+"""Every call gets a request id and one line in the log, which never holds what users wrote."""
+
+import asyncio
+import re
+import time
+import uuid
+from typing import Any
+
+import grpc
+import structlog
+from grpc import aio
+
+from mnemon_server.transport.interceptors.base import (
+    REQUEST_ID_KEY,
+    Call,
+    Context,
+    Method,
+    MethodInterceptor,
+    Single,
+    current_call,
+)
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_PATH_CHARACTERS_MAX = 128
+_log = structlog.get_logger()
+
+
+class RequestLog(MethodInterceptor):
+    """The outermost interceptor. The id is the client's `x-request-id` where it sends one; trailers carry it back."""
+
+    def wrap_single(self, method: Method, inner: Single) -> Single:
+        """Logs method, code, duration, request id and peer."""
+        write = _log.debug if method.exempt else _log.info
+        path = method.path[:_PATH_CHARACTERS_MAX]
+
+        async def call(request: Any, context: Context) -> Any:
+            started = time.perf_counter()
+            record = Call(_request_id(context))
+            current_call.set(record)
+            structlog.contextvars.bind_contextvars(request_id=record.request_id)
+            context.set_trailing_metadata(((REQUEST_ID_KEY, record.request_id),))
+            code = "OK"
+            try:
+                return await inner(request, context)
+            except asyncio.CancelledError:
+                code = "CANCELLED"
+                raise
+            except aio.AbortError:
+                code = _name(context.code())
+                raise
+            finally:
+                duration_ms = round((time.perf_counter() - started) * 1000, 3)
+                extra = {key: value for key in ("reason", "incident_id") if (value := getattr(record, key))}
+                write("rpc", method=path, code=code, duration_ms=duration_ms, peer=context.peer(), **extra)
+
+        return call
+
+    def wrap_stream(self, method: Method, inner: Any) -> Single:
+        """The same; the stream is already written by a coroutine."""
+        return self.wrap_single(method, inner)
+
+
+def _request_id(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
+            return value
+    return uuid.uuid4().hex
+
+
+def _name(code: Any) -> str:
+    return code.name if isinstance(code, grpc.StatusCode) else str(code)

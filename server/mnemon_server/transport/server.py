@@ -1,0 +1,167 @@
+"""The gRPC server: what it serves, how it starts, and how it ends without dropping anybody."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import grpc
+import structlog
+from google.protobuf.internal import api_implementation
+from grpc import aio
+from grpc_health.v1 import health_pb2_grpc
+from mnemon.v1 import knowledge_store_pb2, knowledge_store_pb2_grpc
+
+from mnemon_server.address import Address
+from mnemon_server.config import Settings
+from mnemon_server.domain.documents import HealthStatus
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, keep_readiness
+from mnemon_server.transport.interceptors.codec import Codec
+from mnemon_server.transport.interceptors.deadline import DefaultDeadline
+from mnemon_server.transport.interceptors.error_guard import ErrorGuard
+from mnemon_server.transport.interceptors.limiter import Limiter
+from mnemon_server.transport.interceptors.request_log import RequestLog
+from mnemon_server.transport.interceptors.stream_writer import StreamWriter
+from mnemon_server.transport.knowledge_store_servicer import KnowledgeStoreServicer
+from mnemon_server.transport.options import server_options
+from mnemon_server.transport.reflection import add_reflection
+from mnemon_server.transport.tls import server_credentials
+from mnemon_server.transport.unknown_methods import UnknownMethods
+
+if TYPE_CHECKING:
+    from mnemon_server.services.knowledge_store import DocumentStore
+
+SERVICES = (knowledge_store_pb2.DESCRIPTOR.services_by_name["KnowledgeStoreService"].full_name,)
+DRAIN_S = 3.0
+
+_log = structlog.get_logger()
+
+
+class GrpcServer:
+    """Serves health from the start, and the store once it is attached. An async context manager."""
+
+    def __init__(self, settings: Settings, *, extra_handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
+        self._settings = settings
+        self._extra_handlers = tuple(extra_handlers)
+        self._address = Address.parse(settings.listen)
+        self._health = HealthServicer(SERVICES)
+        self._knowledge_store = KnowledgeStoreServicer()
+        self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
+        self._readiness: asyncio.Task[None] | None = None
+        self._server: aio.Server | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that port 0 became."""
+        return self._address
+
+    async def __aenter__(self) -> Self:
+        """Binds the address and answers health checks; everything else is UNAVAILABLE yet.
+
+        Raises:
+            ConfigurationError: the address is taken, a TLS file cannot be read, or protobuf is its slow kind.
+        """
+        _require_fast_protobuf()
+        self._server = self._build()
+        self._address = self._bind(self._server)
+        await self._server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends at once what `shut_down` has not ended."""
+        self._stop_readiness()
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def serve(self, store: "DocumentStore") -> None:
+        """Serves the store, and says so to health checks for as long as the store takes writes."""
+
+        async def is_ready() -> bool:
+            return (await store.check_health()).status is not HealthStatus.UNHEALTHY
+
+        self._knowledge_store.attach(store)
+        self._health.set_ready(ready=await is_ready())
+        watching = keep_readiness(self._health, is_ready, interval_s=self._settings.health_check_interval_s)
+        self._readiness = asyncio.create_task(watching)
+
+    async def shut_down(self) -> None:
+        """Ends politely: NOT_SERVING, time for clients to leave, streams ended, calls in work finished."""
+        _log.info("shutting down", open_streams=self._streams.open_count)
+        self._stop_readiness()
+        self._health.shut_down()
+        await asyncio.sleep(self._drain_s())
+        self._streams.end_all()
+        if self._server is not None:
+            await self._server.stop(self._settings.shutdown_grace_s)
+
+    def _stop_readiness(self) -> None:
+        if self._readiness is not None:
+            self._readiness.cancel()
+
+    def _drain_s(self) -> float:
+        if self._settings.shutdown_drain_s is not None:
+            return self._settings.shutdown_drain_s
+        return 0.0 if self._address.is_local else DRAIN_S
+
+    def _build(self) -> aio.Server:
+        server = aio.server(interceptors=self._interceptors(), options=server_options(self._settings))
+        knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self._has_reflection():
+            add_reflection(server, [*SERVICES, HEALTH_SERVICE])
+        server.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
+        return server
+
+    def _interceptors(self) -> list[aio.ServerInterceptor]:
+        settings = self._settings
+        return [
+            RequestLog(),
+            ErrorGuard(),
+            self._streams,
+            Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max),
+            DefaultDeadline(seconds=settings.default_deadline_s),
+            Codec(message_bytes_max=settings.max_message_mib << 20),
+        ]
+
+    def _has_reflection(self) -> bool:
+        return self._address.is_local if self._settings.reflection is None else self._settings.reflection
+
+    def _bind(self, server: aio.Server) -> Address:
+        _require_free_socket(self._address)
+        credentials = server_credentials(self._settings)
+        target = str(self._address)
+        try:
+            port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"cannot listen on {target}: another program has the address, or it is not one of this machine's"
+            ) from error
+        if self._address.socket_path:
+            Path(self._address.socket_path).chmod(0o600)
+        return self._address.at_port(port)
+
+
+def _require_fast_protobuf() -> None:
+    # The pure Python kind is some fifty times slower, and open to deeply nested messages (CVE-2025-4565).
+    if (kind := api_implementation.Type()) != "upb":
+        raise ConfigurationError(
+            f"protobuf runs as {kind!r}, not as 'upb': install its wheel, "
+            "and unset PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+        )
+
+
+def _require_free_socket(address: Address) -> None:
+    """Raises ConfigurationError where a server answers at the path: the runtime would take it over without a word."""
+    if not address.socket_path:
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address.socket_path)
+        except OSError:
+            return
+    raise ConfigurationError(f"cannot listen on {address}: another server answers there")

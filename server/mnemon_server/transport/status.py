@@ -1,0 +1,180 @@
+"""What a client is told of an error: one table from error to status code, and the details that go with it."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+from mnemon.v1 import common_pb2, errors_pb2
+
+from mnemon_server.domain import errors
+from mnemon_server.transport import errors as transport_errors
+
+ERROR_DOMAIN = "mnemon.v1"
+DETAILS_KEY = "grpc-status-details-bin"
+VIOLATIONS_MAX = 20
+# Clients accept 8 KiB of trailers for certain. A message is percent-encoded (up to three times longer) and repeated in
+# the details, which travel in base64.
+MESSAGE_BYTES_MAX = 512
+DETAILS_BYTES_MAX = 4096
+_FIELD_CHARACTERS_MAX, _DESCRIPTION_CHARACTERS_MAX = 128, 200
+
+STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
+    errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidPageTokenError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.DocumentNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.RequestIdReusedError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.InvalidOperationError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ConfigurationError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.EmbeddingModelMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.RevisionMismatchError: grpc.StatusCode.ABORTED,
+    errors.TooManyRequestsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StorageFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
+    errors.NotServingError: grpc.StatusCode.UNAVAILABLE,
+    errors.BackendConnectionError: grpc.StatusCode.UNAVAILABLE,
+    errors.IndexingError: grpc.StatusCode.INTERNAL,
+    errors.SearchError: grpc.StatusCode.INTERNAL,
+    errors.EmbeddingError: grpc.StatusCode.INTERNAL,
+    transport_errors.MalformedMessageError: grpc.StatusCode.INVALID_ARGUMENT,
+    transport_errors.MessageTooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    transport_errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    transport_errors.UnimplementedError: grpc.StatusCode.UNIMPLEMENTED,
+    transport_errors.SlowReaderError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""Every error that may reach a client, by class. What is not here, and what is INTERNAL here, keeps its text secret."""
+
+_RETRY_AFTER_S: Mapping[type[errors.MnemonError], float] = {
+    errors.StorageFullError: 30.0,
+    errors.StorageFailedError: 5.0,
+    errors.NotServingError: 1.0,
+    errors.BackendConnectionError: 1.0,
+    transport_errors.SlowReaderError: 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as a client may see it; `incident_id` is there where the text must stay in the log."""
+
+    code: grpc.StatusCode
+    message: str
+    reason: errors.ErrorReason
+    metadata: Mapping[str, str]
+    violations: tuple[errors.FieldViolation, ...] = ()
+    retry_after_s: float | None = None
+    doc_id: str | None = None
+    incident_id: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """The one translation of errors; an error that no row knows is INTERNAL."""
+        code = next((STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES), None)
+        if not isinstance(error, errors.MnemonError) or code in (None, grpc.StatusCode.INTERNAL):
+            return _internal(error)
+        return cls(
+            code=code,
+            message=_cut(str(error), MESSAGE_BYTES_MAX),
+            reason=error.reason,
+            metadata=_metadata(error),
+            violations=_violations(error),
+            retry_after_s=_retry_after_s(error),
+            doc_id=error.doc_id if isinstance(error, errors.DocumentNotFoundError) else None,
+        )
+
+    def trailers(self) -> tuple[tuple[str, bytes], ...]:
+        """The status with its details, in the trailer where every client library looks for it."""
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        for detail in self._details():
+            packed = AnyMessage()
+            packed.Pack(detail)
+            if status.ByteSize() + packed.ByteSize() <= DETAILS_BYTES_MAX:
+                status.details.append(packed)
+        return ((DETAILS_KEY, status.SerializeToString()),)
+
+    def to_item_error(self) -> common_pb2.ItemError:
+        """The same for one item of a bulk stream."""
+        item = common_pb2.ItemError(
+            code=self.code.value[0],
+            message=self.message,
+            reason=errors_pb2.ErrorReason.Value(f"ERROR_REASON_{self.reason}"),
+            violations=[common_pb2.FieldViolation(field=v.field, description=v.description) for v in self.violations],
+        )
+        if self.retry_after_s is not None:
+            item.retry_delay.CopyFrom(_duration(self.retry_after_s))
+        return item
+
+    def _details(self) -> Iterator[Any]:
+        yield error_details_pb2.ErrorInfo(reason=self.reason, domain=ERROR_DOMAIN, metadata=self.metadata)
+        if self.retry_after_s is not None:
+            yield error_details_pb2.RetryInfo(retry_delay=_duration(self.retry_after_s))
+        if self.doc_id is not None:
+            yield error_details_pb2.ResourceInfo(
+                resource_type=f"{ERROR_DOMAIN}.Document", resource_name=self.doc_id, description=self.message
+            )
+        if self.violations:
+            yield _bad_request(self.violations)
+
+
+def _internal(error: BaseException) -> Failure:
+    incident_id = secrets.token_hex(8)
+    reason = error.reason if isinstance(error, errors.MnemonError) else errors.ErrorReason.INTERNAL
+    return Failure(
+        code=grpc.StatusCode.INTERNAL,
+        message=f"internal error; the server's log says more under incident {incident_id}",
+        reason=reason,
+        metadata={"incident_id": incident_id},
+        incident_id=incident_id,
+    )
+
+
+def _metadata(error: errors.MnemonError) -> Mapping[str, str]:
+    if isinstance(error, errors.RevisionMismatchError):
+        return {"expected_revision": str(error.expected), "actual_revision": str(error.actual)}
+    return {}
+
+
+def _violations(error: errors.MnemonError) -> tuple[errors.FieldViolation, ...]:
+    if not isinstance(error, errors.InvalidArgumentError):
+        return ()
+    return tuple(
+        errors.FieldViolation(
+            _cut(violation.field, _FIELD_CHARACTERS_MAX), _cut(violation.description, _DESCRIPTION_CHARACTERS_MAX)
+        )
+        for violation in error.violations[:VIOLATIONS_MAX]
+    )
+
+
+def _bad_request(violations: tuple[errors.FieldViolation, ...]) -> error_details_pb2.BadRequest:
+    """As many violations as fit beside the other details."""
+    request = error_details_pb2.BadRequest()
+    for violation in violations:
+        request.field_violations.add(field=violation.field, description=violation.description)
+        if request.ByteSize() > DETAILS_BYTES_MAX - 2 * MESSAGE_BYTES_MAX:
+            del request.field_violations[-1]
+            break
+    return request
+
+
+def _retry_after_s(error: errors.MnemonError) -> float | None:
+    if isinstance(error, errors.TooManyRequestsError):
+        return error.retry_after_s
+    return _RETRY_AFTER_S.get(type(error))
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
+
+
+def _cut(text: str, size: int) -> str:
+    """At most `size` bytes of UTF-8, with a mark where something is left out."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= size:
+        return encoded.decode()
+    return encoded[: size - 3].decode("utf-8", "ignore") + "…"
