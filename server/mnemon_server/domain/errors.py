@@ -54,6 +54,7 @@ class ErrorReason(StrEnum):
     INDEXING_FAILED = "INDEXING_FAILED"
     SEARCH_FAILED = "SEARCH_FAILED"
     INTERNAL = "INTERNAL"
+    SLOW_READER = "SLOW_READER"
 
 
 @dataclass(frozen=True, slots=True)

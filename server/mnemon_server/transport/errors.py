@@ -30,4 +30,4 @@ class UnimplementedError(MnemonError):
 class SlowReaderError(MnemonError):
     """The client of a stream left a message unread for too long."""
 
-    reason = ErrorReason.TOO_MANY_REQUESTS
+    reason = ErrorReason.SLOW_READER

@@ -66,6 +66,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL. A search could not be answered; the incident id leads to the log."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 21
     """INTERNAL. Anything else; the incident id leads to the log."""
+    ERROR_REASON_SLOW_READER: _ErrorReason.ValueType  # 22
+    """RESOURCE_EXHAUSTED. The client left a message of a stream unread for too long, and the stream was ended."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon.v1", the name
@@ -116,4 +118,6 @@ ERROR_REASON_SEARCH_FAILED: ErrorReason.ValueType  # 20
 """INTERNAL. A search could not be answered; the incident id leads to the log."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL. Anything else; the incident id leads to the log."""
+ERROR_REASON_SLOW_READER: ErrorReason.ValueType  # 22
+"""RESOURCE_EXHAUSTED. The client left a message of a stream unread for too long, and the stream was ended."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
