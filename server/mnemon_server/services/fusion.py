@@ -19,7 +19,7 @@ VECTOR_WEIGHT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class FusedScores:
-    """Scores of passages, 0 to 1: four arrays of one length, by ascending id. A half that found nothing says 0."""
+    """Scores of passages, 0 to 1: four arrays of one length, in no promised order. A half that found nothing says 0."""
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
@@ -29,15 +29,24 @@ class FusedScores:
 
 def fuse(query: str, vector: Scores, keyword: Scores, *, vector_weight: float = VECTOR_WEIGHT) -> FusedScores:
     """The fused score of every passage that either half found; of the vector alone where the query has no word."""
-    passage_ids = np.union1d(vector.passage_ids, keyword.passage_ids)
-    vector_scores = np.clip(_scores_of(passage_ids, vector), 0.0, 1.0)
-    keyword_scores = np.clip(_scores_of(passage_ids, keyword), 0.0, 1.0)
+    places, is_new = _places(keyword.passage_ids, vector.passage_ids)
+    passage_ids = np.concatenate((vector.passage_ids, keyword.passage_ids[is_new]))
+    vector_scores, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
+    vector_scores[: len(vector.scores)] = vector.scores
+    keyword_scores[places] = keyword.scores
+    np.clip(vector_scores, 0.0, 1.0, out=vector_scores)
+    np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
     weight = vector_weight if query_terms(query) else 1.0
     scores = weight * vector_scores + (1.0 - weight) * keyword_scores
     return FusedScores(passage_ids, scores, vector_scores, keyword_scores)
 
 
-def _scores_of(passage_ids: PassageIds, found: Scores) -> NDArray[np.float64]:
-    scores = np.zeros(len(passage_ids))
-    scores[np.searchsorted(passage_ids, found.passage_ids)] = found.scores
-    return scores
+def _places(wanted: PassageIds, known: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Where `wanted` stand once those that are not known have been put behind `known`, and which those are."""
+    order = None if np.all(known[:-1] < known[1:]) else np.argsort(known)
+    places = np.searchsorted(known, wanted, sorter=order)
+    if order is not None:
+        places = np.append(order, 0)[places]
+    is_new = np.append(known, -1)[places] != wanted
+    places[is_new] = len(known) + np.arange(np.count_nonzero(is_new))
+    return places, is_new

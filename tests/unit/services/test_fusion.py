@@ -16,6 +16,10 @@ def fused(
     return fuse(query, scores(vector), scores(keyword), vector_weight=weight)
 
 
+def by_id(answer: FusedScores) -> dict[int, float]:
+    return dict(sorted(zip(answer.passage_ids.tolist(), answer.scores.tolist(), strict=True)))
+
+
 def test_the_querys_own_text_scores_1_and_an_unrelated_one_0() -> None:
     assert fused({1: 1.0, 2: 0.0}, {1: 1.0}).scores.tolist() == [1.0, 0.0]
 
@@ -27,16 +31,21 @@ def test_a_score_does_not_depend_on_the_other_results() -> None:
 
 
 def test_a_passage_that_both_halves_find_beats_one_that_only_one_finds() -> None:
-    both, meaning, word = fused({1: 0.6, 2: 0.7}, {1: 0.6, 3: 0.7}).scores
+    both, meaning, word = by_id(fused({1: 0.6, 2: 0.7}, {1: 0.6, 3: 0.7})).values()
     assert both > meaning
     assert both > word
 
 
-def test_every_passage_of_either_half_is_there_with_its_parts() -> None:
-    answer = fused({9: 0.5, 3: 0.25}, {4: 0.75, 9: 0.125})
-    assert answer.passage_ids.tolist() == [3, 4, 9]
-    assert answer.vector_scores.tolist() == [0.25, 0.0, 0.5]
-    assert answer.keyword_scores.tolist() == [0.0, 0.75, 0.125]
+@pytest.mark.parametrize("vector", [{3: 0.25, 9: 0.5}, {9: 0.5, 3: 0.25}])
+def test_every_passage_of_either_half_is_there_with_its_parts(vector: dict[int, float]) -> None:
+    answer = fused(vector, {9: 0.125, 12: 1.0, 1: 0.75})
+    parts = zip(answer.vector_scores.tolist(), answer.keyword_scores.tolist(), strict=True)
+    assert dict(zip(answer.passage_ids.tolist(), parts, strict=True)) == {
+        1: (0.0, 0.75),
+        3: (0.25, 0.0),
+        9: (0.5, 0.125),
+        12: (0.0, 1.0),
+    }
 
 
 def test_an_opposite_meaning_counts_as_none() -> None:
@@ -54,7 +63,7 @@ def test_a_query_without_a_word_is_found_by_meaning_alone() -> None:
 
 
 def test_the_weight_is_the_share_of_meaning() -> None:
-    assert fused({1: 1.0}, {2: 1.0}, weight=0.75).scores.tolist() == [0.75, 0.25]
+    assert by_id(fused({1: 1.0}, {2: 1.0}, weight=0.75)) == {1: 0.75, 2: 0.25}
 
 
 def test_nothing_found_is_an_answer() -> None:
