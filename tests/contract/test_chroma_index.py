@@ -11,17 +11,18 @@ from tests.contract.vector_index import DIMENSION, MODEL, VectorIndexContract
 from tests.support.chroma_server import ChromaServer
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
+    with ChromaServer(tmp_path_factory.mktemp("chroma") / "data") as server:
+        yield server
+
+
 class TestEmbeddedChroma(VectorIndexContract):
     def open_index(self, directory: Path) -> VectorIndex:
         return ChromaIndex(collection="documents", dimension=DIMENSION, model_identity=MODEL, path=directory / "chroma")
 
 
 class TestChromaOverHttp(VectorIndexContract):
-    @pytest.fixture(scope="class")
-    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
-        with ChromaServer(tmp_path_factory.mktemp("chroma") / "data") as server:
-            yield server
-
     @pytest.fixture(autouse=True)
     def _use(self, server: ChromaServer) -> None:
         self.server = server

@@ -69,16 +69,24 @@ class Host:
     def _open(self, frame: Frame) -> Frame:
         request = OpenRequest(**frame.header["request"])
         try:
-            if request.path and self._folder is None:
-                self._folder = LockedFolder(Path(request.path), wait_s=LOCK_WAIT_S)
-                self._folder.break_seal()
-            self._collection = collection = HostedCollection(request)
-            opened = self._checked(collection, request)
+            self._take_folder(request)
+            if self._collection is None:
+                self._collection = HostedCollection(request)
+            else:
+                self._collection.reopen(request)
+            opened = self._checked(self._collection, request)
         except BaseException as error:
             if request.path and is_damage(error):
                 raise CollectionError(Failure.DAMAGED, f"{type(error).__name__}: {error}") from error
             raise
         return Frame(opened.to_header())
+
+    def _take_folder(self, request: OpenRequest) -> None:
+        if self._folder is not None:
+            self._folder.check_present()
+        elif request.path:
+            self._folder = LockedFolder(Path(request.path), wait_s=LOCK_WAIT_S)
+            self._folder.break_seal()
 
     def _checked(self, collection: HostedCollection, request: OpenRequest) -> Opened:
         try:
@@ -116,7 +124,6 @@ def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:
             pool = searches if frame.header["op"] == Operation.SEARCH else writes
             pool.submit(run, frame)
         writes.shutdown(wait=True, cancel_futures=True)
-        searches.shutdown(wait=True, cancel_futures=True)
     host.close()
 
 

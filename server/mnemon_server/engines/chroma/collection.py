@@ -44,6 +44,11 @@ class HostedCollection:
             self._client.close()
             raise
 
+    def reopen(self, request: OpenRequest) -> None:
+        """Looks the collection up again, or creates it, over the connection that is there. Raises CollectionError."""
+        self._request = request
+        self._collection = self._find_or_create()
+
     def opened(self) -> Opened:
         """What was opened."""
         marks = self._collection.metadata

@@ -26,9 +26,15 @@ class LockedFolder:
         try:
             self._wait_for_lock(wait_s)
             path.mkdir(exist_ok=True, mode=0o700)
+            self._identity = path.stat().st_ino
         except BaseException:
             os.close(self._lock)
             raise
+
+    def check_present(self) -> None:
+        """Raises CollectionError (DAMAGED) where the folder that was taken is no longer there."""
+        if not self.path.exists() or self.path.stat().st_ino != self._identity:
+            raise CollectionError(Failure.DAMAGED, "the folder was removed or exchanged")
 
     def break_seal(self) -> None:
         """Checks the files against the seal of the last orderly close, if there is one, and removes it.

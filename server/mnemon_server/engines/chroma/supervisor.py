@@ -67,6 +67,7 @@ class Supervisor:
         self._opened: Opened | None = None
         self._connected = False
         self._must_open = False
+        self._suspect = False
         self._closed = False
         self._crashes = 0
         self._failed_starts = 0
@@ -88,10 +89,10 @@ class Supervisor:
         with self._lock:
             self._refuse_when_closed()
             self._connected = False
-            if self._request.path:
+            if self._request.path and self._suspect:
                 self._stop_child()  # so that the files are checked, and not what the old process remembers of them
             self._opened = self._translated(lambda: self._retried(self._open_or_recover))
-            self._must_open = False
+            self._must_open = self._suspect = False
             return self._opened
 
     def call(
@@ -108,6 +109,7 @@ class Supervisor:
                 raise
             except CollectionError as error:
                 self._must_open = self._must_open or error.failure is Failure.STALE
+                self._suspect = self._suspect or error.failure is not Failure.UNREACHABLE
                 raise
 
         return self._translated(lambda: self._retried(attempt))

@@ -1,0 +1,71 @@
+"""A real Chroma server in a process of its own, for tests that need one to talk to, to stop and to start again."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+_START_S = 30.0
+
+
+class ChromaServer:
+    """`chroma run` on a free port of loopback; `stop` and `start` keep port and data."""
+
+    def __init__(self, data: Path) -> None:
+        self.host = "127.0.0.1"
+        self.port = _free_port()
+        self.data = data
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts the server and waits until it answers."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        command = shutil.which("chroma", path=str(Path(sys.executable).parent)) or "chroma"
+        with (self.data.parent / "chroma-server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [command, "run", "--path", str(self.data), "--host", self.host, "--port", str(self.port)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"no Chroma server came up on {self.host}:{self.port}; see {self.data.parent}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ends the server; it may be started again."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> "ChromaServer":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self.host}:{self.port}/api/v2/heartbeat", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
