@@ -1,15 +1,18 @@
 """The one place where the server is put together. Everything that holds something is closed in reverse order."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import cast
 
 import grpc
 
 from mnemon_server.config import Settings
 from mnemon_server.embedding.base import Embedder, EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.factory import open_embedder
+from mnemon_server.embedding.factory import Precision, open_embedder
 from mnemon_server.engines.base import RecordEngine
 from mnemon_server.engines.chroma.index import ChromaIndex
 from mnemon_server.engines.in_memory import InMemoryRecordEngine
@@ -50,21 +53,27 @@ async def running_server(
 async def open_document_store(settings: Settings, *, report: Report) -> AsyncIterator[DocumentStore]:
     """The knowledge store of the settings, with its engines."""
     embedder = await asyncio.to_thread(_open_embedder, settings, report)
-    async with EmbeddingBatcher(embedder, cache_entries=settings.embedding_cache_entries) as batcher:
+    async with EmbeddingBatcher(embedder, cache_entries_max=settings.embedding_cache_entries) as batcher:
         store = await asyncio.to_thread(_open_store, settings, batcher, embedder.model)
         async with store:
             yield store
 
 
+def user_cache_folder() -> Path:
+    """Where converted models are kept for all servers of this user."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "mnemon"
+
+
 def _open_embedder(settings: Settings, report: Report) -> Embedder:
     return open_embedder(
         settings.embedding_model,
-        precision=settings.embedding_precision,
+        precision=cast("Precision", settings.embedding_precision),
         model_dir=settings.embedding_model_dir,
-        cache_dir=settings.model_cache_dir,
+        cache_dir=settings.model_cache_dir or user_cache_folder(),
         allow_download=settings.embedding_allow_download,
         threads=settings.embedding_threads,
-        report=report,
+        progress=report,
     )
 
 
@@ -78,6 +87,7 @@ def _open_store(settings: Settings, batcher: EmbeddingBatcher, model: EmbeddingM
         collection=settings.collection,
         applier=_open_applier(settings, records, model),
         exact_scan_max=settings.exact_scan_passages_max,
+        vector_weight=settings.fusion_vector_weight,
     )
 
 

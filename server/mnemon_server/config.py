@@ -107,7 +107,7 @@ class Settings:
     )
     vector_cache_mib: int = field(default=256, metadata=_row("Memory for vectors of the exact scan.", at_least=0))
     fusion_vector_weight: float = field(
-        default=0.6, metadata=_row("Share of meaning in a hybrid search; the rest is words.", at_least=0, at_most=1)
+        default=0.5, metadata=_row("Share of meaning in a hybrid search; the rest is words.", at_least=0, at_most=1)
     )
     max_message_mib: int = field(
         default=16, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)

@@ -63,6 +63,7 @@ from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine, Vector
 from mnemon_server.services.filters import lenient_filter, strict_filter
+from mnemon_server.services.fusion import VECTOR_WEIGHT
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.search import DocumentSearch
@@ -119,6 +120,7 @@ class DocumentStore:
         collection: str = "",
         applier: IndexApplier | None = None,
         exact_scan_max: int = 20_000,
+        vector_weight: float = VECTOR_WEIGHT,
         reader_threads: int = 4,
     ) -> None:
         """Takes over the engines.
@@ -131,6 +133,7 @@ class DocumentStore:
             collection: the name of the collection in the vector index.
             applier: feeds the vector index; None for a backend without one.
             exact_scan_max: up to so many candidate passages are compared one by one.
+            vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
             reader_threads: reads at the same time.
         """
         self._records = records
@@ -147,6 +150,7 @@ class DocumentStore:
             backend=backend,
             applier=applier,
             exact_scan_max=exact_scan_max,
+            vector_weight=vector_weight,
         )
 
     # The protocol

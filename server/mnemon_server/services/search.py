@@ -75,6 +75,7 @@ class DocumentSearch:
         backend: str,
         applier: IndexApplier | None,
         exact_scan_max: int,
+        vector_weight: float,
     ) -> None:
         self._records = records
         self._embed_query = embed_query
@@ -82,6 +83,7 @@ class DocumentSearch:
         self._backend = backend
         self._applier = applier
         self._exact_scan_max = exact_scan_max
+        self._vector_weight = vector_weight
 
     async def find(self, query: SearchQuery) -> SearchAnswer:
         """The documents nearest to the query's text, best first, each once, through its best passage."""
@@ -181,7 +183,8 @@ class DocumentSearch:
         if plan.keywords is None:
             cosine = np.clip(scan.scores, 0.0, 1.0)
             return _Ranking(scan.passage_ids, cosine, cosine, None, **told)  # type: ignore[arg-type]
-        fused = fuse(query.text, scan, _among(plan.keywords, scan.passage_ids))
+        words = plan.keywords if exact else _among(plan.keywords, scan.passage_ids)
+        fused = fuse(query.text, scan, words, vector_weight=self._vector_weight)
         return _Ranking(fused.passage_ids, fused.scores, fused.vector_scores, fused.keyword_scores, **told)  # type: ignore[arg-type]
 
     def _results(self, query: SearchQuery, ranking: _Ranking) -> tuple[SearchResult, ...]:
@@ -252,7 +255,7 @@ def _answer(
 
 
 def _among(scores: Scores, passage_ids: PassageIds) -> Scores:
-    """The scores of these passages alone: others were not compared, or are gone by now."""
+    """The scores of these passages alone: the others were not compared."""
     kept = np.isin(scores.passage_ids, passage_ids)
     return Scores(scores.passage_ids[kept], scores.scores[kept])
 

@@ -1,0 +1,194 @@
+"""The knowledge store as a library: what an agent in the same process imports.
+
+    from mnemon_server.knowledge_store import get_knowledge_store
+
+    async with get_knowledge_store() as store:
+        await store.index_document("note-1", "Ada prefers window seats.", {"topic": "travel"})
+        results = await store.search("Where does Ada like to sit?", top_k=3, filters={"topic": "travel"})
+
+Stores open on first use, so that making one never fails for a backend that is away. All of them keep the protocol
+`KnowledgeStore`, and code that depends on the protocol moves from one to another by configuration alone.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from mnemon_server.app import open_document_store
+from mnemon_server.config import Settings, load_settings
+from mnemon_server.domain.documents import TOP_K_DEFAULT, Document, SearchResult
+from mnemon_server.domain.errors import (
+    BackendConnectionError,
+    ConfigurationError,
+    DocumentNotFoundError,
+    EmbeddingError,
+    IndexingError,
+    KnowledgeStoreError,
+    MnemonError,
+    SearchError,
+)
+from mnemon_server.domain.records import FilterValue, MetadataValue
+from mnemon_server.services.knowledge_store import DocumentStore, KnowledgeStore
+
+__all__ = [
+    "BackendConnectionError",
+    "ChromaDBStore",
+    "ConfigurationError",
+    "Document",
+    "DocumentNotFoundError",
+    "EmbeddingError",
+    "InMemoryStore",
+    "IndexingError",
+    "KnowledgeStore",
+    "KnowledgeStoreError",
+    "LocalStore",
+    "SearchError",
+    "SearchResult",
+    "get_knowledge_store",
+]
+
+log = structlog.get_logger(__name__)
+
+DEFAULTS = Settings()
+
+
+class ConfiguredStore:
+    """A `KnowledgeStore` made from settings. It belongs to the event loop that first used it.
+
+    `async with` may be entered several times; leaving the last one closes the store, and a later use opens it again.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opening = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._store: DocumentStore | None = None
+        self._users = 0
+
+    async def index_document(
+        self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
+    ) -> bool:
+        """See KnowledgeStore."""
+        return await (await self._opened()).index_document(doc_id, content, metadata)
+
+    async def search(
+        self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
+    ) -> list[SearchResult]:
+        """See KnowledgeStore."""
+        return await (await self._opened()).search(query, top_k, filters)
+
+    async def get_by_id(self, doc_id: str) -> Document | None:
+        """See KnowledgeStore."""
+        return await (await self._opened()).get_by_id(doc_id)
+
+    async def delete(self, doc_id: str) -> bool:
+        """See KnowledgeStore."""
+        return await (await self._opened()).delete(doc_id)
+
+    async def health_check(self) -> bool:
+        """See KnowledgeStore."""
+        try:
+            store = await self._opened()
+        except MnemonError as error:
+            log.warning("the knowledge store cannot be opened", error=str(error))
+            return False
+        return await store.health_check()
+
+    async def aclose(self) -> None:
+        """Closes the engines; what was acknowledged stays."""
+        async with self._opening:
+            self._store = None
+            await self._stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        self._users += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._users -= 1
+        if self._users == 0:
+            await self.aclose()
+
+    async def _opened(self) -> DocumentStore:
+        async with self._opening:
+            if self._store is None:
+                self._store = await self._stack.enter_async_context(open_document_store(self._settings, report=_report))
+            return self._store
+
+
+class ChromaDBStore(ConfiguredStore):
+    """Documents in the records of `data_dir`, indexed by ChromaDB: embedded, or on a server where `host` is set.
+
+    While ChromaDB cannot be reached, `health_check` is False, searches are answered from the records, and writes are
+    kept for it. Nothing is lost.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "",
+        port: int = DEFAULTS.chroma_port,
+        ssl: bool = False,
+        collection: str = DEFAULTS.collection,
+        data_dir: Path = DEFAULTS.data_dir,
+        embedding_model: str = DEFAULTS.embedding_model,
+    ) -> None:
+        super().__init__(
+            replace(
+                DEFAULTS,
+                knowledge_store_backend="chromadb",
+                chroma_host=host,
+                chroma_port=port,
+                chroma_ssl=ssl,
+                collection=collection,
+                data_dir=data_dir,
+                embedding_model=embedding_model,
+            )
+        )
+
+
+class LocalStore(ConfiguredStore):
+    """Documents in the records of `data_dir`; every search compares all of them."""
+
+    def __init__(self, *, data_dir: Path = DEFAULTS.data_dir, embedding_model: str = DEFAULTS.embedding_model) -> None:
+        super().__init__(
+            replace(DEFAULTS, knowledge_store_backend="local", data_dir=data_dir, embedding_model=embedding_model)
+        )
+
+
+class InMemoryStore(ConfiguredStore):
+    """Documents in memory, gone when it is closed."""
+
+    def __init__(self, *, embedding_model: str = DEFAULTS.embedding_model) -> None:
+        super().__init__(replace(DEFAULTS, knowledge_store_backend="in_memory", embedding_model=embedding_model))
+
+
+_stores: dict[Settings, ConfiguredStore] = {}
+
+
+def get_knowledge_store() -> ConfiguredStore:
+    """The knowledge store that the environment configures; the same one for as long as the configuration is.
+
+    `KNOWLEDGE_STORE_BACKEND`, `_HOST`, `_PORT`, `_COLLECTION` and `_EMBEDDING_MODEL` are read beside the settings of
+    `server/CONFIGURATION.md`; no host means embedded.
+
+    Raises:
+        ConfigurationError: a value cannot be; the message names the setting and what would be right.
+    """
+    settings = load_settings(environ=os.environ).settings
+    if settings not in _stores:
+        _stores[settings] = ConfiguredStore(settings)
+    return _stores[settings]
+
+
+def _report(sentence: str) -> None:
+    log.info(sentence)
