@@ -1,0 +1,164 @@
+"""Texts that wait for the model, and the choice of those that go next."""
+
+import time
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Generic, TypeVar
+
+Waiter = TypeVar("Waiter")
+
+SPECIAL_TOKENS = 2
+URGENT_TEXTS_MAX = 8
+COUNTED_AT_ONCE = 256
+"""Texts that are tokenised at a time: counting thousands would keep a query waiting."""
+
+_CODE_POINTS_PER_TOKEN = 4
+
+
+class Item(Generic[Waiter]):
+    """A text, and those who wait for its vector, each with the row where they want it."""
+
+    __slots__ = ("arrival", "key", "sequence", "text", "tokens", "urgent", "waiters")
+
+    def __init__(self, key: bytes, text: str, sequence: int) -> None:
+        self.key, self.text, self.sequence = key, text, sequence
+        self.arrival = time.monotonic()
+        self.tokens = 0
+        self.urgent = False
+        self.waiters: list[tuple[Waiter, int]] = []
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Place in the order of lengths; no two items have the same."""
+        return self.tokens, self.sequence
+
+
+class BatchQueue(Generic[Waiter]):
+    """The waiting texts, each once however many wait for it. Not thread-safe.
+
+    An urgent text goes next. A bulk text is counted first; then a batch is the text that has waited longest, with
+    those nearest to it in length.
+    """
+
+    def __init__(self, batch_tokens_max: int) -> None:
+        self._batch_tokens_max = batch_tokens_max
+        self._items: dict[bytes, Item[Waiter]] = {}
+        self._urgent: dict[bytes, Item[Waiter]] = {}
+        self._uncounted: dict[bytes, Item[Waiter]] = {}
+        self._counted: dict[bytes, Item[Waiter]] = {}
+        self._by_length: list[Item[Waiter]] = []
+        self._sequence = 0
+
+    def waiting(self, *, urgent: bool) -> int:
+        """How many texts have no vector yet, those under way counted."""
+        return len(self._urgent) if urgent else len(self._items) - len(self._urgent)
+
+    def add(self, key: bytes, text: str, waiter: Waiter, row: int, *, urgent: bool) -> Item[Waiter]:
+        """Lets a waiter wait for a text's vector, and returns the text's item."""
+        item = self._items.get(key)
+        if item is None:
+            self._sequence += 1
+            item = self._items[key] = Item(key, text, self._sequence)
+            self._uncounted[key] = item
+        item.waiters.append((waiter, row))
+        if urgent and not item.urgent:
+            if self._take_out(item):
+                self._urgent[key] = item
+            item.urgent = True
+        return item
+
+    def abandon(self, items: Iterable[Item[Waiter]], waiter: Waiter) -> None:
+        """Takes a waiter away; a text that nobody waits for any more is dropped, unless it is under way."""
+        for item in items:
+            item.waiters = [entry for entry in item.waiters if entry[0] is not waiter]
+            if not item.waiters and self._take_out(item):
+                self._items.pop(item.key)
+
+    def is_empty(self) -> bool:
+        """True where no text could go next."""
+        return not (self._urgent or self._uncounted or self._counted)
+
+    def gathering_left_s(self, wait_s: float) -> float:
+        """Seconds for which the next batch should still wait for company; 0 or less where it should go now."""
+        if self._urgent or self._counted or not self._uncounted:
+            return 0.0
+        if sum(len(item.text) for item in self._uncounted.values()) // _CODE_POINTS_PER_TOKEN >= self._batch_tokens_max:
+            return 0.0
+        return next(iter(self._uncounted.values())).arrival + wait_s - time.monotonic()
+
+    def take_uncounted(self) -> list[Item[Waiter]]:
+        """The texts to count next, for `add_counted`; none while an urgent one waits."""
+        if self._urgent:
+            return []
+        items = list(islice(self._uncounted.values(), COUNTED_AT_ONCE))
+        for item in items:
+            del self._uncounted[item.key]
+        return items
+
+    def add_counted(self, items: Sequence[Item[Waiter]], counts: Sequence[int]) -> None:
+        """Takes back what `take_uncounted` gave, with the tokens of each."""
+        for item, count in zip(items, counts, strict=True):
+            item.tokens = count + SPECIAL_TOKENS
+            if not item.waiters:
+                self._items.pop(item.key)
+            elif item.urgent:
+                self._urgent[item.key] = item
+            else:
+                self._counted[item.key] = item
+                insort(self._by_length, item, key=_rank)
+
+    def take_batch(self) -> list[Item[Waiter]]:
+        """The texts to embed next, which count as under way until `finish`; none where none is ready."""
+        if self._urgent:
+            batch = list(islice(self._urgent.values(), URGENT_TEXTS_MAX))
+            for item in batch:
+                del self._urgent[item.key]
+            return batch
+        if not self._counted:
+            return []
+        low, high = self._window(self._position(next(iter(self._counted.values()))))
+        batch = self._by_length[low:high]
+        del self._by_length[low:high]
+        for item in batch:
+            del self._counted[item.key]
+        return batch
+
+    def finish(self, batch: Iterable[Item[Waiter]]) -> None:
+        """Forgets texts that have their vectors, or will never have them."""
+        for item in batch:
+            self._items.pop(item.key, None)
+
+    def waiters(self) -> set[Waiter]:
+        """All who wait."""
+        return {waiter for item in self._items.values() for waiter, _ in item.waiters}
+
+    def _window(self, position: int) -> tuple[int, int]:
+        """The range of `_by_length` around a position that fills a batch with the least padding."""
+        items, low, high = self._by_length, position, position + 1
+        while True:
+            room = self._batch_tokens_max // (high - low + 1)
+            shorter = items[high - 1].tokens - items[low - 1].tokens if low > 0 else None
+            longer = items[high].tokens - items[low].tokens if high < len(items) else None
+            if longer is not None and items[high].tokens <= room and (shorter is None or longer <= shorter):
+                high += 1
+            elif shorter is not None and items[high - 1].tokens <= room:
+                low -= 1
+            else:
+                return low, high
+
+    def _take_out(self, item: Item[Waiter]) -> bool:
+        """Removes a waiting item from its place; False where it is being counted or embedded."""
+        if self._urgent.pop(item.key, None) is not None or self._uncounted.pop(item.key, None) is not None:
+            return True
+        if self._counted.pop(item.key, None) is None:
+            return False
+        del self._by_length[self._position(item)]
+        return True
+
+    def _position(self, item: Item[Waiter]) -> int:
+        return bisect_left(self._by_length, item.rank, key=_rank)
+
+
+def _rank(item: Item[Waiter]) -> tuple[int, int]:
+    return item.rank

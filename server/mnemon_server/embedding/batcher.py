@@ -1,0 +1,240 @@
+"""One queue in front of the model: texts of concurrent calls share batches, and queries go first."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from mnemon_server.domain.errors import EmbeddingError, NotServingError, TooManyRequestsError
+from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vectors
+from mnemon_server.embedding.batch_queue import BatchQueue, Item
+from mnemon_server.embedding.vector_cache import VectorCache, text_key
+
+WAIT_S = 0.002
+BATCH_TOKENS_MAX = 512
+"""Tokens of a bulk batch: what a query may have to wait for, some 50 ms, and enough to be as fast as larger ones."""
+
+CACHE_ENTRIES_MAX = 8192
+WAITING_TEXTS_MAX = 16_384
+RETRY_AFTER_S = 1.0
+
+
+class _Call:
+    """One caller's texts: where their vectors go, and how many are still to come."""
+
+    def __init__(self, count: int, dimension: int) -> None:
+        self.vectors = np.empty((count, dimension), np.float32)
+        self.missing = 0
+        self.items: list[Item[_Call]] = []
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self._loop.create_future()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Wakes the caller, from any thread."""
+        with suppress(RuntimeError):  # a closed loop has no caller left to wake
+            self._loop.call_soon_threadsafe(self._finish, error)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
+
+class EmbeddingBatcher:
+    """Gathers the texts of concurrent calls into batches for one embedder, which it does not own.
+
+    The model runs in one thread of its own, splitting in another; the event loop only hands over. Calls may come from
+    several event loops. Use it as an async context manager, or call `close`.
+
+    Args:
+        embedder: what makes the vectors.
+        wait_s: how long a bulk text waits for company.
+        batch_tokens_max: tokens of a batch, padding counted.
+        cache_entries_max: vectors kept for texts seen before; 0 keeps none.
+        waiting_texts_max: texts that may wait; a call that would make more is refused, urgent ones counted apart.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        wait_s: float = WAIT_S,
+        batch_tokens_max: int = BATCH_TOKENS_MAX,
+        cache_entries_max: int = CACHE_ENTRIES_MAX,
+        waiting_texts_max: int = WAITING_TEXTS_MAX,
+    ) -> None:
+        self._embedder = embedder
+        self._wait_s = wait_s
+        self._waiting_texts_max = waiting_texts_max
+        # The condition guards everything below it.
+        self._changed = threading.Condition()
+        self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
+        self._cache = VectorCache(cache_entries_max)
+        self._closed = False
+        self._splitter = ThreadPoolExecutor(1, thread_name_prefix="embedding-split")
+        self._worker = threading.Thread(target=self._work, name="embedding", daemon=True)
+        self._worker.start()
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The model that makes the vectors."""
+        return self._embedder.model
+
+    async def embed(self, texts: Sequence[str], *, urgent: bool = False) -> Vectors:
+        """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).
+
+        Args:
+            texts: what to embed; passages rather than documents, since what the model does not read is cut.
+            urgent: goes ahead of all that is not, and does not wait for company: for searches.
+
+        Raises:
+            EmbeddingError: the model failed on the batch that one of these texts was in.
+            TooManyRequestsError: too many texts wait already.
+            NotServingError: the batcher is closed, or was while the call waited.
+        """
+        call = _Call(len(texts), self.model.dimension)
+        with self._changed:
+            self._enqueue(call, texts, urgent=urgent)
+            if call.missing == 0:
+                return call.vectors
+            self._changed.notify()
+        try:
+            await call.done
+        finally:
+            self._forget(call)
+        return call.vectors
+
+    async def split(self, texts: Sequence[str]) -> list[list[Span]]:
+        """The passages of each text, as `Embedder.split` cuts them.
+
+        Raises:
+            EmbeddingError: the tokenizer failed.
+            NotServingError: the batcher is closed.
+        """
+        if self._closed:
+            raise _closed_error()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._splitter, lambda: [self._embedder.split(text) for text in texts])
+
+    async def close(self) -> None:
+        """Refuses new calls, fails those that wait, and returns when the batch under way is done."""
+        with self._changed:
+            self._closed = True
+            waiting = self._queue.waiters()
+            self._changed.notify()
+        for call in waiting:
+            call.finish(_closed_error())
+        await asyncio.to_thread(self._join)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _join(self) -> None:
+        self._worker.join()
+        self._splitter.shutdown(cancel_futures=True)
+
+    def _enqueue(self, call: _Call, texts: Sequence[str], *, urgent: bool) -> None:
+        if self._closed:
+            raise _closed_error()
+        missing = []
+        for row, text in enumerate(texts):
+            key = text_key(text)
+            vector = self._cache.get(key)
+            if vector is None:
+                missing.append((row, key, text))
+            else:
+                call.vectors[row] = vector
+        if self._queue.waiting(urgent=urgent) + len(missing) > self._waiting_texts_max:
+            raise TooManyRequestsError("too many texts wait to be embedded", RETRY_AFTER_S)
+        call.missing = len(missing)
+        call.items = [self._queue.add(key, text, call, row, urgent=urgent) for row, key, text in missing]
+
+    def _forget(self, call: _Call) -> None:
+        with self._changed:
+            if call.missing:
+                self._queue.abandon(call.items, call)
+
+    def _work(self) -> None:
+        while self._wait_for_texts():
+            self._count_texts()
+            with self._changed:
+                batch = self._queue.take_batch()
+            if batch:
+                self._deliver(batch, self._embed(batch))
+
+    def _wait_for_texts(self) -> bool:
+        """Returns True when a batch should go, False when the batcher is closed."""
+        with self._changed:
+            while not self._closed:
+                if self._queue.is_empty():
+                    self._changed.wait()
+                elif (left := self._queue.gathering_left_s(self._wait_s)) > 0:
+                    self._changed.wait(left)
+                else:
+                    return True
+        return False
+
+    def _count_texts(self) -> None:
+        with self._changed:
+            items = self._queue.take_uncounted()
+        if not items:
+            return
+        try:
+            counts = self._embedder.token_counts([item.text for item in items])
+        except Exception as error:  # noqa: BLE001  the worker must outlive whatever a model raises
+            self._deliver(items, error)
+            return
+        with self._changed:
+            self._queue.add_counted(items, counts)
+
+    def _embed(self, batch: Sequence[Item[_Call]]) -> Vectors | Exception:
+        try:
+            return self._embedder.embed([item.text for item in batch])
+        except Exception as error:  # noqa: BLE001  the worker must outlive whatever a model raises
+            return error
+
+    def _deliver(self, batch: Sequence[Item[_Call]], result: Vectors | Exception) -> None:
+        with self._changed:
+            self._queue.finish(batch)
+            if isinstance(result, Exception):
+                calls = {call for item in batch for call, _ in item.waiters}
+            else:
+                calls = self._store(batch, result)
+        for call in calls:
+            call.finish(_error_from(result) if isinstance(result, Exception) else None)
+
+    def _store(self, batch: Sequence[Item[_Call]], vectors: Vectors) -> set[_Call]:
+        """Hands out the vectors of a batch, and returns the calls that have all of theirs."""
+        complete = set()
+        for item, vector in zip(batch, vectors, strict=True):
+            self._cache.put(item.key, vector)
+            for call, row in item.waiters:
+                call.vectors[row] = vector
+                call.missing -= 1
+                if call.missing == 0:
+                    complete.add(call)
+        return complete
+
+
+def _error_from(cause: Exception) -> EmbeddingError:
+    """An error of its own for each caller: one raised in several tasks would mix their tracebacks."""
+    error = EmbeddingError(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+def _closed_error() -> NotServingError:
+    return NotServingError("the server is shutting down")

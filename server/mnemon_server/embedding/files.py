@@ -1,0 +1,44 @@
+"""Files that are either whole or not there: digests, and writing that survives a crash."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+_READABLE = 0o644
+"""A model may be prepared by one user and served by another."""
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 digest of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Lets `write` fill a temporary file beside `path`, makes it durable, and moves it there in one step.
+
+    Raises:
+        OSError: the folder cannot be made or written; nothing is left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(_READABLE)
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,150 @@
+"""The ONNX graph of a BERT sentence encoder, built from its weights: encoder, mean pooling, unit length."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import load_file
+
+from mnemon_server.domain.errors import EmbeddingError
+
+HEADS = 12
+LAYER_NORM_EPSILON = 1e-12
+OUTPUT = "embedding"
+_OPSET, _IR_VERSION = 20, 9
+_MICROSOFT = "com.microsoft"
+
+Array = NDArray[Any]
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+class GraphBuilder:
+    """Collects the nodes and constants of a graph; every value has the name of what makes it."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def constant(self, name: str, value: Array) -> str:
+        """Adds a constant, and returns its name."""
+        self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        return name
+
+    def node(self, operator: str, inputs: list[str], output: str, *, domain: str = "", **attributes: Any) -> str:
+        """Adds a node with one output, and returns the output's name."""
+        self.nodes.append(helper.make_node(operator, inputs, [output], name=output, domain=domain, **attributes))
+        return output
+
+
+def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
+    """A model from `input_ids` and `attention_mask`, (batch, sequence) of int64, to `embedding`, (batch, dimension)."""
+    model = build_encoder(load_file(weights_file))
+    add_pooling(model)
+    return model
+
+
+def build_encoder(weights: Weights) -> onnx.ModelProto:
+    """The encoder alone: its output `last_hidden_state` is (batch, sequence, dimension)."""
+    graph = GraphBuilder()
+    graph.node("Cast", ["attention_mask"], "attention_mask_int32", to=TensorProto.INT32)
+    hidden = _embeddings(graph, weights)
+    for layer in range(_layer_count(weights)):
+        hidden = _layer(graph, weights, f"encoder.layer.{layer}", hidden)
+    graph.node("Identity", [hidden], "last_hidden_state")
+    dimension = weights["embeddings.word_embeddings.weight"].shape[1]
+    inputs = [_value(name, TensorProto.INT64, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")]
+    outputs = [_value("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", dimension])]
+    onnx_graph = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.constants.values()))
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)]
+    return helper.make_model(onnx_graph, opset_imports=opsets, ir_version=_IR_VERSION)
+
+
+def add_pooling(model: onnx.ModelProto) -> None:
+    """Ends a model whose first output is its hidden states, as exported by others too, in sentence embeddings.
+
+    Raises:
+        EmbeddingError: the model is neither such an encoder nor ends in sentence embeddings already.
+    """
+    named = {output.name: output for output in model.graph.output}
+    if OUTPUT in named:
+        return
+    shape = model.graph.output[0].type.tensor_type.shape.dim
+    if len(shape) != 3 or shape[2].dim_value <= 0 or model.opset_import[0].version < 13:
+        raise EmbeddingError(
+            "The model's ONNX file must end in hidden states of shape (batch, sequence, dimension), opset 13 or newer."
+        )
+    graph = GraphBuilder()
+    graph.node("Cast", ["attention_mask"], "attention_mask_float", to=TensorProto.FLOAT)
+    # The sum over the read tokens; their mean differs only in length, and the length becomes 1.
+    graph.node("Einsum", ["attention_mask_float", model.graph.output[0].name], "pooled", equation="bs,bsh->bh")
+    graph.node("LpNormalization", ["pooled"], OUTPUT, axis=-1, p=2)
+    model.graph.node.extend(graph.nodes)
+    del model.graph.output[:]
+    model.graph.output.append(_value(OUTPUT, TensorProto.FLOAT, ["batch", shape[2].dim_value]))
+
+
+def _value(name: str, element: int, shape: list[str | int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, element, shape)
+
+
+def _layer_count(weights: Weights) -> int:
+    return len({name.split(".")[2] for name in weights if name.startswith("encoder.layer.")})
+
+
+def _embeddings(graph: GraphBuilder, weights: Weights) -> str:
+    # Every text is a single segment, so the embedding of segment 0 belongs to each position.
+    positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+    graph.constant("words", weights["embeddings.word_embeddings.weight"])
+    graph.constant("positions", positions)
+    graph.constant("zero", np.array([0], np.int64))
+    graph.node("Shape", ["input_ids"], "length", start=1, end=2)
+    graph.node("Gather", ["words", "input_ids"], "word_embeddings")
+    graph.node("Slice", ["positions", "zero", "length", "zero"], "position_embeddings")
+    graph.node("Add", ["word_embeddings", "position_embeddings"], "embedding_sum")
+    scale, shift = _layer_norm(graph, weights, "embeddings.LayerNorm")
+    inputs = ["embedding_sum", scale, shift]
+    return graph.node("LayerNormalization", inputs, "embeddings", axis=-1, epsilon=LAYER_NORM_EPSILON)
+
+
+def _layer(graph: GraphBuilder, weights: Weights, prefix: str, hidden: str) -> str:
+    attended = _attention(graph, weights, f"{prefix}.attention", hidden)
+    inner = _dense(graph, weights, f"{prefix}.intermediate.dense", attended)
+    bias = graph.constant(f"{inner}.bias", weights[f"{prefix}.intermediate.dense.bias"])
+    activated = graph.node("BiasGelu", [inner, bias], f"{inner}.gelu", domain=_MICROSOFT)
+    return _dense_and_residual(graph, weights, f"{prefix}.output", activated, attended)
+
+
+def _attention(graph: GraphBuilder, weights: Weights, prefix: str, hidden: str) -> str:
+    # One multiplication for query, key and value together is faster than three.
+    parts = [f"{prefix}.self.{part}" for part in ("query", "key", "value")]
+    matrix = graph.constant(f"{prefix}.weight", np.concatenate([weights[f"{part}.weight"].T for part in parts], 1))
+    bias = graph.constant(f"{prefix}.bias", np.concatenate([weights[f"{part}.bias"] for part in parts]))
+    projected = graph.node("MatMul", [hidden, matrix], f"{prefix}.projected")
+    graph.nodes.append(helper.make_node("Split", [projected], parts, name=f"{prefix}.split", axis=-1, num_outputs=3))
+    inputs = [*parts, bias, "attention_mask_int32"]
+    context = graph.node("MultiHeadAttention", inputs, f"{prefix}.context", domain=_MICROSOFT, num_heads=HEADS)
+    return _dense_and_residual(graph, weights, f"{prefix}.output", context, hidden)
+
+
+def _dense(graph: GraphBuilder, weights: Weights, prefix: str, value: str) -> str:
+    matrix = graph.constant(f"{prefix}.weight", weights[f"{prefix}.weight"].T)
+    return graph.node("MatMul", [value, matrix], prefix)
+
+
+def _dense_and_residual(graph: GraphBuilder, weights: Weights, prefix: str, value: str, residual: str) -> str:
+    dense = _dense(graph, weights, f"{prefix}.dense", value)
+    scale, shift = _layer_norm(graph, weights, f"{prefix}.LayerNorm")
+    bias = graph.constant(f"{prefix}.bias", weights[f"{prefix}.dense.bias"])
+    inputs = [residual, dense, scale, shift, bias]
+    return graph.node(
+        "SkipLayerNormalization", inputs, f"{prefix}.normalized", domain=_MICROSOFT, epsilon=LAYER_NORM_EPSILON
+    )
+
+
+def _layer_norm(graph: GraphBuilder, weights: Weights, prefix: str) -> tuple[str, str]:
+    scale = graph.constant(f"{prefix}.scale", weights[f"{prefix}.weight"])
+    return scale, graph.constant(f"{prefix}.shift", weights[f"{prefix}.bias"])

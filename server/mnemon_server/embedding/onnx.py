@@ -1,0 +1,153 @@
+"""The default model on ONNX Runtime: no torch, and no network once its files are there."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
+from mnemon_server.embedding.graph_cache import Precision
+from mnemon_server.embedding.passages import Token, cut_passages
+
+SEQUENCE_MAX = 256
+"""Tokens that the model was trained to read, its two special tokens counted."""
+
+SPECIAL_TOKENS = 2
+BATCH_TOKENS_MAX = 1024
+"""Tokens, padding counted, of one run of the model: more is no faster, and takes more memory."""
+
+_ERROR_SEVERITY = 3
+
+
+class OnnxEmbedder:
+    """An `Embedder` around one ONNX graph that takes token ids and gives sentence embeddings.
+
+    Args:
+        graph: the graph, from `input_ids` and `attention_mask` to `embedding`.
+        tokenizer: the model's `tokenizer.json`.
+        name, revision, precision: what the stores record of the model.
+        threads: threads of one run; 0 takes all cores that the process may use.
+
+    Raises:
+        EmbeddingError: the graph or the tokenizer cannot be loaded.
+    """
+
+    def __init__(
+        self, graph: Path, tokenizer: Path, *, name: str, revision: str, precision: Precision, threads: int = 0
+    ) -> None:
+        try:
+            self._tokenizer = _open_tokenizer(tokenizer)
+            self._session: ort.InferenceSession | None = _open_session(graph, threads)
+        except Exception as error:  # both libraries raise plain exceptions of their own
+            raise EmbeddingError(f"The model {name} cannot be loaded from {graph}: {error}") from error
+        self._inputs = {value.name for value in self._session.get_inputs()}
+        dimension = int(self._session.get_outputs()[0].shape[-1])
+        self._model = EmbeddingModel(name, revision, precision, dimension, SEQUENCE_MAX - SPECIAL_TOKENS)
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The model that makes the vectors."""
+        return self._model
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One vector of unit length per text, in order; see `Embedder.embed`."""
+        session = self._open()
+        vectors = np.empty((len(texts), self._model.dimension), np.float32)
+        encodings = [_cut(encoding) for encoding in self._encode(texts)]
+        for rows in _batches([len(ids) for ids in encodings]):
+            vectors[rows] = self._run(session, [encodings[row] for row in rows])
+        return vectors
+
+    def split(self, text: str) -> list[Span]:
+        """Overlapping spans that cover the text, each short enough to be read whole."""
+        self._open()
+        (encoding,) = self._encode([text], offsets=True)
+        if len(encoding.ids) <= SEQUENCE_MAX:
+            return [Span(0, len(text))]
+        tokens = [
+            Token(start, end, word)
+            for (start, end), word in zip(encoding.offsets, encoding.word_ids, strict=True)
+            if word is not None
+        ]
+        return cut_passages(text, tokens, self._model.tokens_max)
+
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens that the model reads of each text, its special tokens not counted."""
+        self._open()
+        tokens_max = self._model.tokens_max
+        return [min(len(encoding.ids) - SPECIAL_TOKENS, tokens_max) for encoding in self._encode(texts)]
+
+    def close(self) -> None:
+        """Gives the model's memory back."""
+        self._session = None
+
+    def _open(self) -> ort.InferenceSession:
+        if self._session is None:
+            raise EmbeddingError(f"The model {self._model.name} has been closed.")
+        return self._session
+
+    def _encode(self, texts: Sequence[str], *, offsets: bool = False) -> list[Encoding]:
+        encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
+        try:
+            return encode([_valid(text) for text in texts])
+        except Exception as error:
+            raise EmbeddingError(f"The tokenizer failed: {error}") from error
+
+    def _run(self, session: ort.InferenceSession, batch: Sequence[Sequence[int]]) -> Vectors:
+        try:
+            (vectors,) = session.run(["embedding"], self._feed(batch))
+        except Exception as error:  # ONNX Runtime's errors have no common class
+            raise EmbeddingError(f"The model {self._model.name} failed: {error}") from error
+        return np.asarray(vectors, np.float32)
+
+    def _feed(self, batch: Sequence[Sequence[int]]) -> dict[str, NDArray[np.int64]]:
+        ids = np.zeros((len(batch), max(map(len, batch))), np.int64)
+        mask = np.zeros_like(ids)
+        for row, tokens in enumerate(batch):
+            ids[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask}
+        if "token_type_ids" in self._inputs:
+            feed["token_type_ids"] = np.zeros_like(ids)
+        return feed
+
+
+def _open_tokenizer(path: Path) -> Tokenizer:
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _open_session(graph: Path, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERROR_SEVERITY
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
+    # Threads that spin while they wait would take the cores from the event loop and the database.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+
+def _valid(text: str) -> str:
+    # Unpaired surrogates are not text, and the tokenizer refuses them.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _cut(encoding: Encoding) -> list[int]:
+    """The ids that the model reads: a long text is cut before the closing special token."""
+    ids: list[int] = encoding.ids
+    return ids if len(ids) <= SEQUENCE_MAX else [*ids[: SEQUENCE_MAX - 1], ids[-1]]
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices grouped by length, longest first, so that padding is little and the batch stays bounded."""
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    while order:
+        count = max(1, BATCH_TOKENS_MAX // lengths[order[0]])
+        yield order[:count]
+        order = order[count:]

