@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
@@ -15,6 +15,9 @@ from mnemon_server.address import Address
 from mnemon_server.config import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
 from mnemon_server.config_values import Setting
 from mnemon_server.domain.errors import MnemonError
+
+if TYPE_CHECKING:
+    from mnemon_server.embedding.graph_cache import Precision
 
 _DEFAULT_COMMAND = "serve"
 
@@ -71,6 +74,28 @@ def serve(loaded: LoadedSettings) -> None:
         run_server(loaded)
     except MnemonError as error:
         _fail(error)
+
+
+@cli.command()
+@_configured
+def prepare(loaded: LoadedSettings) -> None:
+    """Get the embedding model ready beforehand, so that serve starts at once; print its identity."""
+    from mnemon_server.app import user_cache_folder
+    from mnemon_server.embedding.factory import prepare_model
+
+    settings = loaded.settings
+    try:
+        identity = prepare_model(
+            settings.embedding_model,
+            precision=cast("Precision", settings.embedding_precision),
+            model_dir=settings.embedding_model_dir,
+            cache_dir=settings.model_cache_dir or user_cache_folder(),
+            allow_download=settings.embedding_allow_download,
+            progress=lambda text: click.echo(text, err=True),
+        )
+    except MnemonError as error:
+        _fail(error)
+    click.echo(identity)
 
 
 @cli.command("check-config")
