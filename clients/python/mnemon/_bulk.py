@@ -22,6 +22,9 @@ ANSWER_TIMEOUT_S = 120.0
 # Room for what surrounds one document in a message.
 _DOCUMENT_BYTES_MAX = MESSAGE_BYTES_MAX - 4096
 
+# Reasons of a refusal that another try mends, because what it sends is less or comes later.
+_PASSING = ("TOO_MANY_REQUESTS", "SLOW_READER")
+
 Entry: TypeAlias = pb.IndexDocumentRequest | values.IndexResult
 """A document to send, or the result of one that cannot be sent."""
 
@@ -129,7 +132,7 @@ class Resumption:
         """Seconds to wait before the next try; raises the error where there is none."""
         self._failures += 1
         hint = broken.error.retry_after
-        again = isinstance(broken.error, UnavailableError) or broken.error.reason == "TOO_MANY_REQUESTS"
+        again = isinstance(broken.error, UnavailableError) or broken.error.reason in _PASSING
         if not again or self._failures >= self._attempts_max:
             raise broken.error from broken
         pause_s: float = min(0.1 * 2 ** (self._failures - 1), 2.0)

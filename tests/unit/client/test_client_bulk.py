@@ -138,9 +138,10 @@ def test_an_error_that_another_try_cannot_mend_is_raised_at_once() -> None:
     assert store.streams == 1
 
 
-def test_a_throttled_stream_waits_as_told_and_goes_on() -> None:
+@pytest.mark.parametrize("reason", ["TOO_MANY_REQUESTS", "SLOW_READER"])
+def test_a_throttled_stream_waits_as_told_and_goes_on(reason: str) -> None:
     retry = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=10_000_000))
-    line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason="TOO_MANY_REQUESTS", details=[retry])
+    line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason=reason, details=[retry])
     with scripted_server(line, receipts) as (address, _), mnemon.Client(address) as client:
         assert len(list(client.index_many(notes(3)))) == 3
 

@@ -24,6 +24,7 @@ CASES = [
     (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION", mnemon.FailedPreconditionError),
     (grpc.StatusCode.ABORTED, "REVISION_MISMATCH", mnemon.RevisionMismatchError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS", mnemon.ResourceExhaustedError),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", mnemon.ResourceExhaustedError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", mnemon.MessageTooLargeError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", mnemon.StorageFullError),
     (grpc.StatusCode.UNAVAILABLE, "BACKEND_UNREACHABLE", mnemon.BackendUnreachableError),

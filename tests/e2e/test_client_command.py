@@ -1,0 +1,273 @@
+"""The mnemon command, run as a person and as a program would, against a real server."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from mnemon import Client, HealthStatus, Scope
+from mnemon._cli.app import mnemon
+
+from tests.support.server import START_S, server_process, wait_until
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data")) as running:
+        with Client(running.address()) as client:
+            wait_until(lambda: client.check_health().status == HealthStatus.HEALTHY, START_S)
+        yield running.address()
+
+
+@pytest.fixture
+def memory(address: str) -> Iterator[Client]:
+    """A client of an empty store."""
+    with Client(address) as client:
+        for document in client.list(view="basic"):
+            client.delete(document.doc_id)
+        yield client
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder of text with what is no text among it."""
+    folder = tmp_path / "notes"
+    (folder / "viaggi").mkdir(parents=True)
+    (folder / "ada.txt").write_text("Ada prefers window seats on long flights.", encoding="utf-8")
+    (folder / "viaggi" / "città.md").write_text("Il treno per Torino parte alle nove. 🚆", encoding="utf-8")
+    (folder / "report.md").write_text("The quarterly report is due on Friday.", encoding="utf-8")
+    (folder / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF")
+    return folder
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(address: str, *arguments: str | Path, stdin: str = "") -> Done:
+    """Runs the command in this process, which spares the start of an interpreter."""
+    words = [str(argument) for argument in arguments]
+    result = CliRunner(env={"MNEMON_ADDRESS": address}).invoke(mnemon, words, input=stdin, prog_name="mnemon")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def run_json(address: str, *arguments: str | Path) -> list[dict[str, Any]]:
+    done = run(address, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_folder_is_indexed_and_found(address: str, memory: Client, notes: Path) -> None:
+    indexed = run(address, "index", notes, "--meta", "year=2024", "--project", "diary")
+    found = run(address, "search", "window seats on flights", "--filter", "year=2024", "--project", "diary")
+
+    assert (indexed.returncode, indexed.stderr) == (0, "")
+    assert indexed.stdout == "3 created, 0 replaced, 0 unchanged, 0 failed; 1 skipped (1 not UTF-8 text)\n"
+    assert found.returncode == 0
+    rows = [line for line in found.stdout.splitlines() if ".txt" in line or ".md" in line]
+    assert "ada.txt" in rows[0]
+    assert "Ada prefers window seats" in rows[0]
+    document = memory.get("viaggi/città.md")
+    assert document.content.endswith("🚆")
+    assert document.scope == Scope(project="diary")
+    assert document.metadata == {
+        "year": 2024,
+        "source": (notes / "viaggi/città.md").as_posix(),
+        "file_name": "città.md",
+        "suffix": ".md",
+    }
+
+
+def test_indexing_again_says_what_changed(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+    (notes / "ada.txt").write_text("Ada now prefers the aisle.", encoding="utf-8")
+
+    again = run(address, "index", notes)
+
+    assert again.stdout.startswith("0 created, 1 replaced, 2 unchanged, 0 failed")
+
+
+def test_globs_and_a_prefix_choose_files_and_name_documents(address: str, memory: Client, notes: Path) -> None:
+    lines = run_json(address, "index", notes, "--glob", "*.md", "--id-prefix", "it/")
+
+    assert [line["doc_id"] for line in lines[:-1]] == ["it/report.md", "it/viaggi/città.md"]
+    assert lines[-1] == {"summary": {"created": 2, "replaced": 0, "unchanged": 0, "failed": 0, "skipped": {}}}
+
+
+def test_a_failure_is_named_and_the_exit_code_says_so(address: str, memory: Client, tmp_path: Path) -> None:
+    lines = ['{"id": "a", "text": "one"}', "{broken", '{"id": "b", "text": "two", "metadata": {"k": null}}']
+    (tmp_path / "l.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    done = run(address, "index", tmp_path / "l.jsonl")
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("1 created, 0 replaced, 0 unchanged, 2 failed")
+    assert "l.jsonl:2: not JSON" in done.stderr
+    assert "failed: b: metadata.k: must be" in done.stderr
+    assert memory.count() == 1
+
+
+def test_standard_input_is_a_text_or_json_lines(address: str, memory: Client) -> None:
+    run(address, "index", "-", "--id-prefix", "from-", stdin="A piped text. é")
+    run(address, "index", "-", "--jsonl", stdin='{"id": "line", "text": "A line."}\n')
+
+    assert memory.get("from-stdin").content == "A piped text. é"
+    assert memory.get("line").content == "A line."
+
+
+def test_what_list_prints_as_json_can_be_indexed_again(
+    address: str, memory: Client, notes: Path, tmp_path: Path
+) -> None:
+    run(address, "index", notes, "--user", "ada", "--meta", 'code="007"')
+    listed = run(address, "list", "--json")
+    before = {document.doc_id: document for document in memory.list()}
+    run(address, "delete", "--user", "ada", "--yes")
+    (tmp_path / "backup.jsonl").write_text(listed.stdout, encoding="utf-8")
+
+    done = run(address, "index", tmp_path / "backup.jsonl")
+
+    assert done.returncode == 0, done.stderr
+    after = {document.doc_id: document for document in memory.list()}
+    assert len(after) == 3
+    assert {(d.doc_id, d.content, d.scope) for d in after.values()} == {
+        (d.doc_id, d.content, d.scope) for d in before.values()
+    }
+    assert after["ada.txt"].metadata == before["ada.txt"].metadata
+    assert after["ada.txt"].metadata["code"] == "007"
+
+
+def test_json_holds_the_whole_answer_without_colours(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+
+    [answer] = run_json(address, "search", "quarterly report", "--filter", "nobody=1", "--mode", "keyword")
+    [document] = run_json(address, "get", "report.md")
+    [counted] = run_json(address, "count")
+    [health] = run_json(address, "health")
+
+    assert answer["results"][0]["doc_id"] == "report.md"
+    assert answer["results"][0]["metadata"]["suffix"] == ".md"
+    assert answer["ignored_filters"][0]["key"] == "nobody"
+    assert answer["diagnostics"]["mode"] == "keyword"
+    assert document["content"] == "The quarterly report is due on Friday."
+    assert counted == {"count": 3}
+    assert (health["status"], health["document_count"]) == ("healthy", 3)
+
+
+def test_people_get_tables(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+
+    assert "Il treno per Torino parte alle nove. 🚆" in run(address, "get", "viaggi/città.md").stdout
+    assert run(address, "count", "--filter", "suffix=.md").stdout == "2\n"
+    assert "healthy" in run(address, "health").stdout
+    listed = run(address, "list", "--limit", "2")
+    assert "ada.txt" in listed.stdout
+    assert "viaggi" not in listed.stdout
+    assert "more than 2 documents" in listed.stderr
+    rebuilt = run(address, "rebuild-index")
+    assert rebuilt.stderr.splitlines()[-1] == "3 of 3"
+    assert rebuilt.stdout == "rebuilt the index of 3 documents\n"
+
+
+def test_an_ignored_filter_is_noted(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+
+    for command in (["search", "report"], ["list"], ["count"]):
+        done = run(address, *command, "--filter", "nobody=1")
+        assert done.returncode == 0
+        assert "note: " in done.stderr
+        assert "'nobody'" in done.stderr
+
+
+def test_a_delete_asks_first(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+
+    refused = run(address, "delete", "ada.txt", stdin="n\n")
+    assert refused.returncode == 1
+    assert "Delete 1 document?" in refused.stderr
+    assert memory.count() == 3
+
+    confirmed = run(address, "delete", "ada.txt", stdin="y\n")
+    assert (confirmed.returncode, confirmed.stdout) == (0, "deleted ada.txt\n")
+    dry = run(address, "delete", "--filter", "suffix=.md", "--dry-run")
+    assert dry.stdout == "2 would be deleted\n"
+    assert memory.count() == 2
+    done = run(address, "delete", "--filter", "suffix=.md", "--yes")
+    assert done.stdout == "2 deleted\n"
+    assert memory.count() == 0
+
+
+def test_deleting_what_is_not_there_fails_and_the_others_go(address: str, memory: Client, notes: Path) -> None:
+    run(address, "index", notes)
+
+    done = run(address, "delete", "nowhere", "ada.txt", "--yes")
+
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+    assert done.stdout == "deleted ada.txt\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        (["delete"], "--filter"),
+        (["delete", "a", "--filter", "k=1"], "not both"),
+        (["search", "x", "--filter", "novalue"], "topic=travel"),
+        (["search", "x", "--filter", "k=1", "--filter", "k=2"], "given twice"),
+        (["search", "x", "--mode", "magic"], "hybrid"),
+        (["index", "no-such-folder"], "does not exist"),
+        (["--address", "10.0.0.1:50051", "count"], "--insecure"),
+        (["--address", "http://127.0.0.1:50051", "count"], "host:port"),
+    ],
+)
+def test_a_command_written_wrongly_says_what_would_be_right(arguments: list[str], right: str) -> None:
+    done = run("127.0.0.1:1", *arguments)
+
+    assert done.returncode == 2
+    assert right in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_server_the_command_says_where_it_looked_and_how_to_start_one(notes: Path) -> None:
+    for arguments in (["count"], ["search", "x"], ["index", str(notes)], ["health"]):
+        done = run("127.0.0.1:1", *arguments)
+
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert line.startswith("Error: no server answers at 127.0.0.1:1 (")
+        assert "`make serve` or `mnemon-server serve`" in line
+
+
+def test_the_command_is_a_program_whose_output_is_utf8(address: str, memory: Client) -> None:
+    memory.index("città", "Il treno 🚆")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mnemon", "--address", address, "search", "treno", "--json"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        check=True,
+        timeout=60,
+    )
+
+    assert json.loads(done.stdout.decode())["results"][0]["content"] == "Il treno 🚆"
+    assert done.stderr == b""
+
+
+def test_a_missing_document_is_one_clear_line(address: str, memory: Client) -> None:
+    done = run(address, "get", "nowhere")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "nowhere" in line

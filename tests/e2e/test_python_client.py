@@ -1,0 +1,361 @@
+"""Every method of both Python clients against a real server, also one that dies in the middle."""
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import mnemon
+import pytest
+from mnemon import AsyncClient, Client, Document, Scope
+
+from tests.support.server import START_S, ServerProcess, wait_until
+
+NOTES: list[tuple[str, str, dict[str, Any]]] = [
+    ("travel-1", "Ada prefers window seats on long flights.", {"topic": "travel", "year": 2023}),
+    ("travel-2", "The night train to Vienna leaves at nine.", {"topic": "travel", "year": 2024}),
+    ("work-1", "The quarterly report is due on Friday.", {"topic": "work", "year": 2024}),
+]
+
+
+class Server:
+    """A server process that can be killed and comes back on its address, with its data."""
+
+    def __init__(self, data_dir: Path, backend: str) -> None:
+        self._data_dir, self._backend = data_dir, backend
+        self._process = self._start("127.0.0.1:0")
+        self.address = self._process.address()
+
+    def _start(self, listen: str) -> ServerProcess:
+        return ServerProcess(self._data_dir, "--knowledge-store-backend", self._backend, "--listen", listen)
+
+    def kill(self) -> None:
+        """Ends it as a power cut would."""
+        self._process.end()
+
+    def start(self) -> None:
+        """Starts it again, and waits until it serves."""
+        self._process = self._start(self.address)
+        assert self._process.address() == self.address
+
+
+@contextmanager
+def restartable_server(data_dir: Path, backend: str = "local") -> Iterator[Server]:
+    server = Server(data_dir, backend)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with restartable_server(tmp_path_factory.mktemp("data"), "chromadb") as running:
+        with Client(running.address) as client:
+            # The vector database starts behind the server.
+            wait_until(lambda: client.check_health().status == mnemon.HealthStatus.HEALTHY, START_S)
+        yield running
+
+
+@pytest.fixture
+def memory(server: Server) -> Iterator[Client]:
+    """A client of a store that holds the three notes."""
+    with Client(server.address) as client:
+        for document in client.list(view="basic"):
+            client.delete(document.doc_id)
+        for result in client.index_many(NOTES):
+            assert result.error is None
+        yield client
+
+
+@asynccontextmanager
+async def asyncio_client(server: Server) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(server.address) as client:
+        yield client
+
+
+def test_a_document_comes_back_as_it_was_given(memory: Client) -> None:
+    metadata: dict[str, Any] = {
+        "title": "Grüße 🚀",
+        "pages": 2**53 + 1,
+        "weight": 5.0,
+        "draft": False,
+        "tags": ["a", "b"],
+        "when": datetime(2024, 5, 1, 12, 30, 0, 123456, tzinfo=UTC),
+    }
+    scope = Scope(user="ada", project="x")
+
+    receipt = memory.index("späti/1", "日本語のテキスト and more", metadata, scope=scope)
+    found = memory.get("späti/1")
+
+    assert (receipt.id, receipt.outcome, receipt.revision) == ("späti/1", mnemon.WriteOutcome.CREATED, 1)
+    assert (found.content, found.scope, found.revision) == ("日本語のテキスト and more", scope, 1)
+    assert found.metadata == metadata
+    assert {key: type(value) for key, value in found.metadata.items()} == {k: type(v) for k, v in metadata.items()}
+    assert found.create_time == found.update_time == receipt.commit_time
+    assert found.passage_count == 1
+
+
+def test_the_full_view_holds_one_unit_vector_per_passage(memory: Client) -> None:
+    document = memory.get("travel-1", view="full")
+    model = memory.check_health().embedding_model
+
+    assert [len(vector) for vector in document.embeddings] == [model.dimension] * document.passage_count
+    assert sum(x * x for x in document.embeddings[0]) == pytest.approx(1, abs=1e-3)
+    assert memory.get("travel-1", view="basic").content == ""
+
+
+def test_indexing_again_replaces_or_changes_nothing(memory: Client) -> None:
+    doc_id, content, metadata = NOTES[0]
+
+    assert memory.index(doc_id, content, metadata).outcome == mnemon.WriteOutcome.UNCHANGED
+    replaced = memory.index(doc_id, content, {"topic": "seats"})
+    assert replaced.outcome == mnemon.WriteOutcome.REPLACED
+    assert memory.get(doc_id).metadata == {"topic": "seats"}
+
+
+def test_a_write_with_a_stale_revision_is_refused(memory: Client) -> None:
+    revision = memory.get("work-1").revision
+    memory.index("work-1", "The report is done.", expected_revision=revision)
+
+    with pytest.raises(mnemon.RevisionMismatchError):
+        memory.index("work-1", "The report is lost.", expected_revision=revision)
+    with pytest.raises(mnemon.RevisionMismatchError):
+        memory.delete("work-1", expected_revision=revision)
+    assert memory.get("work-1").content == "The report is done."
+
+
+def test_the_same_request_id_gets_the_same_receipt_and_no_second_write(memory: Client) -> None:
+    first = memory.index("once", "text", request_id="request-once")
+    again = memory.index("once", "text", request_id="request-once")
+
+    assert (again.replayed, again.revision, again.commit_time) == (True, first.revision, first.commit_time)
+    with pytest.raises(mnemon.RequestIdReusedError):
+        memory.index("once", "other text", request_id="request-once")
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "vector", "keyword"])
+def test_a_search_finds_the_nearest_first_and_says_how(memory: Client, mode: str) -> None:
+    answer = memory.search("window seats on flights", top_k=2, mode=mode)
+
+    assert answer[0].doc_id == "travel-1"
+    assert 0 < answer[0].score <= 1
+    assert [hit.score for hit in answer] == sorted((hit.score for hit in answer), reverse=True)
+    assert (answer[0].vector_score is None) == (mode == "keyword")
+    assert (answer[0].keyword_score is None) == (mode == "vector")
+    assert answer[0].passage_text == NOTES[0][1]
+    assert answer.diagnostics.mode == mode
+    assert answer.diagnostics.total_candidates == 3
+
+
+def test_filters_and_scope_narrow_a_search_by_type_and_value(memory: Client) -> None:
+    memory.index("scoped", "window seats for Bob", scope=Scope(user="bob"))
+
+    def ids(**arguments: Any) -> set[str]:
+        return {hit.doc_id for hit in memory.search("window seats report train", **arguments)}
+
+    assert ids(filters={"topic": "travel", "year": 2024}) == {"travel-2"}
+    assert ids(filters={"topic": "nothing"}) == set()
+    assert ids(scope=Scope(user="bob")) == {"scoped"}
+
+
+def test_a_filter_that_no_document_could_meet_is_ignored_and_named(memory: Client) -> None:
+    answer = memory.search("window", filters={"nobody_has_this": 1, "topic": "travel", "year": None})  # type: ignore[dict-item]
+
+    assert {hit.doc_id for hit in answer} <= {"travel-1", "travel-2"}
+    assert {ignored.key for ignored in answer.ignored_filters} == {"nobody_has_this", "year"}
+    with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
+        assert memory.count(filters={"nobody_has_this": 1}) == 3
+    with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
+        assert len(list(memory.list(filters={"nobody_has_this": 1}))) == 3
+
+
+def test_a_blank_query_and_no_results_wanted_find_nothing(memory: Client) -> None:
+    assert not memory.search(" ")
+    assert not memory.search("window", top_k=0)
+
+
+def test_a_missing_document_is_not_found(memory: Client) -> None:
+    with pytest.raises(mnemon.DocumentNotFoundError, match="nowhere") as raised:
+        memory.get("nowhere")
+
+    assert raised.value.reason == "DOCUMENT_NOT_FOUND"
+    assert raised.value.request_id
+
+
+def test_a_bad_document_is_refused_with_each_field(memory: Client) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError) as raised:
+        memory.index("", " ", {"chroma:x": 1})
+
+    fields = {violation.field for violation in raised.value.violations}
+    assert {"document.doc_id", "document.content"} <= fields
+
+
+def test_list_reads_all_pages_and_a_page_reads_one(memory: Client) -> None:
+    list(memory.index_many((f"page-{number:03}", f"text {number}") for number in range(25)))
+
+    ids = [document.doc_id for document in memory.list(page_size=7)]
+    page = memory.list_page(page_size=7)
+
+    assert ids == [note[0] for note in NOTES] + [f"page-{number:03}" for number in range(25)]
+    assert [document.doc_id for document in page.documents] == ids[:7]
+    following = memory.list_page(page_size=7, page_token=page.next_page_token)
+    assert [document.doc_id for document in following.documents] == ids[7:14]
+    with pytest.raises(mnemon.InvalidPageTokenError):
+        memory.list_page(page_token=page.next_page_token, filters={"topic": "travel"})
+
+
+def test_count_delete_and_delete_many(memory: Client) -> None:
+    assert memory.count() == 3
+    assert memory.count(filters={"topic": "travel"}) == 2
+    assert memory.delete("work-1").outcome == mnemon.WriteOutcome.DELETED
+    assert memory.delete("work-1", allow_missing=True).outcome == mnemon.WriteOutcome.MISSING
+    with pytest.raises(mnemon.DocumentNotFoundError):
+        memory.delete("work-1")
+    assert memory.delete_many(filters={"topic": "travel"}, dry_run=True).deleted_count == 2
+    assert memory.count() == 2
+    assert memory.delete_many(filters={"topic": "travel"}).deleted_count == 2
+    assert memory.count() == 0
+    assert not memory.search("window seats")
+
+
+def test_a_delete_of_everything_or_by_a_bad_filter_is_refused(memory: Client) -> None:
+    with pytest.raises(mnemon.InvalidArgumentError, match="filters"):
+        memory.delete_many()
+    with pytest.raises(mnemon.InvalidArgumentError, match="filters"):
+        memory.delete_many(filters={"topic": None})  # type: ignore[dict-item]
+    assert memory.count() == 3
+
+
+def test_bad_items_of_a_bulk_fail_alone(memory: Client) -> None:
+    documents: list[Any] = [
+        ("ok-1", "text"),
+        ("", "no id"),
+        ("no-text", "  "),
+        ("null", "x", {"k": None}),
+        ("ok-2", "text"),
+    ]
+
+    results = list(memory.index_many(documents, scope=Scope(project="bulk")))
+
+    assert [result.doc_id for result in results] == ["ok-1", "", "no-text", "null", "ok-2"]
+    assert [result.receipt is not None for result in results] == [True, False, False, False, True]
+    assert all(isinstance(result.error, mnemon.InvalidArgumentError) for result in results[1:4])
+    assert memory.count(scope=Scope(project="bulk")) == 2
+
+
+def test_a_document_read_from_one_store_can_be_indexed_as_it_is(memory: Client) -> None:
+    copies = [Document(f"copy-{each.doc_id}", each.content, each.metadata) for each in memory.list()]
+
+    assert all(result.receipt for result in memory.index_many(copies))
+    assert memory.get("copy-travel-1").metadata == NOTES[0][2]
+
+
+def test_a_rebuild_reports_progress_to_the_end(memory: Client) -> None:
+    steps = list(memory.rebuild_index())
+
+    assert steps[-1].done == steps[-1].total == 3
+    assert memory.search("window seats")[0].doc_id == "travel-1"
+
+
+def test_health_names_what_the_store_stands_on(memory: Client) -> None:
+    health = memory.check_health()
+
+    assert health.status == mnemon.HealthStatus.HEALTHY
+    assert (health.document_count, health.passage_count) == (3, 3)
+    assert health.backend
+    assert health.embedding_model.dimension > 0
+    memory.wait_until_ready(timeout=5)
+
+
+async def test_the_asyncio_client_has_every_method(server: Server, memory: Client) -> None:
+    async with asyncio_client(server) as client:
+        await client.wait_until_ready(timeout=5)
+        assert (await client.index("async-1", "An asynchronous note.")).outcome == mnemon.WriteOutcome.CREATED
+        assert (await client.get("async-1")).content == "An asynchronous note."
+        assert (await client.search("asynchronous note"))[0].doc_id == "async-1"
+        assert [document.doc_id async for document in client.list(page_size=2)][-1] == "async-1"
+        assert len((await client.list_page(page_size=2)).documents) == 2
+        assert await client.count() == 4
+        many = [(f"many-{number}", "text") for number in range(150)]
+        results = [result async for result in client.index_many(many)]
+        assert [result.doc_id for result in results if result.receipt] == [doc_id for doc_id, _ in many]
+        assert (await client.delete("async-1")).outcome == mnemon.WriteOutcome.DELETED
+        assert (await client.delete_many(filters={"topic": "travel"}, dry_run=True)).deleted_count == 2
+        assert [step async for step in client.rebuild_index()][-1].done == 153
+        assert (await client.check_health()).status == mnemon.HealthStatus.HEALTHY
+        with pytest.raises(mnemon.DocumentNotFoundError):
+            await client.get("async-1")
+
+
+def test_the_clients_have_the_same_methods_with_the_same_arguments() -> None:
+    import inspect
+
+    def methods(of: type) -> dict[str, list[tuple[str, Any]]]:
+        return {
+            name: [(each.name, each.default) for each in inspect.signature(method).parameters.values()]
+            for name, method in inspect.getmembers(of, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert methods(Client) == methods(AsyncClient)
+
+
+def test_a_client_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
+    with restartable_server(tmp_path) as server, Client(server.address) as client:
+        client.index("a", "text")
+        server.kill()
+        with pytest.raises(mnemon.ServerUnreachableError, match=re.escape(server.address)):
+            client.get("a")
+        server.start()
+        client.wait_until_ready(timeout=30)
+        assert client.get("a").content == "text"
+
+
+def test_a_bulk_survives_the_death_of_the_server_and_stores_every_document_once(tmp_path: Path) -> None:
+    documents = [(f"note-{number}", f"This is note number {number}.") for number in range(1500)]
+    with restartable_server(tmp_path) as server, Client(server.address) as client:
+        results = []
+        for result in client.index_many(documents):
+            results.append(result)
+            if len(results) == 300:
+                server.kill()
+                server.start()
+
+        assert [result.doc_id for result in results] == [doc_id for doc_id, _ in documents]
+        assert [result.error for result in results if result.error] == []
+        stored = list(client.list(page_size=1000))
+        assert sorted(document.doc_id for document in stored) == sorted(doc_id for doc_id, _ in documents)
+        assert {document.revision for document in stored} == {1}
+
+
+async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
+    documents = [(f"note-{number}", f"This is note number {number}.") for number in range(800)]
+    with restartable_server(tmp_path) as server:
+        async with AsyncClient(server.address) as client:
+            outcomes = []
+            async for result in client.index_many(documents):
+                outcomes.append(result.receipt.outcome if result.receipt else result.error)
+                if len(outcomes) == 100:
+                    server.kill()
+                    server.start()
+
+            assert outcomes == [mnemon.WriteOutcome.CREATED] * len(documents)
+            assert await client.count() == len(documents)
+
+
+def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
+    readme = Path(__file__).parents[2] / "clients" / "python" / "README.md"
+    [example] = re.findall(
+        r"```python\n(from mnemon import Client\n.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL
+    )
+    with restartable_server(tmp_path) as server:
+        script = example.replace("127.0.0.1:50051", server.address)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"0\.\d\d  note-1  Ada prefers window seats on long flights\.\n", done.stdout)
