@@ -1,10 +1,30 @@
 """The log: one line per event on standard error, as JSON for programs or plain for people."""
 
+import io
 import logging
 import sys
+from contextlib import suppress
 from typing import Any
 
 import structlog
+
+
+class _StandardError(io.TextIOBase):
+    """Standard error as it is at the moment. A log that nobody can read any more must not fail what is logged."""
+
+    def write(self, text: str) -> int:
+        """Writes where possible."""
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes where possible."""
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
+_STANDARD_ERROR = _StandardError()
 
 
 def configure_logging(*, log_format: str, level: str) -> None:
@@ -18,10 +38,9 @@ def configure_logging(*, log_format: str, level: str) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        logger_factory=structlog.WriteLoggerFactory(file=_STANDARD_ERROR),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(_STANDARD_ERROR)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],

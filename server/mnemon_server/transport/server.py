@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 SERVICES = (knowledge_store_pb2.DESCRIPTOR.services_by_name["KnowledgeStoreService"].full_name,)
 DRAIN_S = 3.0
+LAST_WORD_S = 1.0
+_LOOK_S = 0.02
 
 _log = structlog.get_logger()
 
@@ -49,6 +51,7 @@ class GrpcServer:
         self._address = Address.parse(settings.listen)
         self._health = HealthServicer(SERVICES)
         self._knowledge_store = KnowledgeStoreServicer()
+        self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
         self._readiness: asyncio.Task[None] | None = None
         self._server: aio.Server | None = None
@@ -57,6 +60,21 @@ class GrpcServer:
     def address(self) -> Address:
         """Where it listens, with the port that port 0 became."""
         return self._address
+
+    @property
+    def health(self) -> HealthServicer:
+        """What health checks are told."""
+        return self._health
+
+    @property
+    def open_streams(self) -> int:
+        """Streams in work, those of health left out."""
+        return self._streams.open_count
+
+    @property
+    def is_shutting_down(self) -> bool:
+        """Whether open streams have been ended, and new ones are refused."""
+        return self._streams.is_ending()
 
     async def __aenter__(self) -> Self:
         """Binds the address and answers health checks; everything else is UNAVAILABLE yet.
@@ -97,7 +115,16 @@ class GrpcServer:
         await asyncio.sleep(self._drain_s())
         self._streams.end_all()
         if self._server is not None:
-            await self._server.stop(self._settings.shutdown_grace_s)
+            await self._stop(self._server)
+
+    async def _stop(self, server: aio.Server) -> None:
+        """Stops within the grace, and sooner where nothing is left but clients that do not take their last word."""
+        stopping = asyncio.create_task(server.stop(self._settings.shutdown_grace_s))
+        while (self._limiter.calls_in_work or self._streams.open_count) and not stopping.done():
+            await asyncio.wait([stopping], timeout=_LOOK_S)
+        await asyncio.wait([stopping], timeout=LAST_WORD_S)
+        await server.stop(None)
+        await stopping
 
     def _stop_readiness(self) -> None:
         if self._readiness is not None:
@@ -122,8 +149,8 @@ class GrpcServer:
         return [
             RequestLog(),
             ErrorGuard(),
+            self._limiter,
             self._streams,
-            Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max),
             DefaultDeadline(seconds=settings.default_deadline_s),
             Codec(message_bytes_max=settings.max_message_mib << 20),
         ]

@@ -57,7 +57,8 @@ class Method:
 class MethodInterceptor(aio.ServerInterceptor):
     """Wraps handlers; subclasses say how for methods with one response and for those with a stream.
 
-    Inside the server every handler with a stream of responses is an async generator.
+    Every handler with a stream of responses is an async generator. StreamWriter makes it a coroutine that writes, and
+    as such the interceptors around that one see it.
     """
 
     def __init__(self) -> None:

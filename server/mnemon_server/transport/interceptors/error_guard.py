@@ -1,21 +1,12 @@
 """Errors become statuses here: what no client may read stays in the log, under an incident id."""
 
 import asyncio
-from typing import Any, NoReturn
+from typing import Any
 
 from grpc import aio
 
-from mnemon_server.transport.incidents import report
-from mnemon_server.transport.interceptors.base import (
-    REQUEST_ID_KEY,
-    Context,
-    Method,
-    MethodInterceptor,
-    Single,
-    current_call,
-)
-
-Trailers = tuple[tuple[str, str | bytes], ...]
+from mnemon_server.transport.interceptors.abort import abort
+from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single
 
 
 class ErrorGuard(MethodInterceptor):
@@ -31,20 +22,10 @@ class ErrorGuard(MethodInterceptor):
                 # Already a status, or nobody to tell. Swallowing a cancellation would leak the call's native memory.
                 raise
             except Exception as error:  # noqa: BLE001 - this is the one place that catches everything
-                await _abort(context, error)
+                await abort(context, error)
 
         return call
 
     def wrap_stream(self, method: Method, inner: Any) -> Single:
         """Translates errors; the stream is already written by a coroutine."""
         return self.wrap_single(method, inner)
-
-
-async def _abort(context: Context, error: Exception) -> NoReturn:
-    failure = report(error)
-    call = current_call.get()
-    call.reason, call.incident_id = failure.reason, failure.incident_id
-    if context.cancelled() or context.done():
-        raise asyncio.CancelledError
-    trailers: Trailers = ((REQUEST_ID_KEY, call.request_id), *failure.trailers())
-    await context.abort(failure.code, failure.message, trailers)

@@ -1,11 +1,11 @@
 """Only so many calls are in work at once; more are refused with a hint rather than queued without bound."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from mnemon_server.domain.errors import TooManyRequestsError
-from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
+from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single
 
 _RETRY_AFTER_S = 0.5
 
@@ -44,6 +44,11 @@ class Limiter(MethodInterceptor):
         self._calls = Budget(unary_calls_max, "calls")
         self._streams = Budget(streams_max, "streams")
 
+    @property
+    def calls_in_work(self) -> int:
+        """Single calls that are not answered yet."""
+        return self._calls.used
+
     def wrap_single(self, method: Method, inner: Single) -> Single:
         """Counts the call; one with a stream of requests is a stream."""
         if method.exempt:
@@ -56,15 +61,14 @@ class Limiter(MethodInterceptor):
 
         return call
 
-    def wrap_stream(self, method: Method, inner: Stream) -> Stream:
-        """Counts the stream."""
+    def wrap_stream(self, method: Method, inner: Any) -> Single:
+        """Counts the stream, which is already written by a coroutine: until its last word has been taken."""
         if method.exempt:
-            return inner
+            return inner  # type: ignore[no-any-return]
         budget = self._streams
 
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def call(request: Any, context: Context) -> None:
             with budget.slot():
-                async for response in inner(request, context):
-                    yield response
+                await inner(request, context)
 
         return call

@@ -39,9 +39,11 @@ class RequestLog(MethodInterceptor):
             current_call.set(record)
             structlog.contextvars.bind_contextvars(request_id=record.request_id)
             context.set_trailing_metadata(((REQUEST_ID_KEY, record.request_id),))
-            code = "OK"
+            code = "UNKNOWN"
             try:
-                return await inner(request, context)
+                response = await inner(request, context)
+                code = "OK"
+                return response
             except asyncio.CancelledError:
                 code = "CANCELLED"
                 raise

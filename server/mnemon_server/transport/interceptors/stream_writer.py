@@ -6,14 +6,15 @@ from typing import Any
 
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.transport.errors import SlowReaderError
+from mnemon_server.transport.interceptors.abort import abort
 from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
 
 
 class StreamWriter(MethodInterceptor):
     """Turns async generators into coroutines that write.
 
-    A client that stops reading holds a few megabytes in the transport, and then the write blocks: for ever, were it
-    not for the timeout. Health streams end by themselves at a shutdown, after a last message.
+    A client that stops reading fills the windows of the transport, and then the write blocks: for ever, were it not for
+    the timeout. Health streams end by themselves at a shutdown, after a last message.
     """
 
     def __init__(self, *, write_timeout_s: float) -> None:
@@ -24,8 +25,12 @@ class StreamWriter(MethodInterceptor):
 
     @property
     def open_count(self) -> int:
-        """Streams in work that a shutdown has to end."""
+        """Streams in work; one that only waits for its client to take the last word is not."""
         return len(self._open)
+
+    def is_ending(self) -> bool:
+        """Whether `end_all` was called."""
+        return self._ending
 
     def end_all(self) -> None:
         """Ends every open stream, and every later one at once, with UNAVAILABLE."""
@@ -34,36 +39,42 @@ class StreamWriter(MethodInterceptor):
             task.cancel()
 
     def wrap_stream(self, method: Method, inner: Stream) -> Single:
-        """Writes what the generator yields."""
+        """Writes what the generator yields, and aborts by itself: a slot is not free before its status is gone."""
 
-        async def write_all(request: Any, context: Context) -> None:
-            async with aclosing(inner(request, context)) as messages:  # type: ignore[type-var]
-                async for message in messages:
-                    try:
-                        async with asyncio.timeout(self._write_timeout_s):
-                            await context.write(message)
-                    except TimeoutError:
-                        raise SlowReaderError(
-                            f"a message was left unread for {self._write_timeout_s:g} s; read faster, or ask for less"
-                        ) from None
-
-        async def write_until_shutdown(request: Any, context: Context) -> None:
-            if self._is_ending():
-                raise NotServingError("the server is shutting down")
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - a handler always runs in a task
-            self._open.add(task)
+        async def call(request: Any, context: Context) -> None:
             try:
-                await write_all(request, context)
-            except asyncio.CancelledError:
-                if not self._is_ending() or context.cancelled():
-                    raise
-                task.uncancel()
-                raise NotServingError("the server is shutting down") from None
-            finally:
-                self._open.discard(task)
+                if method.ends_itself:
+                    await self._write(inner, request, context)
+                else:
+                    await self._write_until_shutdown(inner, request, context)
+            except (SlowReaderError, NotServingError) as error:
+                await abort(context, error)
 
-        return write_all if method.ends_itself else write_until_shutdown
+        return call
 
-    def _is_ending(self) -> bool:
-        return self._ending
+    async def _write_until_shutdown(self, inner: Stream, request: Any, context: Context) -> None:
+        if self.is_ending():
+            raise NotServingError("the server is shutting down")
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a handler always runs in a task
+        self._open.add(task)
+        try:
+            await self._write(inner, request, context)
+        except asyncio.CancelledError:
+            if not self.is_ending() or context.cancelled():
+                raise
+            task.uncancel()
+            raise NotServingError("the server is shutting down") from None
+        finally:
+            self._open.discard(task)
+
+    async def _write(self, inner: Stream, request: Any, context: Context) -> None:
+        async with aclosing(inner(request, context)) as messages:  # type: ignore[type-var]
+            async for message in messages:
+                try:
+                    async with asyncio.timeout(self._write_timeout_s):
+                        await context.write(message)
+                except TimeoutError:
+                    raise SlowReaderError(
+                        f"a message was left unread for {self._write_timeout_s:g} s; read faster, or ask for less"
+                    ) from None

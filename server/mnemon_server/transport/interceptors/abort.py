@@ -1,0 +1,31 @@
+"""Ends a call with the status of an error."""
+
+import asyncio
+from typing import NoReturn
+
+from grpc import aio
+
+from mnemon_server.transport.incidents import report
+from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Context, current_call
+
+Trailers = tuple[tuple[str, str | bytes], ...]
+
+
+async def abort(context: Context, error: BaseException) -> NoReturn:
+    """Sends the status, then raises AbortError; CancelledError where the client has left meanwhile.
+
+    It returns control only once the status is on its way: behind a message that the client does not read, that can
+    take until the client leaves.
+    """
+    failure = report(error)
+    call = current_call.get()
+    call.reason, call.incident_id = failure.reason, failure.incident_id
+    if context.cancelled() or context.done():
+        raise asyncio.CancelledError
+    trailers: Trailers = ((REQUEST_ID_KEY, call.request_id), *failure.trailers())
+    try:
+        await context.abort(failure.code, failure.message, trailers)
+    except aio.BaseError as ended:
+        if isinstance(ended, aio.AbortError):
+            raise
+        raise asyncio.CancelledError from ended

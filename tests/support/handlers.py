@@ -1,0 +1,98 @@
+"""A service that does what a handler must not do, to be served behind the product's interceptors."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from grpc import aio
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+
+EXCEPTION_TEXT = "path/of/a/file/of/the/server"
+
+
+class Misbehaving(grpc.GenericRpcHandler):
+    """Every method is `/test.Misbehaving/<name>`; messages are bytes."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.waiting = 0
+        self.produced = 0
+        self.opened = 0
+        self.cleaned_up = 0
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The handler of a method."""
+        service, _, name = str(handler_call_details.method).lstrip("/").partition("/")
+        if service != "test.Misbehaving":
+            return None
+        behaviour = getattr(self, name)
+        if name in ("flood", "idle", "raise_midway"):
+            return grpc.unary_stream_rpc_method_handler(behaviour)
+        if name == "echo_stream":
+            return grpc.stream_stream_rpc_method_handler(behaviour)
+        return grpc.unary_unary_rpc_method_handler(behaviour)
+
+    async def echo(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Answers what it was asked."""
+        return request
+
+    async def raise_error(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Fails as only a bug can."""
+        raise ValueError(EXCEPTION_TEXT)
+
+    async def abort(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Ends the call by itself."""
+        await context.abort(grpc.StatusCode.DATA_LOSS, "as the handler said")
+        return b""
+
+    async def many_violations(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Finds far more wrong than an answer can say."""
+        raise InvalidArgumentError([FieldViolation(f"field{i}.{'é' * 500}", "ü" * 500) for i in range(1000)])
+
+    async def wait(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Answers once it may."""
+        self.waiting += 1
+        try:
+            await self.release.wait()
+        finally:
+            self.waiting -= 1
+        return b"released"
+
+    async def large(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Answers with as many bytes as were asked for."""
+        return bytes(int(request))
+
+    async def flood(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
+        """Never stops talking."""
+        message = bytes(int(request))
+        while True:
+            yield message
+            self.produced += 1
+
+    async def idle(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
+        """Says one thing, and then nothing."""
+        self.opened += 1
+        try:
+            yield bytes(int(request or b"1"))
+            await asyncio.Event().wait()
+        finally:
+            self.cleaned_up += 1
+
+    async def raise_midway(self, request: bytes, context: aio.ServicerContext) -> AsyncIterator[bytes]:
+        """Fails after the first message."""
+        yield b"first"
+        raise ValueError(EXCEPTION_TEXT)
+
+    async def echo_stream(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> AsyncIterator[bytes]:
+        """Answers each message with itself."""
+        async for request in requests:
+            yield request
+
+
+def method(channel: aio.Channel, name: str) -> Callable[..., Any]:
+    """The client's side of one method."""
+    path = f"/test.Misbehaving/{name}"
+    if name in ("flood", "idle", "raise_midway"):
+        return channel.unary_stream(path)
+    return channel.stream_stream(path) if name == "echo_stream" else channel.unary_unary(path)

@@ -1,0 +1,206 @@
+"""Real servers for tests: in this process on a free port, or as a process of their own."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+from mnemon.v1 import knowledge_store_pb2_grpc
+from mnemon_server.config import Settings
+from mnemon_server.transport.server import GrpcServer
+
+WAIT_S = 20.0
+START_S = 60.0
+
+_SERVING = re.compile(r"serving on (\S+):")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A server in this process, with a channel to it."""
+
+    server: GrpcServer
+    channel: aio.Channel
+
+    @property
+    def store(self) -> Any:
+        """The stub of the knowledge store."""
+        return knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(self.channel)
+
+    @property
+    def health(self) -> Any:
+        """The stub of the health service."""
+        return health_pb2_grpc.HealthStub(self.channel)
+
+
+@asynccontextmanager
+async def bare_server(
+    *handlers: grpc.GenericRpcHandler, channel_options: tuple[tuple[str, Any], ...] = (), **settings: Any
+) -> AsyncIterator[Connection]:
+    """A server with everything but a store, and with further services."""
+    chosen = Settings(**{"listen": "127.0.0.1:0", **settings})
+    async with (
+        GrpcServer(chosen, extra_handlers=handlers) as server,
+        aio.insecure_channel(str(server.address), channel_options) as channel,
+    ):
+        yield Connection(server, channel)
+
+
+@asynccontextmanager
+async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **settings: Any) -> AsyncIterator[Connection]:
+    """A whole server, on a backend without a child process and with an embedder without weights."""
+    from mnemon_server.app import running_server
+
+    defaults = {"listen": "127.0.0.1:0", "data_dir": data_dir, "embedding_model": "hashing"}
+    chosen = Settings(**{**defaults, "knowledge_store_backend": "local", **settings})
+    async with (
+        running_server(chosen, report=lambda _: None, extra_handlers=handlers) as server,
+        aio.insecure_channel(str(server.address)) as channel,
+    ):
+        yield Connection(server, channel)
+
+
+class ServerProcess:
+    """`mnemon-server serve` in a process of its own; its output is kept."""
+
+    def __init__(self, data_dir: Path, *flags: str) -> None:
+        command = [sys.executable, "-m", "mnemon_server", "serve", "--data-dir", str(data_dir)]
+        command += ["--listen", "127.0.0.1:0", "--embedding-model", "hashing", *flags]
+        self._lines: list[str] = []
+        self.process = subprocess.Popen(
+            command, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def output(self) -> str:
+        """What it wrote so far."""
+        return "".join(self._lines)
+
+    def address(self) -> str:
+        """Where it serves; waits until it does."""
+        wait_until(lambda: _SERVING.search(self.output) or self.process.poll() is not None, START_S)
+        if not (found := _SERVING.search(self.output)):
+            raise AssertionError(f"the server ended with {self.process.poll()}: {self.output}")
+        return found[1]
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = WAIT_S) -> int:
+        """The exit code, once it has ended."""
+        code = self.process.wait(timeout_s)
+        self._reader.join(timeout_s)
+        return code
+
+    def end(self) -> None:
+        """Ends it, whatever it does."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+    def _read(self) -> None:
+        if self.process.stderr is not None:
+            self._lines.extend(iter(self.process.stderr.readline, ""))
+
+
+@contextmanager
+def server_process(data_dir: Path, *flags: str) -> Iterator[ServerProcess]:
+    """A server process that is gone afterwards."""
+    server = ServerProcess(data_dir, *flags)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without anybody's settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("MNEMON_", "KNOWLEDGE_STORE_"))}
+
+
+def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `mnemon-server` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "mnemon_server", *arguments],
+        env={**clean_environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
+    """Waits until the condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(0.01)
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None:
+    """Waits until the condition holds, while the event loop runs."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        await asyncio.sleep(0.005)
+
+
+async def failure_of(call: Awaitable[Any]) -> aio.AioRpcError:
+    """The error that the call ends with."""
+    try:
+        answer = await call
+    except aio.AioRpcError as error:
+        return error
+    raise AssertionError(f"the call succeeded: {answer}")
+
+
+async def stream_end(call: Any) -> tuple[list[Any], aio.AioRpcError]:
+    """Everything that a stream gave, and the error that it ended with."""
+    messages = []
+    try:
+        while (message := await call.read()) is not aio.EOF:
+            messages.append(message)
+    except aio.AioRpcError as error:
+        return messages, error
+    raise AssertionError(f"the stream ended well, after {len(messages)} messages")
+
+
+def detail(error: aio.AioRpcError, kind: type[Any]) -> Any:
+    """The detail of this kind in the error's status; None where there is none."""
+    status = rpc_status.from_call(error)
+    assert status is not None, "the error carries no details"
+    message = kind()
+    return next((message for packed in status.details if packed.Unpack(message)), None)
+
+
+def reason(error: aio.AioRpcError) -> str:
+    """The reason that the error carries."""
+    info = detail(error, error_details_pb2.ErrorInfo)
+    assert info.domain == "mnemon.v1"
+    return str(info.reason)
+
+
+async def health_of(connection: Connection, service: str = "readiness") -> str:
+    """What the health service says."""
+    answer = await connection.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_S)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
