@@ -1,9 +1,11 @@
 """Every method of both Python clients against a real server, also one that dies in the middle."""
 
+import inspect
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,7 @@ import mnemon
 import pytest
 from mnemon import AsyncClient, Client, Document, Scope
 
-from tests.support.server import START_S, ServerProcess, wait_until
+from tests.support.server import START_S, ServerProcess, server_process, wait_until
 
 NOTES: list[tuple[str, str, dict[str, Any]]] = [
     ("travel-1", "Ada prefers window seats on long flights.", {"topic": "travel", "year": 2023}),
@@ -293,8 +295,6 @@ async def test_the_asyncio_client_has_every_method(server: Server, memory: Clien
 
 
 def test_the_clients_have_the_same_methods_with_the_same_arguments() -> None:
-    import inspect
-
     def methods(of: type) -> dict[str, list[tuple[str, Any]]]:
         return {
             name: [(each.name, each.default) for each in inspect.signature(method).parameters.values()]
@@ -346,6 +346,42 @@ async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
 
             assert outcomes == [mnemon.WriteOutcome.CREATED] * len(documents)
             assert await client.count() == len(documents)
+
+
+def _make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Makes a certificate of 127.0.0.1 that signs itself, and its key."""
+    certificate, key = folder / "server.pem", folder / "server.key"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "2", "-subj", "/CN=mnemon", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
+
+
+def test_a_tls_server_is_reached_with_its_authority_and_not_without(tmp_path: Path) -> None:
+    certificate, key = _make_certificate(tmp_path)
+    flags = ("--tls-certificate", str(certificate), "--tls-key", str(key), "--knowledge-store-backend", "in_memory")
+    with server_process(tmp_path / "data", *flags) as server:
+        address = server.address()
+        with Client(address, ca_file=certificate) as client:
+            client.index("a", "text")
+            assert client.count() == 1
+        for wrong in (Client(address), Client(address, tls=True)):
+            with wrong, pytest.raises(mnemon.ServerUnreachableError):
+                wrong.count()
+
+
+def test_one_client_serves_many_threads(memory: Client) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        receipts = list(threads.map(lambda number: memory.index(f"thread-{number}", f"text {number}"), range(64)))
+
+    assert {receipt.outcome for receipt in receipts} == {mnemon.WriteOutcome.CREATED}
+    assert memory.count() == 3 + 64
 
 
 def test_the_example_of_the_readme_runs_as_printed(tmp_path: Path) -> None:

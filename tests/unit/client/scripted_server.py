@@ -84,6 +84,7 @@ def silent(request: Any, context: grpc.ServicerContext) -> Any:
     gone = threading.Event()
     if context.add_callback(gone.set):
         gone.wait()
+    context.abort(grpc.StatusCode.CANCELLED, "nobody waits")
 
 
 def receipts(request: pb.IndexDocumentsRequest, context: grpc.ServicerContext) -> pb.IndexDocumentsResponse:
