@@ -24,6 +24,8 @@ from mnemon_server.transport.server import GrpcServer
 Report = Callable[[str], None]
 
 TENANT = "default"
+WAITING_TEXTS_MAX = 65_536
+"""The passages of one bulk message of the largest size have room three times over."""
 
 
 @asynccontextmanager
@@ -52,11 +54,15 @@ async def running_server(
 @asynccontextmanager
 async def open_document_store(settings: Settings, *, report: Report) -> AsyncIterator[DocumentStore]:
     """The knowledge store of the settings, with its engines."""
-    embedder = await asyncio.to_thread(_open_embedder, settings, report)
-    async with EmbeddingBatcher(embedder, cache_entries_max=settings.embedding_cache_entries) as batcher:
+    async with AsyncExitStack() as stack:
+        embedder = await asyncio.to_thread(_open_embedder, settings, report)
+        stack.callback(embedder.close)
+        batcher = EmbeddingBatcher(
+            embedder, cache_entries_max=settings.embedding_cache_entries, waiting_texts_max=WAITING_TEXTS_MAX
+        )
+        await stack.enter_async_context(batcher)
         store = await asyncio.to_thread(_open_store, settings, batcher, embedder.model)
-        async with store:
-            yield store
+        yield await stack.enter_async_context(store)
 
 
 def user_cache_folder() -> Path:
@@ -79,13 +85,18 @@ def _open_embedder(settings: Settings, report: Report) -> Embedder:
 
 def _open_store(settings: Settings, batcher: EmbeddingBatcher, model: EmbeddingModel) -> DocumentStore:
     records = _open_records(settings, model)
+    try:
+        applier = _open_applier(settings, records, model)
+    except BaseException:
+        records.close()
+        raise
     return DocumentStore(
         records,
         batcher,
         model=model,
         backend=settings.knowledge_store_backend,
         collection=settings.collection,
-        applier=_open_applier(settings, records, model),
+        applier=applier,
         exact_scan_max=settings.exact_scan_passages_max,
         vector_weight=settings.fusion_vector_weight,
     )

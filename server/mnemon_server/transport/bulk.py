@@ -1,66 +1,103 @@
 """Several requests of a stream in work at once, answered in order."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
-class ReadAhead(Generic[Request, Response]):
-    """Works on up to `ahead` requests at once, so that batches stay full while answers travel.
+@dataclass(frozen=True, slots=True)
+class _Begun(Generic[Response]):
+    task: "asyncio.Task[Response]"
+    keys: frozenset[str]
+    weight: int
 
-    A request that shares a key with one in work waits for all of those: changes of one record keep their order. The
-    stream is read no further than the answers are.
+
+class ReadAhead(Generic[Request, Response]):
+    """Works on several requests at once, so that batches stay full while answers travel.
+
+    A request that shares a key with one in work waits: changes of one record keep their order. The stream is read no
+    further than answers are taken.
     """
 
     def __init__(
         self,
         work: Callable[[Request], Awaitable[Response]],
-        keys: Callable[[Request], Collection[str]],
         *,
+        keys: Callable[[Request], Collection[str]],
+        weight: Callable[[Request], int],
         ahead: int,
+        weight_max: int,
     ) -> None:
-        self._work, self._keys = work, keys
-        self._slots = asyncio.Semaphore(ahead)
-        self._answers: asyncio.Queue[asyncio.Future[Response] | None] = asyncio.Queue()
-        self._in_work: dict[asyncio.Future[Response], frozenset[str]] = {}
+        """Notes what to do.
+
+        Args:
+            work: answers a request.
+            keys: the records that a request changes.
+            weight: how much a request is.
+            ahead: requests in work at once.
+            weight_max: weight in work at once; a heavier request is worked on alone.
+        """
+        self._work, self._keys, self._weight = work, keys, weight
+        self._ahead, self._weight_max = ahead, weight_max
+        self._begun: deque[_Begun[Response]] = deque()
+        self._changed = asyncio.Condition()
+        self._read_all = False
 
     async def run(self, requests: AsyncIterator[Request]) -> AsyncIterator[Response]:
         """Yields the answer to each request, in order; raises what the work or the stream raised."""
         reader = asyncio.create_task(self._read(requests))
         try:
-            while (answer := await self._answers.get()) is not None:
-                yield await answer
-                self._slots.release()
+            while (oldest := await self._oldest()) is not None:
+                yield await oldest
+                await self._note(self._begun.popleft)
             await reader
         finally:
-            await _cancel((reader, *self._in_work))
+            await _cancel([reader, *(begun.task for begun in self._begun)])
+
+    async def _oldest(self) -> "asyncio.Task[Response] | None":
+        """The task whose answer is next; None after the last."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._begun or self._read_all)
+            return self._begun[0].task if self._begun else None
 
     async def _read(self, requests: AsyncIterator[Request]) -> None:
         try:
             async for request in requests:
-                await self._slots.acquire()
-                keys = frozenset(self._keys(request))
-                if any(keys & others for others in self._in_work.values()):
-                    await asyncio.wait(self._in_work)
-                self._begin(request, keys)
+                keys, weight = frozenset(self._keys(request)), self._weight(request)
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self._has_room(keys, weight))  # noqa: B023 - used before
+                    self._begun.append(_Begun(asyncio.create_task(self._do(request)), keys, weight))
+                    self._changed.notify_all()
         finally:
-            self._answers.put_nowait(None)
+            await self._note(self._end)
 
-    def _begin(self, request: Request, keys: frozenset[str]) -> None:
-        task = asyncio.ensure_future(self._work(request))
-        self._in_work[task] = keys
-        task.add_done_callback(self._in_work.pop)
-        self._answers.put_nowait(task)
+    def _has_room(self, keys: frozenset[str], weight: int) -> bool:
+        if not self._begun:
+            return True
+        return (
+            len(self._begun) < self._ahead
+            and sum(begun.weight for begun in self._begun) + weight <= self._weight_max
+            and not any(begun.keys & keys for begun in self._begun)
+        )
+
+    async def _do(self, request: Request) -> Response:
+        return await self._work(request)
+
+    def _end(self) -> None:
+        self._read_all = True
+
+    async def _note(self, change: Callable[[], Any]) -> None:
+        async with self._changed:
+            change()
+            self._changed.notify_all()
 
 
-async def _cancel(tasks: Iterable["asyncio.Future[Any]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        # Whatever it raises, the stream's own error is the one that counts.
-        with suppress(asyncio.CancelledError, Exception):
-            await task
+async def _cancel(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+    cancelled = [task for task in tasks if task.cancel() or not task.done()]
+    # What they raise is nobody's business any more: the stream ends with an error of its own, or none.
+    await asyncio.gather(*cancelled, return_exceptions=True)

@@ -26,7 +26,7 @@ from mnemon_server.transport.status import Failure
 if TYPE_CHECKING:
     from mnemon_server.services.knowledge_store import DocumentStore
 
-BULK_REQUESTS_AHEAD = 4
+BULK_REQUESTS_AHEAD, BULK_BYTES_AHEAD = 4, 4 << 20
 """Requests of one stream in work at once: enough to fill the embedder's batches while answers travel."""
 
 
@@ -53,7 +53,13 @@ class KnowledgeStoreServicer(knowledge_store_pb2_grpc.KnowledgeStoreServiceServi
     async def IndexDocuments(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.IndexDocumentsRequest], context: Context
     ) -> AsyncIterator[pb.IndexDocumentsResponse]:
-        ahead = ReadAhead(self._index_run, _doc_ids, ahead=BULK_REQUESTS_AHEAD)
+        ahead = ReadAhead(
+            self._index_run,
+            keys=_doc_ids,
+            weight=pb.IndexDocumentsRequest.ByteSize,
+            ahead=BULK_REQUESTS_AHEAD,
+            weight_max=BULK_BYTES_AHEAD,
+        )
         async for response in ahead.run(request_iterator):
             yield response
 

@@ -1,0 +1,173 @@
+"""Values survive the way into messages and back, with their types."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon.v1 import common_pb2
+from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon_server.domain.documents import (
+    Document,
+    HealthStatus,
+    Passage,
+    SearchAnswer,
+    SearchResult,
+    StoreHealth,
+)
+from mnemon_server.domain.records import (
+    IgnoredFilter,
+    Scope,
+    SearchDiagnostics,
+    SearchMode,
+    WriteOutcome,
+    WriteReceipt,
+)
+from mnemon_server.transport.convert import documents as convert
+from mnemon_server.transport.convert import records
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TIMES = st.datetimes(timezones=st.just(UTC))
+VALUES = st.one_of(
+    TEXT,
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.lists(TEXT, max_size=3).map(tuple),
+    TIMES,
+)
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=5))
+def test_metadata_comes_back_with_values_and_types(metadata: dict[str, Any]) -> None:
+    message = pb.Document()
+    records.fill_metadata(message.metadata, metadata)
+    back = records.metadata_from_pb(pb.Document.FromString(message.SerializeToString()).metadata)
+    assert back == metadata
+    assert {key: type(value) for key, value in back.items()} == {key: type(value) for key, value in metadata.items()}
+
+
+def test_an_empty_list_stays_a_list() -> None:
+    message = pb.Document()
+    records.fill_metadata(message.metadata, {"tags": ()})
+    assert records.metadata_from_pb(pb.Document.FromString(message.SerializeToString()).metadata) == {"tags": ()}
+
+
+@given(TIMES)
+def test_times_are_kept_to_the_microsecond(time: datetime) -> None:
+    assert records.time_from_pb(records.time_to_pb(time)) == time
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Timestamp(seconds=10**12),
+        Timestamp(seconds=-(10**12)),
+        Timestamp(seconds=2**63 - 1),
+        Timestamp(nanos=-1),
+        Timestamp(nanos=10**9),
+    ],
+    ids=str,
+)
+def test_what_is_no_time_is_none(message: Timestamp) -> None:
+    assert records.time_from_pb(message) is None
+
+
+def test_an_unset_value_is_none() -> None:
+    assert records.value_from_pb(common_pb2.MetadataValue()) is None
+
+
+def test_fields_that_only_the_server_sets_are_ignored_on_the_way_in() -> None:
+    message = pb.Document(doc_id="a", content="b", revision=7, passage_count=3, create_time=Timestamp(seconds=1))
+    assert convert.document_from_pb(message) == Document("a", "b")
+
+
+def test_an_unset_revision_is_not_revision_zero() -> None:
+    request = pb.IndexDocumentRequest(document=pb.Document(doc_id="a"))
+    assert convert.index_request_from_pb(request).expected_revision is None
+    request.expected_revision = 0
+    assert convert.index_request_from_pb(request).expected_revision == 0
+
+
+def test_an_unset_top_k_is_five_and_zero_is_zero() -> None:
+    assert convert.search_query_from_pb(pb.SearchDocumentsRequest()).top_k == 5
+    assert convert.search_query_from_pb(pb.SearchDocumentsRequest(top_k=0)).top_k == 0
+    assert convert.search_query_from_pb(pb.SearchDocumentsRequest(top_k=-3)).top_k == -3
+
+
+def test_views_show_more_and_more_of_a_document() -> None:
+    document = _document()
+    basic, standard, full = (
+        convert.document_to_pb(document, convert.VIEWS[view])
+        for view in (pb.DOCUMENT_VIEW_BASIC, pb.DOCUMENT_VIEW_UNSPECIFIED, pb.DOCUMENT_VIEW_FULL)
+    )
+    for message in (basic, standard, full):
+        assert (message.doc_id, message.revision, message.passage_count) == ("note", 3, 2)
+        assert message.metadata["topic"].string_value == "owls"
+        assert message.scope.user == "ada"
+        assert message.create_time.ToDatetime(UTC) == document.create_time
+    assert (basic.content, len(basic.embeddings)) == ("", 0)
+    assert (standard.content, len(standard.embeddings)) == ("hoot hoot", 0)
+    assert [list(embedding.values) for embedding in full.embeddings] == [[1.0, 0.0], [0.0, 1.0]]
+
+
+async def test_a_score_that_is_zero_is_not_a_score_that_is_missing() -> None:
+    results = (
+        SearchResult("note", "", {}, 0.5, "web", vector_score=0.0, passage=Passage(1, 4, 9), document=_document()),
+        SearchResult("other", "text", {"n": 1}, 0.25, "chromadb", keyword_score=0.0),
+    )
+    diagnostics = SearchDiagnostics(mode=SearchMode.KEYWORD, exact=True, scanned=9, duration_s=1.5)
+    answer = SearchAnswer(results, (IgnoredFilter("$or", "is reserved"),), diagnostics)
+    message = await convert.answer_to_pb(answer, convert.VIEWS[pb.DOCUMENT_VIEW_STANDARD])
+    first, second = message.results
+    assert (first.HasField("vector_score"), first.HasField("keyword_score")) == (True, False)
+    assert (second.HasField("vector_score"), second.HasField("keyword_score")) == (False, True)
+    assert (first.passage.index, first.passage.start, first.passage.end) == (1, 4, 9)
+    assert not second.HasField("passage")
+    assert (second.document.content, second.document.metadata["n"].int_value) == ("text", 1)
+    assert (message.ignored_filters[0].key, message.ignored_filters[0].reason) == ("$or", "is reserved")
+    assert message.diagnostics.mode == common_pb2.SEARCH_MODE_KEYWORD
+    assert message.diagnostics.duration.ToMilliseconds() == 1500
+
+
+@pytest.mark.parametrize("outcome", list(WriteOutcome))
+def test_receipts_carry_every_outcome(outcome: WriteOutcome) -> None:
+    receipt = WriteReceipt("note", outcome, 4, datetime(2026, 1, 2, 3, 4, 5, 678, UTC), replayed=True)
+    message = records.receipt_to_pb(receipt)
+    assert common_pb2.WriteOutcome.Name(message.outcome) == f"WRITE_OUTCOME_{outcome.name}"
+    assert (message.id, message.revision, message.replayed) == ("note", 4, True)
+    assert message.commit_time.ToDatetime(UTC) == receipt.commit_time
+
+
+@pytest.mark.parametrize("status", list(HealthStatus))
+def test_health_says_everything_and_a_latency_only_where_there_is_one(status: HealthStatus) -> None:
+    health = StoreHealth(
+        status=status, message="m", backend="b", host="h", collection="c", model_name="n", model_revision="r",
+        model_precision="p", dimension=384, document_count=1, passage_count=2, pending=3,
+    )  # fmt: skip
+    message = convert.health_to_pb(health)
+    assert pb.HealthStatus.Name(message.status) == f"HEALTH_STATUS_{status.name}"
+    model = message.embedding_model
+    assert (model.name, model.revision, model.precision, model.dimension) == ("n", "r", "p", 384)
+    assert (message.document_count, message.passage_count, message.pending) == (1, 2, 3)
+    assert not message.HasField("latency")
+
+
+def test_scopes_come_back() -> None:
+    scope = Scope("a", "b", "c", "d", "e")
+    assert records.scope_from_pb(records.scope_to_pb(scope)) == scope
+
+
+def _document() -> Document:
+    return Document(
+        "note",
+        "hoot hoot",
+        {"topic": "owls"},
+        scope=Scope(user="ada"),
+        revision=3,
+        create_time=datetime(2026, 1, 2, tzinfo=UTC),
+        update_time=datetime(2026, 1, 3, tzinfo=UTC),
+        passages=(Passage(0, 0, 4, (1.0, 0.0)), Passage(1, 5, 9, (0.0, 1.0))),
+    )

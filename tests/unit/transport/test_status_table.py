@@ -1,0 +1,143 @@
+"""The table from errors to statuses is complete, and says nothing that must stay secret."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from mnemon.v1 import errors_pb2
+from mnemon_server.domain import errors
+from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
+from mnemon_server.transport import errors as transport_errors
+from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Failure
+
+# They stand for the errors below them, and are never raised themselves.
+ABSTRACT = {MnemonError, errors.NotFoundError, errors.KnowledgeStoreError}
+
+SAMPLES = [
+    errors.InvalidArgumentError.of("top_k", "must be a number"),
+    errors.InvalidPageTokenError.of("page_token", "is damaged"),
+    errors.DocumentNotFoundError("note-1"),
+    errors.RequestIdReusedError("another request had it"),
+    errors.InvalidOperationError("not now"),
+    errors.ConfigurationError("not so"),
+    errors.EmbeddingModelMismatchError("another model's"),
+    errors.RevisionMismatchError("note-1", 3, 4),
+    errors.TooManyRequestsError("later", 0.25),
+    errors.StorageFullError("full"),
+    errors.StorageFailedError("failed"),
+    errors.NotServingError("starting"),
+    errors.BackendConnectionError("unreachable"),
+    errors.IndexingError("at /secret"),
+    errors.SearchError("at /secret"),
+    errors.EmbeddingError("at /secret"),
+    transport_errors.MalformedMessageError("no message"),
+    transport_errors.MessageTooLargeError("too large"),
+    transport_errors.DeadlineExceededError("too long"),
+    transport_errors.UnimplementedError("no method"),
+    transport_errors.SlowReaderError("too slow"),
+]
+
+
+def test_every_error_that_can_be_raised_has_a_row() -> None:
+    assert set(_all_errors()) - ABSTRACT == set(STATUS_CODES)
+    assert {type(sample) for sample in SAMPLES} == set(STATUS_CODES)
+
+
+def test_reasons_are_the_published_ones() -> None:
+    published = {name.removeprefix("ERROR_REASON_") for name in errors_pb2.ErrorReason.keys()}  # noqa: SIM118
+    assert {reason.value for reason in ErrorReason} == published - {"UNSPECIFIED"}
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_code_and_reason_agree_with_what_the_proto_says_of_the_reason(error: MnemonError) -> None:
+    failure = Failure.of(error)
+    assert _published_codes()[failure.reason] == failure.code.name
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.IndexingError("at /secret"),
+        errors.SearchError("at /secret"),
+        errors.EmbeddingError("at /secret"),
+        errors.KnowledgeStoreError("at /secret"),
+        MnemonError("at /secret"),
+        ValueError("at /secret"),
+        KeyError("at /secret"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_texts_that_are_not_written_for_clients_are_replaced_by_an_incident_id(error: Exception) -> None:
+    failure = Failure.of(error)
+    assert failure.code is grpc.StatusCode.INTERNAL
+    assert "secret" not in failure.message
+    assert b"secret" not in failure.trailers()[0][1]
+    assert "secret" not in str(failure.to_item_error())
+    assert failure.incident_id in failure.message
+    assert failure.incident_id != Failure.of(error).incident_id
+
+
+def test_a_missing_document_is_named() -> None:
+    resource = _detail(errors.DocumentNotFoundError("note-1"), error_details_pb2.ResourceInfo)
+    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.Document", "note-1")
+
+
+def test_a_stale_revision_is_told_with_both_figures() -> None:
+    info = _detail(errors.RevisionMismatchError("note-1", 3, 4), error_details_pb2.ErrorInfo)
+    assert dict(info.metadata) == {"expected_revision": "3", "actual_revision": "4"}
+
+
+def test_a_hint_when_to_come_again_is_kept_to_the_millisecond() -> None:
+    error = errors.TooManyRequestsError("later", 0.25)
+    assert _detail(error, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() == 250
+    assert Failure.of(error).to_item_error().retry_delay.ToMilliseconds() == 250
+
+
+def test_an_item_of_a_bulk_stream_fails_with_what_the_single_call_would_have_failed_with() -> None:
+    item = Failure.of(errors.InvalidArgumentError.of("document.doc_id", "must be set")).to_item_error()
+    assert item.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert item.reason == errors_pb2.ERROR_REASON_INVALID_ARGUMENT
+    assert [(v.field, v.description) for v in item.violations] == [("document.doc_id", "must be set")]
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "語", "🦉"])
+def test_long_texts_are_cut_between_letters_and_never_lose_the_reason(letter: str) -> None:
+    violations = [FieldViolation(letter * 10_000, letter * 10_000) for _ in range(100)]
+    failure = Failure.of(errors.InvalidArgumentError(violations))
+    assert failure.message.rstrip("…:; ").strip(letter) == ""
+    [(_, packed)] = failure.trailers()
+    assert len(packed) <= DETAILS_BYTES_MAX
+    assert _detail(errors.InvalidArgumentError(violations), error_details_pb2.ErrorInfo).reason == "INVALID_ARGUMENT"
+    assert len(_detail(errors.InvalidArgumentError(violations), error_details_pb2.BadRequest).field_violations) >= 5
+
+
+def test_a_document_id_of_the_longest_kind_still_fits() -> None:
+    error = errors.DocumentNotFoundError("語" * 170)
+    assert _detail(error, error_details_pb2.ErrorInfo).reason == "DOCUMENT_NOT_FOUND"
+    assert _detail(error, error_details_pb2.ResourceInfo).resource_name == "語" * 170
+
+
+def _all_errors(kind: type[MnemonError] = MnemonError) -> Iterator[type[MnemonError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("mnemon_server."):
+            yield from _all_errors(child)
+
+
+def _published_codes() -> dict[str, str]:
+    """The status code of each reason, as the comments of the proto name it."""
+    proto = (Path(__file__).parents[3] / "protos" / "mnemon" / "v1" / "errors.proto").read_text()
+    entries = re.findall(r"// ([A-Z_]+)\. .*\n(?: +//.*\n)* +ERROR_REASON_(\w+) =", proto)
+    return {name: code for code, name in entries}
+
+
+def _detail(error: MnemonError, kind: type[Any]) -> Any:
+    status = status_pb2.Status.FromString(Failure.of(error).trailers()[0][1])
+    [packed] = [packed for packed in status.details if packed.Is(kind.DESCRIPTOR)]
+    message = kind()
+    packed.Unpack(message)
+    return message
