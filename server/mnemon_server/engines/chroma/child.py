@@ -26,7 +26,6 @@ from mnemon_server.engines.chroma.protocol import (
     read_frame,
 )
 
-LOCK_WAIT_S = 10.0
 _SEARCH_THREADS = 4
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Host:
         if self._folder is not None:
             self._folder.check_present()
         elif request.path:
-            self._folder = LockedFolder(Path(request.path), wait_s=LOCK_WAIT_S)
+            self._folder = LockedFolder(Path(request.path), wait_s=request.lock_wait_s)
             self._folder.break_seal()
 
     def _checked(self, collection: HostedCollection, request: OpenRequest) -> Opened:

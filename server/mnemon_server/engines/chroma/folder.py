@@ -42,6 +42,8 @@ class LockedFolder:
         Native code reads these files and trusts them: one flipped bit can crash it, or make it answer wrong. Raises
         CollectionError (DAMAGED).
         """
+        if not (self.path / "chroma.sqlite3").exists() and any(self.path.iterdir()):
+            raise CollectionError(Failure.DAMAGED, "the database file is missing, and others are there")
         try:
             sealed = json.loads(self._seal.read_text())
         except FileNotFoundError:
@@ -85,8 +87,13 @@ class LockedFolder:
         return {str(file.relative_to(self.path)): [file.stat().st_size, _crc32(file)] for file in files}
 
 
-def quarantine(path: Path, now: datetime) -> Path:
-    """Moves a damaged folder aside, into `quarantine` beside it, and returns where it is now. Nothing is deleted."""
+def quarantine(path: Path, now: datetime) -> Path | None:
+    """Moves a damaged folder aside, into `quarantine` beside it, and returns where it is now. Nothing is deleted.
+
+    None where there was no folder.
+    """
+    if not path.exists():
+        return None
     room = path.parent / "quarantine"
     room.mkdir(exist_ok=True, mode=0o700)
     stem = f"{path.name}-{now:%Y%m%dT%H%M%S%fZ}"

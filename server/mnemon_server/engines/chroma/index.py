@@ -34,6 +34,7 @@ class ChromaIndex:
         ssl: bool = False,
         call_timeout_s: float = 60.0,
         open_timeout_s: float = 120.0,
+        lock_wait_s: float = 10.0,
         world: Surroundings | None = None,
     ) -> None:
         """Notes what to connect to, and connects to nothing yet.
@@ -46,6 +47,7 @@ class ChromaIndex:
             host: address of a Chroma server, where there is no `path`; with `port` and `ssl`.
             call_timeout_s: longest time one request may take, after which the child is killed.
             open_timeout_s: longest time that opening may take, after which an embedded index counts as damaged.
+            lock_wait_s: how long a former owner of the folder may take to leave it.
             world: clock, randomness and the like.
 
         Raises:
@@ -59,6 +61,7 @@ class ChromaIndex:
             model_identity=model_identity,
             new_generation="",
             path=str(path.absolute()) if path is not None else "",
+            lock_wait_s=lock_wait_s,
             host=host,
             port=port,
             ssl=ssl,

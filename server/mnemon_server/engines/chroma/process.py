@@ -30,6 +30,7 @@ _PASSED_ON = (
     *("PYTHONPATH", "PYTHONHOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
 _LAST_WORDS = 40
+_FAREWELL_S = 5.0  # from a closed pipe to the end of the process
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ class ChildProcess:
         try:
             _write_within(self._outbound.fileno(), encode_frame(frame), deadline)
         except (BrokenPipeError, ValueError):  # the child is gone, or `stop` closed the pipe
+            self._listener.join(_FAREWELL_S)
             raise ChildGoneError(self._process.poll()) from None
         finally:
             self._writing.release()

@@ -74,6 +74,8 @@ class OpenRequest:
     expected_generation: str = ""
     """If set, only a collection of this generation is opened, and none is created."""
     path: str = ""
+    lock_wait_s: float = 10.0
+    """How long a folder's former owner may take to leave it."""
     host: str = ""
     port: int = 8000
     ssl: bool = False

@@ -88,7 +88,7 @@ class Supervisor:
         """Opens the collection, creating it where it is missing or damaged beyond use."""
         with self._lock:
             self._refuse_when_closed()
-            self._connected = False
+            self._connected, self._no_start_before = False, 0.0
             if self._request.path and self._suspect:
                 self._stop_child()  # so that the files are checked, and not what the old process remembers of them
             self._opened = self._translated(lambda: self._retried(self._open_or_recover))
@@ -104,7 +104,8 @@ class Supervisor:
             child = self._connected_child()
             try:
                 return child.call(operation, header, payload, timeout_s=self._call_timeout_s)
-            except ChildTimeoutError:
+            except (ChildGoneError, ChildTimeoutError):
+                self._suspect = True
                 child.kill()  # a native call that hangs never comes back
                 raise
             except CollectionError as error:
@@ -171,7 +172,9 @@ class Supervisor:
             if not self._request.path or not _is_damage(error):
                 raise
             moved_to = quarantine(Path(self._request.path), self._world.now())
-            logger.warning("the embedded vector index is damaged and was moved to %s: %s", moved_to, error)
+            logger.warning(
+                "the embedded vector index is damaged (%s), and now lies at %s", error, moved_to or "no place"
+            )
         self._crashes = self._failed_starts = 0
         self._no_start_before = 0.0
         return self._start()
@@ -193,9 +196,7 @@ class Supervisor:
         try:
             result, _ = child.call(Operation.OPEN, {"request": request.to_header()}, timeout_s=self._open_timeout_s)
         except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
-            if self._request.path or not isinstance(error, CollectionError):
-                child.kill()
-                self._delay_next_start()
+            self._give_up(child, error)
             raise
         self._connected, self._failed_starts = True, 0
         return Opened(**result)
@@ -208,6 +209,13 @@ class Supervisor:
         self._stop_child()
         self._child = ChildProcess()
         return self._child
+
+    def _give_up(self, child: ChildProcess, error: ChildError) -> None:
+        if not isinstance(error, CollectionError):
+            self._delay_next_start()
+            child.kill()
+        elif self._request.path:
+            child.kill()  # it holds the folder
 
     def _delay_next_start(self) -> None:
         delay = min(_RESTART_DELAY_S * 2**self._failed_starts, _RESTART_DELAY_MAX_S)
