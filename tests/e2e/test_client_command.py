@@ -174,7 +174,7 @@ def test_people_get_tables(address: str, memory: Client, notes: Path) -> None:
     listed = run(address, "list", "--limit", "2")
     assert "ada.txt" in listed.stdout
     assert "viaggi" not in listed.stdout
-    assert "more than 2 documents" in listed.stderr
+    assert "there are more; the first 2 are shown" in listed.stderr
     rebuilt = run(address, "rebuild-index")
     assert rebuilt.stderr.splitlines()[-1] == "3 of 3"
     assert rebuilt.stdout == "rebuilt the index of 3 documents\n"

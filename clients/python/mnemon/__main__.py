@@ -11,7 +11,7 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in ("click", "rich"):
             raise
         sys.exit("the mnemon command needs click and rich; install them with: pip install 'mnemon[cli]'")
-    mnemon()
+    mnemon(prog_name="mnemon")
 
 
 if __name__ == "__main__":

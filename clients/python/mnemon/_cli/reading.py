@@ -87,7 +87,7 @@ def list_documents(
         more = limit > 0 and next(found, None) is not None
     _note([str(each.message) for each in caught])
     if more:
-        _note([f"there are more than {limit:,} documents; --limit 0 lists all"])
+        _note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
 
 
 @click.command()
