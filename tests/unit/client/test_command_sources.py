@@ -82,19 +82,25 @@ def test_globs_choose_among_the_files_of_folders(tmp_path: Path) -> None:
     assert ids(read(tmp_path, options=SourceOptions(globs=("*.md", "sub/*.rst")))) == ["a.md", "sub/c.md", "sub/d.rst"]
 
 
-def test_two_files_of_one_id_are_a_problem_unless_a_prefix_tells_them_apart(tmp_path: Path) -> None:
+def test_ids_begin_with_the_path_where_several_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "readme").write_text(folder, encoding="utf-8")
+    (tmp_path / "readme").write_text("root", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
 
-    first, second = read(tmp_path / "x", tmp_path / "y")
-    again = read(tmp_path / "x", tmp_path / "x")
+    assert ids(read("./x/", "y", "readme")) == ["x/readme", "y/readme", "readme"]
+    assert ids(read("x")) == ["readme"]
+    assert ids(read("y", options=SourceOptions(id_prefix="y/"))) == ["y/readme"]
 
-    assert isinstance(first, Document)
-    assert isinstance(second, Unreadable)
-    assert "--id-prefix" in second.problem
-    assert again[1] == Skipped(str(tmp_path / "x" / "readme"), "given twice")
-    assert ids(read(tmp_path / "y", options=SourceOptions(id_prefix="y/"))) == ["y/readme"]
+
+def test_a_file_that_is_given_twice_is_one_document(tmp_path: Path) -> None:
+    (tmp_path / "readme").write_text("text", encoding="utf-8")
+
+    sources = read(tmp_path, tmp_path / "readme")
+
+    assert [type(source) for source in sources] == [Document, Skipped]
+    assert sources[1] == Skipped(str(tmp_path / "readme"), "given twice")
 
 
 def test_json_lines_hold_one_document_each_and_a_bad_line_fails_alone(tmp_path: Path) -> None:

@@ -53,8 +53,9 @@ def index(
 ) -> None:
     """Store files, folders, JSON lines and standard input (-).
 
-    The id of a file is its path inside the folder that was given, or its name. A .jsonl file holds one document per
-    line: {"doc_id": "...", "content": "...", "metadata": {...}}. Files that are not UTF-8 text are skipped and counted.
+    The id of a file is its path inside the folder that was given, or its name; where several paths are given, it begins
+    with the path. A .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}.
+    Files that are not UTF-8 text are skipped and counted.
     """
     options = SourceOptions(globs, hidden=hidden, json_lines=jsonl, id_prefix=id_prefix, metadata=metadata)
     inputs = find_inputs(paths, options)

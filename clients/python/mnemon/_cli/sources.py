@@ -2,8 +2,9 @@
 
 import json
 import os
+import posixpath
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -54,19 +55,26 @@ class SourceOptions:
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
 
 
-def find_inputs(paths: Iterable[str], options: SourceOptions) -> list[Input | Skipped]:
-    """The inputs that the paths mean: folders are walked in the order of names, symbolic links to folders are not."""
-    found: list[Input | Skipped] = []
+def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Skipped | Unreadable]:
+    """The inputs that the paths mean: folders are walked in the order of names, symbolic links to folders are not.
+
+    The id of a file is its path inside the folder that was given, or its name. Where several paths are given, each id
+    begins with the path, because two folders often hold files of one name.
+    """
+    found: list[Input | Skipped | Unreadable] = []
     for path in paths:
-        if path != STDIN and Path(path).is_dir():
-            found += _walk(Path(path), options)
+        if path == STDIN:
+            found.append(Input(STDIN, "stdin"))
+        elif Path(path).is_dir():
+            found += _walk(Path(path), "" if len(paths) == 1 else path, options)
         else:
-            found.append(Input(path, "stdin" if path == STDIN else Path(path).name))
+            found.append(Input(path, Path(path).name if len(paths) == 1 else posixpath.normpath(path)))
     return found
 
 
-def _walk(root: Path, options: SourceOptions) -> Iterator[Input | Skipped]:
-    for folder, folders, files in os.walk(root):
+def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Skipped | Unreadable]:
+    failures: list[OSError] = []
+    for folder, folders, files in os.walk(root, onerror=failures.append):
         folders.sort()
         if not options.hidden:
             yield from (Skipped(str(Path(folder, name)), "hidden") for name in folders + files if name.startswith("."))
@@ -74,38 +82,38 @@ def _walk(root: Path, options: SourceOptions) -> Iterator[Input | Skipped]:
             files = [name for name in files if not name.startswith(".")]  # noqa: PLW2901
         for name in sorted(files):
             path = Path(folder, name)
-            doc_id = path.relative_to(root).as_posix()
-            if not options.globs or any(fnmatch(doc_id, glob) or fnmatch(name, glob) for glob in options.globs):
-                # A pipe or a device would never end.
-                yield Input(str(path), doc_id) if path.is_file() else Skipped(str(path), "not a file")
+            inside = path.relative_to(root).as_posix()
+            if options.globs and not any(fnmatch(inside, glob) or fnmatch(name, glob) for glob in options.globs):
+                continue
+            # A pipe or a device would never end.
+            doc_id = posixpath.normpath(posixpath.join(base, inside))
+            yield Input(str(path), doc_id) if path.is_file() else Skipped(str(path), "not a file")
+    yield from (Unreadable(str(error.filename), error.strerror or type(error).__name__) for error in failures)
 
 
-def read_inputs(inputs: Iterable[Input | Skipped], options: SourceOptions) -> Iterator[Source]:
-    """The documents of the inputs, one file open at a time; two files of one id are a problem of the later one."""
-    seen: dict[str, str] = {}
+def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> Iterator[Source]:
+    """The documents of the inputs, one file open at a time; a file that comes again is skipped."""
+    seen: set[str] = set()
     for given in inputs:
-        if isinstance(given, Skipped):
+        if not isinstance(given, Input):
             yield given
         elif _is_json_lines(given, options):
             yield from _read_json_lines(given, options)
         else:
-            yield _once(_read_text(given, options), given.path, seen)
+            yield _once(_read_text(given, options), seen, given.path)
 
 
 def _is_json_lines(given: Input, options: SourceOptions) -> bool:
     return options.json_lines or given.path.endswith(_JSON_LINES_SUFFIXES)
 
 
-def _once(source: Source, path: str, seen: dict[str, str]) -> Source:
+def _once(source: Source, seen: set[str], path: str) -> Source:
     if not isinstance(source, Document):
         return source
-    first = seen.get(source.doc_id)
-    if first is None:
-        seen[source.doc_id] = path
-        return source
-    if first == path:
+    if source.doc_id in seen:
         return Skipped(path, "given twice")
-    return Unreadable(path, f"{first} has the id {source.doc_id!r} already; --id-prefix tells them apart")
+    seen.add(source.doc_id)
+    return source
 
 
 def _read_text(given: Input, options: SourceOptions) -> Source:
