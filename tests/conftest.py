@@ -1,7 +1,6 @@
 """What holds for every test."""
 
 import pytest
-
 from mnemon_server.logs import configure_logging
 
 

@@ -1,0 +1,144 @@
+"""Health: what the standard service says while the server starts, serves, fails, recovers and ends."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon_server.domain.documents import HealthStatus, StoreHealth
+
+from tests.support.server import (
+    Connection,
+    bare_server,
+    failure_of,
+    health_of,
+    reason,
+    run_command,
+    until,
+    whole_server,
+)
+
+SERVICE = "mnemon.v1.KnowledgeStoreService"
+READY_NAMES = ("", "readiness", SERVICE)
+
+
+class StoreInTrouble:
+    """A store whose disk can be made to fail: what a poisoned record engine looks like from above."""
+
+    def __init__(self) -> None:
+        self.failure: str | Exception = ""
+
+    async def check_health(self) -> StoreHealth:
+        """Unhealthy while there is a failure."""
+        if isinstance(self.failure, Exception):
+            raise self.failure
+        status = HealthStatus.UNHEALTHY if self.failure else HealthStatus.HEALTHY
+        return StoreHealth(status=status, message=self.failure, backend="local")
+
+
+async def test_while_it_starts_a_server_is_alive_and_not_ready() -> None:
+    async with bare_server() as connection:
+        assert await _all(connection) == {"liveness": "SERVING", **dict.fromkeys(READY_NAMES, "NOT_SERVING")}
+        error = await failure_of(connection.store.GetDocument(pb.GetDocumentRequest(doc_id="a")))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+        answer = await connection.store.CheckHealth(pb.CheckHealthRequest())
+        assert (answer.status, answer.message) == (pb.HEALTH_STATUS_UNHEALTHY, "the server is starting")
+
+
+async def test_a_server_with_its_store_open_serves_under_every_name(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection:
+        names = ("liveness", *READY_NAMES)
+        assert await _all(connection) == dict.fromkeys(names, "SERVING")
+        for name in names:
+            assert await health_of(connection, name) == "SERVING"
+
+
+async def test_a_server_that_ends_says_so_before_it_goes(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection:
+        watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        await connection.server.shut_down()
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.mark.parametrize("failure", ["the disk failed", RuntimeError("a bug")], ids=["unhealthy", "raises"])
+async def test_a_store_that_fails_is_not_ready_but_alive_and_recovers(failure: Any) -> None:
+    store = StoreInTrouble()
+    async with bare_server(health_check_interval_s=0.02) as connection:
+        await connection.server.serve(store)  # type: ignore[arg-type]
+        watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        store.failure = failure
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await _all(connection) == {"liveness": "SERVING", **dict.fromkeys(READY_NAMES, "NOT_SERVING")}
+        store.failure = ""
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+
+
+async def test_health_answers_within_a_second_while_documents_are_indexed_at_full_load(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection:
+        text = "All work and no play makes Jack a dull boy. " * 500
+        requests = [
+            pb.IndexDocumentsRequest(
+                requests=[
+                    pb.IndexDocumentRequest(document=pb.Document(doc_id=f"{i}-{j}", content=f"{i} {j} {text}"))
+                    for j in range(20)
+                ]
+            )
+            for i in range(4)
+        ]
+        stream = connection.store.IndexDocuments(iter(requests))
+        answered = 0
+        slowest = 0.0
+        receiving = asyncio.create_task(_read_all(stream))
+        while not receiving.done():
+            started = time.monotonic()
+            assert await health_of(connection) == "SERVING"
+            slowest = max(slowest, time.monotonic() - started)
+            answered += 1
+        assert answered > 3
+        assert slowest < 1.0
+        responses = await receiving
+        assert [len(response.results) for response in responses] == [20] * 4
+        assert all(result.HasField("receipt") for response in responses for result in response.results)
+
+
+async def test_the_health_command_says_serving_or_why_not(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection:
+        address = str(connection.server.address)
+        well = await asyncio.to_thread(run_command, "health", "--address", address)
+        assert (well.returncode, well.stdout.strip()) == (0, "SERVING")
+        from_settings = await asyncio.to_thread(run_command, "health", MNEMON_LISTEN=address)
+        assert from_settings.returncode == 0
+        unknown = await asyncio.to_thread(run_command, "health", "--address", address, "--service", "no.such")
+        assert (unknown.returncode, "NOT_FOUND" in unknown.stdout) == (1, True)
+        connection.server.health.set_ready(ready=False)
+        ill = await asyncio.to_thread(run_command, "health", "--address", address)
+        assert (ill.returncode, ill.stdout.strip()) == (1, "NOT_SERVING")
+    gone = await asyncio.to_thread(run_command, "health", "--address", address, "--timeout", "1")
+    assert (gone.returncode, f"no answer from {address}" in gone.stdout) == (1, True)
+
+
+async def test_readiness_comes_back_to_a_watcher_that_came_late() -> None:
+    async with bare_server() as connection:
+        watch = connection.health.Watch(health_pb2.HealthCheckRequest(service="readiness"))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        connection.server.health.set_ready(ready=True)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+        await until(lambda: connection.server.open_streams == 0)
+
+
+async def _read_all(stream: Any) -> list[Any]:
+    return [response async for response in stream]
+
+
+async def _all(connection: Connection) -> dict[str, str]:
+    answer = await connection.health.List(health_pb2.HealthListRequest())
+    name = health_pb2.HealthCheckResponse.ServingStatus.Name
+    return {service: name(status.status) for service, status in answer.statuses.items()}

@@ -1,0 +1,208 @@
+"""The command `mnemon-server` as a process: what it says, how it starts, and how signals end it."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1 import knowledge_store_pb2_grpc
+from mnemon_server import __version__
+
+from tests.support.server import START_S, ServerProcess, clean_environment, run_command, server_process, wait_until
+
+FAST = ("--knowledge-store-backend", "local")
+
+
+@contextmanager
+def channel_to(server: ServerProcess) -> Iterator[grpc.Channel]:
+    """A blocking channel to the process."""
+    with grpc.insecure_channel(server.address()) as channel:
+        yield channel
+
+
+def test_a_start_ends_in_one_line_that_says_where_and_what(tmp_path: Path) -> None:
+    with server_process(tmp_path / "kept", *FAST) as server:
+        address = server.address()
+        [line] = [line for line in server.output.splitlines() if "serving on" in line]
+        assert line == (
+            f"mnemon-server is serving on {address}: backend local, model hashing, data in {tmp_path / 'kept'}"
+        )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_open_streams_with_a_reason_and_the_process_well_and_soon(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
+        watches = [_watch(channel) for _ in range(3)]
+        streams = [_open_stream(channel) for _ in range(3)]
+        started = time.monotonic()
+        server.signal(number)
+        assert server.wait() == 0
+        assert time.monotonic() - started < 4.0
+        for watch in watches:
+            assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        for stream in (*watches, *streams):
+            with pytest.raises(grpc.RpcError) as ended:
+                next(stream)
+            assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "Traceback" not in server.output
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "60") as server:
+        server.address()
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: "shutting down" in server.output)
+        started = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 128 + signal.SIGTERM
+        assert time.monotonic() - started < 2.0
+
+
+def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "1") as server, channel_to(server) as channel:
+        store = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel)
+        store.IndexDocument(_index("a"))
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: "shutting down" in server.output)
+        health = health_pb2_grpc.HealthStub(channel)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert store.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text of a"
+        assert server.wait() == 0
+
+
+def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
+    with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
+        knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocument(_index("a"))
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    with server_process(tmp_path, *FAST) as server, channel_to(server) as channel:
+        store = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel)
+        assert store.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text of a"
+
+
+def test_a_second_server_is_refused_the_port_and_the_data(tmp_path: Path) -> None:
+    with server_process(tmp_path / "data", *FAST) as server:
+        address = server.address()
+        same_port = run_command("serve", "--listen", address, "--data-dir", str(tmp_path / "other"))
+        assert (same_port.returncode, same_port.stdout) == (1, "")
+        assert f"mnemon-server: cannot listen on {address}" in same_port.stderr
+        same_data = run_command(
+            *("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *FAST),
+            *("--embedding-model", "hashing"),
+        )
+        assert same_data.returncode == 1
+        assert "another process" in same_data.stderr
+        for refused in (same_port, same_data):
+            assert "Traceback" not in refused.stderr
+
+
+def test_a_log_that_nobody_reads_any_more_does_not_stop_a_server(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    listen = f"unix:{tmp_path}/socket"
+    command = [sys.executable, "-m", "mnemon_server", "--listen", listen, "--data-dir", str(tmp_path), *FAST]
+    process = subprocess.Popen(
+        [*command, "--embedding-model", "hashing"], env=clean_environment(), stdout=writing, stderr=writing
+    )
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as output:
+            assert "serving on" in _line_with(output, "serving on")
+        with grpc.insecure_channel(listen) as channel:
+            store = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel)
+            for _ in range(3):
+                store.IndexDocument(_index("a"), timeout=START_S)
+            with pytest.raises(grpc.RpcError) as missing:
+                store.GetDocument(pb.GetDocumentRequest(doc_id="b"), timeout=START_S)
+            assert missing.value.code() is grpc.StatusCode.NOT_FOUND
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(START_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_address_that_others_can_reach_is_refused_with_both_ways_out() -> None:
+    refused = run_command("--listen", "0.0.0.0:0")
+    assert refused.returncode == 1
+    assert "tls_certificate" in refused.stderr
+    assert "--insecure" in refused.stderr
+
+
+def test_check_config_prints_every_value_with_its_origin(tmp_path: Path) -> None:
+    file = tmp_path / "mnemon.toml"
+    file.write_text("streams_max = 7\n")
+    printed = run_command("check-config", "--json", "--config", str(file), "--no-reflection", MNEMON_COLLECTION="notes")
+    rows = {row["name"]: row for row in json.loads(printed.stdout)}
+    assert (rows["streams_max"]["value"], rows["streams_max"]["origin"]) == ("7", f"file {file}")
+    assert (rows["reflection"]["value"], rows["reflection"]["origin"]) == ("false", "flag --reflection")
+    assert (rows["collection"]["value"], rows["collection"]["origin"]) == ("notes", "environment MNEMON_COLLECTION")
+    plain = run_command("check-config", MNEMON_COLLECTION="notes", MNEMON_TYPO="x")
+    assert "notes  (environment MNEMON_COLLECTION)" in plain.stdout
+    assert "MNEMON_TYPO is set, and is not a setting" in plain.stderr
+
+
+def test_check_config_fails_where_a_value_is_wrong() -> None:
+    failed = run_command("check-config", MNEMON_CHROMA_PORT="many")
+    assert failed.returncode == 1
+    assert "setting chroma_port (environment MNEMON_CHROMA_PORT): 'many' is not possible" in failed.stderr
+
+
+def test_the_version_is_printed() -> None:
+    assert run_command("version").stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("package", ["click", "structlog", "grpc_health", "apsw"])
+def test_without_the_servers_packages_the_command_says_what_to_install(tmp_path: Path, package: str) -> None:
+    # A finder in front of all others makes the package as good as not installed.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Gone:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] == {package!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Gone())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    failed = run_command("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), PYTHONPATH=path)
+    assert failed.returncode == 1
+    assert failed.stderr.strip() == (
+        f"mnemon-server needs the package {package!r}, which is not installed: pip install 'mnemon[server]'"
+    )
+
+
+def _index(doc_id: str) -> pb.IndexDocumentRequest:
+    return pb.IndexDocumentRequest(document=pb.Document(doc_id=doc_id, content=f"text of {doc_id}"))
+
+
+def _watch(channel: grpc.Channel) -> Any:
+    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="readiness"))
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    return watch
+
+
+def _open_stream(channel: grpc.Channel) -> Any:
+    """A bulk stream that has had its first answer, and stays open."""
+
+    requests: queue.SimpleQueue[pb.IndexDocumentsRequest | None] = queue.SimpleQueue()
+    requests.put(pb.IndexDocumentsRequest(requests=[_index("a")]))
+    stream = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocuments(iter(requests.get, None))
+    stream.add_callback(lambda: requests.put(None))
+    assert len(next(stream).results) == 1
+    return stream
+
+
+def _line_with(output: Any, text: str) -> str:
+    return next(line for line in output if text in line)

@@ -1,0 +1,207 @@
+"""Settings: which value wins, where it came from, and what is refused."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon_server.address import Address
+from mnemon_server.config import SETTINGS, Settings, load_settings, render_markdown
+from mnemon_server.config_values import Setting, parse_value
+from mnemon_server.domain.errors import ConfigurationError
+
+CONFIGURATION = Path(__file__).parents[2] / "server" / "CONFIGURATION.md"
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "mnemon.toml"
+    file.write_text('collection = "file"\nstreams_max = 1\nunary_calls_max = 1\n')
+    loaded = load_settings(
+        file=file,
+        environ={"MNEMON_STREAMS_MAX": "2", "MNEMON_UNARY_CALLS_MAX": "2"},
+        flags={"unary_calls_max": "3", "listen": None},
+    )
+    settings = loaded.settings
+    assert (settings.collection, settings.streams_max, settings.unary_calls_max) == ("file", 2, 3)
+    assert settings.listen == "127.0.0.1:50051"
+    assert loaded.origins["collection"] == f"file {file}"
+    assert loaded.origins["streams_max"] == "environment MNEMON_STREAMS_MAX"
+    assert loaded.origins["unary_calls_max"] == "flag --unary-calls-max"
+    assert loaded.origins["listen"] == "default"
+
+
+def test_a_variable_may_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mnemon.toml"
+    file.write_text("insecure = true\n")
+    assert load_settings(environ={"MNEMON_CONFIG": str(file)}).settings.insecure
+
+
+@pytest.mark.parametrize(
+    ("variable", "name", "value"),
+    [
+        ("KNOWLEDGE_STORE_BACKEND", "knowledge_store_backend", "local"),
+        ("KNOWLEDGE_STORE_HOST", "chroma_host", "chroma"),
+        ("KNOWLEDGE_STORE_PORT", "chroma_port", 9000),
+        ("KNOWLEDGE_STORE_COLLECTION", "collection", "notes"),
+        ("KNOWLEDGE_STORE_EMBEDDING_MODEL", "embedding_model", "hashing"),
+    ],
+)
+def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: str, name: str, value: object) -> None:
+    loaded = load_settings(environ={variable: str(value)})
+    assert getattr(loaded.settings, name) == value
+    assert loaded.origins[name] == f"environment {variable}"
+    both = load_settings(
+        environ={variable: "in_memory" if name.endswith("backend") else "1", SETTINGS[name].variables[0]: str(value)}
+    )
+    assert getattr(both.settings, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "message"),
+    [
+        ("chroma_port", "x", r"chroma_port \(.*\): 'x' is not possible; it must be a whole number"),
+        ("chroma_port", "0", "must be from 1 to 65535"),
+        ("chroma_port", "65536", "must be from 1 to 65535"),
+        ("unary_calls_max", "-1", "must be 1 or more"),
+        ("insecure", "perhaps", "must be true or false"),
+        ("fusion_vector_weight", "1.5", "must be from 0 to 1"),
+        ("fusion_vector_weight", "nan", "must be a number"),
+        ("knowledge_store_backend", "redis", "must be one of chromadb, local, in_memory"),
+        ("log_level", "loud", "must be one of debug, info, warning, error"),
+        ("listen", "nowhere", "must be HOST:PORT"),
+        ("listen", "127.0.0.1:65536", "must be HOST:PORT"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_what_would_be_right(name: str, raw: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(environ={SETTINGS[name].variables[0]: raw})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("colection = 'x'", "'colection' in the file .* is not a setting"),
+        ("chroma_port = 1.5", "must be a whole number"),
+        ("chroma_port = true", "must be a whole number"),
+        ("collection = 7", "must be text"),
+        ("default_deadline_s = false", "must be a number"),
+        ("data_dir = 7", "must be a path"),
+        ("listen = [", "cannot be read"),
+    ],
+)
+def test_a_file_with_a_mistake_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "mnemon.toml"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(file=file, environ={})
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no\.toml cannot be read"):
+        load_settings(file=tmp_path / "no.toml", environ={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"tls_certificate": "a.pem"}, "tls_certificate and tls_key go together"),
+        ({"tls_key": "a.key"}, "tls_certificate and tls_key go together"),
+        ({"tls_client_ca": "ca.pem"}, "tls_client_ca needs tls_certificate"),
+        ({"listen": "0.0.0.0:50051"}, "set tls_certificate and tls_key .* or say --insecure"),
+        ({"listen": "[::]:50051"}, "can be reached from other machines"),
+        ({"listen": "example.org:50051"}, "can be reached from other machines"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(environ={}, flags=flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"listen": "0.0.0.0:50051", "insecure": "true"},
+        {"listen": "0.0.0.0:50051", "tls_certificate": "a.pem", "tls_key": "a.key"},
+        {"listen": "[::1]:50051"},
+        {"listen": "localhost:0"},
+        {"listen": "unix:/run/mnemon.sock"},
+    ],
+)
+def test_an_address_is_served_where_it_is_local_or_meant(flags: dict[str, str]) -> None:
+    assert load_settings(environ={}, flags=flags).settings.listen == flags["listen"]
+
+
+def test_variables_that_are_no_settings_are_named_and_do_no_harm() -> None:
+    # Kubernetes sets these in every container next to a service called "mnemon".
+    environ = {"MNEMON_PORT": "tcp://10.0.0.1:50051", "MNEMON_SERVICE_HOST": "10.0.0.1", "PATH": "/bin"}
+    assert load_settings(environ=environ).unknown_variables == ("MNEMON_PORT", "MNEMON_SERVICE_HOST")
+
+
+def test_no_setting_has_a_name_that_kubernetes_would_set() -> None:
+    taken = ("MNEMON_PORT", "MNEMON_SERVICE_HOST", "MNEMON_SERVICE_PORT")
+    assert not [row.name for row in SETTINGS.values() if row.variables[0].startswith(taken)]
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    loaded = load_settings(environ={"MNEMON_CHROMA_PORT": "", "KNOWLEDGE_STORE_PORT": "9000"})
+    assert loaded.settings.chroma_port == 9000
+
+
+@pytest.mark.parametrize(("raw", "value"), [("auto", None), ("", None), ("on", True), ("0", False)])
+def test_automatic_is_a_value_of_settings_that_have_it(raw: str, value: object) -> None:
+    assert load_settings(environ={}, flags={"reflection": raw}).settings.reflection is value
+
+
+def test_a_secret_is_neither_shown_nor_repeated_in_an_error() -> None:
+    row = _row(secret=True)
+    assert row.show("hunter2") == "********"
+    assert row.show("") == ""
+    with pytest.raises(ConfigurationError) as refused:
+        parse_value(_row(secret=True, type=int), "hunter2", "environment MNEMON_TOKEN")
+    assert "hunter2" not in str(refused.value)
+    assert "token (environment MNEMON_TOKEN)" in str(refused.value)
+
+
+def test_the_home_folder_may_be_written_short() -> None:
+    assert load_settings(environ={}, flags={"data_dir": "~/x"}).settings.data_dir == Path.home() / "x"
+
+
+def test_defaults_are_possible_values_of_their_settings() -> None:
+    typed = {name: row.show(row.default) for name, row in SETTINGS.items() if row.show(row.default)}
+    assert load_settings(environ={}, flags=typed).settings == Settings()
+
+
+def test_every_setting_is_documented_as_it_is() -> None:
+    assert CONFIGURATION.read_text() == render_markdown(), (
+        "run `mnemon-server check-config --markdown > server/CONFIGURATION.md`"
+    )
+    documented = render_markdown()
+    for row in SETTINGS.values():
+        assert f"| `{row.name}` |" in documented
+        assert row.flag in documented
+
+
+@pytest.mark.parametrize(
+    ("text", "dialled"),
+    [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("h:1", "h:1"), ("unix:/s", "unix:/s")],
+)
+def test_this_machine_reaches_an_address_for_all_under_its_own(text: str, dialled: str) -> None:
+    assert str(Address.parse(text).dialled) == dialled
+    assert str(Address.parse(text)) == text
+
+
+def test_port_zero_becomes_the_port_that_was_found() -> None:
+    assert str(Address.parse("127.0.0.1:0").at_port(7)) == "127.0.0.1:7"
+    assert str(Address.parse("unix:/s").at_port(7)) == "unix:/s"
+
+
+def _row(**changes: Any) -> Setting:
+    fields: dict[str, Any] = {
+        "name": "token", "type": str, "optional": False, "default": "", "help": "", "choices": (),
+        "at_least": -1.0, "at_most": 1.0, "also": "", "secret": False,
+    }  # fmt: skip
+    return Setting(**{**fields, **changes})
+
+
+def test_the_environment_of_this_process_can_be_loaded() -> None:
+    assert load_settings(environ=os.environ).settings
