@@ -47,7 +47,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """Scored passages, in no order, with the parts that made their scores."""
+    """Scored passages, in no order, with the parts that made their scores; a cosine may be below 0."""
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
@@ -181,8 +181,9 @@ class DocumentSearch:
         scan = self._records.scan_vectors(vector, among)
         told = {"exact": exact, "scanned": len(scan.passage_ids), "degraded": degraded}
         if plan.keywords is None:
+            # Ranked by what is below 0 too: where a filter leaves few, those come in their right order as well.
             cosine = np.clip(scan.scores, 0.0, 1.0)
-            return _Ranking(scan.passage_ids, cosine, cosine, None, **told)  # type: ignore[arg-type]
+            return _Ranking(scan.passage_ids, scan.scores, cosine, None, **told)  # type: ignore[arg-type]
         words = plan.keywords if exact else _among(plan.keywords, scan.passage_ids)
         fused = fuse(query.text, scan, words, vector_weight=self._vector_weight)
         return _Ranking(fused.passage_ids, fused.scores, fused.vector_scores, fused.keyword_scores, **told)  # type: ignore[arg-type]
@@ -193,7 +194,7 @@ class DocumentSearch:
         count = max(32, 4 * wanted)
         while True:
             rows = _top(ranking.scores, ranking.passage_ids, count)
-            rows = rows[ranking.scores[rows] >= query.min_score]
+            rows = rows[np.maximum(ranking.scores[rows], 0.0) >= query.min_score]
             chosen = self._documents_of(ranking.passage_ids[rows], rows, wanted)
             if len(chosen) >= wanted or count >= len(ranking.scores) or len(rows) < count:
                 break
@@ -224,7 +225,7 @@ class DocumentSearch:
             doc_id=document.doc_id,
             content=document.content,
             metadata=document.metadata,
-            score=float(ranking.scores[row]),
+            score=min(max(float(ranking.scores[row]), 0.0), 1.0),
             source=source if isinstance(source, str) else self._backend,
             vector_score=None if vector is None else float(vector[row]),
             keyword_score=None if keyword is None else float(keyword[row]),
