@@ -1,0 +1,62 @@
+"""A server of its own for a measurement: a real process on a free port of loopback, with default settings."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mnemon import Client
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+
+
+@contextmanager
+def serving(address: str | None = None) -> Iterator[Client]:
+    """A client of the server at `address`, or of one that runs as long as the context does, on an empty folder."""
+    if address is not None:
+        with Client(address, timeout=300.0) as client:
+            client.wait_until_ready(START_TIMEOUT_S)
+            yield client
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder,
+        _process(Path(folder)) as own_address,
+        Client(own_address, timeout=300.0) as client,
+    ):
+        client.wait_until_ready(START_TIMEOUT_S)
+        yield client
+
+
+@contextmanager
+def _process(folder: Path) -> Iterator[str]:
+    address = f"127.0.0.1:{_free_port()}"
+    command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", address, "--data-dir", str(folder / "data")]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")}
+    with (folder / "server.log").open("w+b") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            yield address
+        except BaseException:
+            log.seek(0)
+            sys.stderr.write(log.read().decode(errors="replace")[-4_000:])
+            raise
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
