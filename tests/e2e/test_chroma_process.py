@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.records import RecordFilter
@@ -67,6 +68,20 @@ def quarantined(folder: Path) -> list[str]:
 
 def files_with(folder: Path, needle: bytes) -> list[str]:
     return sorted(file.name for file in folder.rglob("*") if file.is_file() and needle in file.read_bytes())
+
+
+def files_with_vector(folder: Path, vector: Vector) -> list[str]:
+    """Files that hold the vector's first numbers as float32, at any offset and up to rounding."""
+    start, needle = vector[0], vector[:8]
+
+    def holds(data: bytes) -> bool:
+        numbers = np.frombuffer(data[: len(data) // 4 * 4], "<f4")
+        with np.errstate(invalid="ignore"):
+            places = np.flatnonzero(np.abs(numbers - start) < 1e-6)
+        return any(np.allclose(numbers[i : i + 8], needle, atol=1e-6) for i in places if i + 8 <= len(numbers))
+
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return sorted(file.name for file in files if any(holds(file.read_bytes()[offset:]) for offset in range(4)))
 
 
 def request(server: ChromaServer, path: str, body: dict[str, Any]) -> Any:
@@ -411,11 +426,21 @@ def test_an_index_found_anew_by_a_restarted_child_is_not_believed_to_hold_what_w
 def test_reset_leaves_neither_text_nor_vector_in_any_file(tmp_path: Path, index: ChromaIndex) -> None:
     vectors = unit_vectors(1300, 35)
     index.apply(one_each(vectors), [])
-    text, vector = b"passage 0 of doc-17", vectors[17].tobytes()
-    assert files_with(tmp_path, text)
+    text, vector = b"passage 0 of doc-17", vectors[17]
+    assert "chroma.sqlite3" in files_with(tmp_path, text)
+    assert "data_level0.bin" in files_with_vector(tmp_path, vector)
     index.reset()
     index.close()
-    assert files_with(tmp_path, text) + files_with(tmp_path, vector[:32]) == []
+    assert files_with(tmp_path, text) + files_with_vector(tmp_path, vector) == []
+
+
+def test_calls_after_close_are_refused(index: ChromaIndex) -> None:
+    index.close()
+    with pytest.raises(BackendConnectionError, match="closed"):
+        index.search(unit_vectors(1, 0)[0], limit=1, equal=RecordFilter())
+    with pytest.raises(BackendConnectionError, match="closed"):
+        index.open()
+    assert index.child_pid is None
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path, index: ChromaIndex) -> None:

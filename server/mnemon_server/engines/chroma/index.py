@@ -117,7 +117,11 @@ class ChromaIndex:
         return Scores(passage_ids, to_similarity(distances, header["space"]))
 
     def reset(self) -> IndexState:
-        """Empties the index under a new generation; embedded, its files are removed, on a server its collection."""
+        """Empties the index under a new generation.
+
+        Embedded, all files are removed. A server drops the collection, but leaves its texts and vectors in its own
+        files: only whoever runs the server can remove them.
+        """
         return _state(self._supervisor.reset())
 
     def close(self) -> None:
