@@ -1,0 +1,286 @@
+"""The queue in front of the model: sharing, urgency, cancellation, limits, cache, errors and closing."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from mnemon_server.domain.errors import EmbeddingError, NotServingError, TooManyRequestsError
+from mnemon_server.embedding.base import Vectors
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+
+DEADLINE_S = 10
+LONG_WAIT_S = 60
+
+
+class GatedEmbedder(HashingEmbedder):
+    """The hashing embedder with a gate in front, which writes down its batches and fails on the word `poison`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[list[str]] = []
+        self.threads: set[int] = set()
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.batches.append(list(texts))
+        self.threads.add(threading.get_ident())
+        if not self.gate.wait(DEADLINE_S):
+            raise TimeoutError("nobody opened the gate")
+        if any("poison" in text for text in texts):
+            raise EmbeddingError("the model choked")
+        return super().embed(texts)
+
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        self.threads.add(threading.get_ident())
+        if any("indigestible" in text for text in texts):
+            raise EmbeddingError("the tokenizer choked")
+        return super().token_counts(texts)
+
+
+@pytest.fixture
+def embedder() -> GatedEmbedder:
+    return GatedEmbedder()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110  a thread makes it true, and no event tells of it
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def occupied(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> AsyncIterator[asyncio.Task[Vectors]]:
+    """The model at work on one urgent text, which ends with the block."""
+    embedder.gate.clear()
+    task = asyncio.create_task(batcher.embed(["occupied"], urgent=True))
+    await until(lambda: embedder.batches[-1:] == [["occupied"]])
+    try:
+        yield task
+    finally:
+        embedder.gate.set()
+    await asyncio.wait([task])
+
+
+async def start(*calls: asyncio.Task[Vectors]) -> None:
+    """Lets tasks run up to where they wait."""
+    await asyncio.sleep(0)
+    assert not any(call.done() for call in calls)
+
+
+async def test_concurrent_calls_share_batches_and_get_their_own_vectors(embedder: GatedEmbedder) -> None:
+    texts = [f"text number {number}" for number in range(40)]
+    async with EmbeddingBatcher(embedder, wait_s=0.2) as batcher:
+        answers = await asyncio.gather(*(batcher.embed([text, text.upper()]) for text in texts))
+    for text, vectors in zip(texts, answers, strict=True):
+        np.testing.assert_array_equal(vectors, HashingEmbedder().embed([text, text.upper()]))
+    assert len(embedder.batches) < 10
+    assert threading.get_ident() not in embedder.threads, "neither tokenising nor inference runs on the event loop"
+
+
+async def test_batches_are_bounded_and_alike_in_length(embedder: GatedEmbedder) -> None:
+    lengths = [1, 50, 2, 49, 3, 48, 4, 47] * 10
+    texts = [f"w{index} " * length for index, length in enumerate(lengths)]
+    async with EmbeddingBatcher(embedder, batch_tokens_max=210) as batcher, occupied(embedder, batcher):
+        call = asyncio.create_task(batcher.embed(texts))
+        await start(call)
+        embedder.gate.set()
+        await call
+    bulk = [[len(text.split()) + 2 for text in batch] for batch in embedder.batches[1:]]
+    assert sorted(length for batch in bulk for length in batch) == sorted(length + 2 for length in lengths)
+    assert all(len(batch) * max(batch) <= 210 for batch in bulk)
+    padded = sum(len(batch) * max(batch) for batch in bulk)
+    assert padded < 1.1 * sum(map(sum, bulk))
+
+
+async def test_a_text_longer_than_a_batch_goes_alone(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher:
+        await batcher.embed(["short", "word " * 100])
+    assert sorted(len(batch) for batch in embedder.batches) == [1, 1]
+
+
+async def test_an_urgent_text_goes_before_bulk_that_came_first(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher, occupied(embedder, batcher):
+        bulk = asyncio.create_task(batcher.embed([f"bulk {number} of many" for number in range(20)]))
+        await start(bulk)
+        urgent = asyncio.create_task(batcher.embed(["query"], urgent=True))
+        await start(urgent)
+        embedder.gate.set()
+        await asyncio.gather(bulk, urgent)
+    assert embedder.batches[1] == ["query"]
+    assert len(embedder.batches) > 5
+
+
+async def test_a_bulk_text_that_becomes_urgent_moves_ahead_and_is_embedded_once(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher, occupied(embedder, batcher):
+        bulk = asyncio.create_task(batcher.embed([f"bulk {number} of many" for number in range(20)]))
+        await start(bulk)
+        urgent = asyncio.create_task(batcher.embed(["bulk 19 of many"], urgent=True))
+        await start(urgent)
+        embedder.gate.set()
+        vectors, (vector,) = await asyncio.gather(bulk, urgent)
+    assert embedder.batches[1] == ["bulk 19 of many"]
+    assert [text for batch in embedder.batches for text in batch].count("bulk 19 of many") == 1
+    np.testing.assert_array_equal(vectors[19], vector)
+
+
+async def test_an_urgent_text_does_not_wait_for_company(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, wait_s=LONG_WAIT_S) as batcher, asyncio.timeout(DEADLINE_S):
+        gathering = asyncio.create_task(batcher.embed(["in no hurry"]))
+        await start(gathering)
+        await batcher.embed(["query"], urgent=True)
+        assert embedder.batches == [["query"]]
+        gathering.cancel()
+
+
+async def test_bulk_goes_without_waiting_once_it_fills_a_batch(embedder: GatedEmbedder) -> None:
+    async with (
+        EmbeddingBatcher(embedder, wait_s=LONG_WAIT_S, batch_tokens_max=50) as batcher,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        await batcher.embed([f"a text of six words {number}" for number in range(30)])
+
+
+async def test_the_oldest_text_is_not_starved_by_better_fitting_ones(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, batch_tokens_max=40) as batcher, occupied(embedder, batcher):
+        long = asyncio.create_task(batcher.embed(["word " * 30]))
+        await start(long)
+        short = asyncio.create_task(batcher.embed([f"short {number}" for number in range(100)]))
+        await start(short)
+        embedder.gate.set()
+        await asyncio.gather(long, short)
+    assert embedder.batches[1] == ["word " * 30]
+
+
+async def test_a_cancelled_call_disturbs_nobody_and_is_not_embedded(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
+        cancelled = asyncio.create_task(batcher.embed(["only mine", "ours"]))
+        other = asyncio.create_task(batcher.embed(["ours", "only theirs"]))
+        await start(cancelled, other)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        embedder.gate.set()
+        vectors = await other
+    np.testing.assert_array_equal(vectors, HashingEmbedder().embed(["ours", "only theirs"]))
+    assert "only mine" not in [text for batch in embedder.batches for text in batch]
+
+
+async def test_a_call_cancelled_in_the_middle_of_its_batch_disturbs_nobody(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher) as running:
+        other = asyncio.create_task(batcher.embed(["occupied", "next"]))
+        await start(other)
+        running.cancel()
+        embedder.gate.set()
+        np.testing.assert_array_equal(await other, HashingEmbedder().embed(["occupied", "next"]))
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+async def test_too_many_waiting_texts_are_refused_until_there_is_room(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, waiting_texts_max=10) as batcher:
+        async with occupied(embedder, batcher):
+            waiting = asyncio.create_task(batcher.embed([f"text {number}" for number in range(9)]))
+            await start(waiting)
+            with pytest.raises(TooManyRequestsError) as caught:
+                await batcher.embed(["one", "two", "three"])
+            assert caught.value.retry_after_s > 0
+            urgent = asyncio.create_task(batcher.embed(["query"], urgent=True))
+            await start(urgent)
+            embedder.gate.set()
+            await asyncio.gather(waiting, urgent)
+        assert (await batcher.embed(["one", "two", "three"])).shape == (3, 64)
+
+
+async def test_cancelled_texts_make_room(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder, waiting_texts_max=10) as batcher, occupied(embedder, batcher):
+        for attempt in range(20):
+            call = asyncio.create_task(batcher.embed([f"attempt {attempt} text {number}" for number in range(9)]))
+            await start(call)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+
+async def test_a_text_seen_before_is_not_embedded_again(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder) as batcher:
+        first = await batcher.embed(["same", "other", "same"])
+        second = await batcher.embed(["same"], urgent=True)
+    np.testing.assert_array_equal(second[0], first[0])
+    np.testing.assert_array_equal(first[2], first[0])
+    assert sorted(text for batch in embedder.batches for text in batch) == ["other", "same"]
+
+
+async def test_what_a_caller_does_to_its_vectors_does_not_reach_the_cache(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder) as batcher:
+        for _ in range(2):
+            vectors = await batcher.embed(["same"])
+            np.testing.assert_array_equal(vectors, HashingEmbedder().embed(["same"]))
+            vectors[:] = 0
+
+
+@pytest.mark.parametrize(("entries_max", "again"), [(2, ["a"]), (0, ["a", "b", "c"])])
+async def test_the_cache_is_bounded_and_keeps_what_was_used_last(
+    embedder: GatedEmbedder, entries_max: int, again: list[str]
+) -> None:
+    async with EmbeddingBatcher(embedder, cache_entries_max=entries_max) as batcher:
+        for text in ("a", "b", "c"):
+            await batcher.embed([text])
+        embedder.batches.clear()
+        for text in ("c", "b", "a"):
+            await batcher.embed([text])
+    assert sorted(text for batch in embedder.batches for text in batch) == again
+
+
+@pytest.mark.parametrize(
+    ("word", "message"), [("poison", "the model choked"), ("indigestible", "the tokenizer choked")]
+)
+async def test_an_error_reaches_all_of_the_batch_and_nobody_else(
+    embedder: GatedEmbedder, word: str, message: str
+) -> None:
+    async with EmbeddingBatcher(embedder) as batcher:
+        async with occupied(embedder, batcher):
+            calls = [asyncio.create_task(batcher.embed([text])) for text in (word, "innocent")]
+            await start(*calls)
+            embedder.gate.set()
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert [str(error) for error in errors] == [message, message]
+        assert all(isinstance(error, EmbeddingError) for error in errors)
+        assert errors[0] is not errors[1]
+        np.testing.assert_array_equal(await batcher.embed(["innocent"]), HashingEmbedder().embed(["innocent"]))
+
+
+async def test_an_empty_call_is_answered_at_once(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder) as batcher:
+        assert (await batcher.embed([])).shape == (0, 64)
+    assert embedder.batches == []
+
+
+async def test_splitting_runs_beside_the_model(embedder: GatedEmbedder) -> None:
+    async with EmbeddingBatcher(embedder) as batcher, occupied(embedder, batcher):
+        spans = await asyncio.wait_for(batcher.split(["short", "word " * 500]), DEADLINE_S)
+    assert [len(passages) for passages in spans] == [1, len(HashingEmbedder().split("word " * 500))]
+    assert len(spans[1]) > 2
+
+
+async def test_closing_ends_what_waits_and_refuses_what_comes(embedder: GatedEmbedder) -> None:
+    batcher = EmbeddingBatcher(embedder)
+    async with occupied(embedder, batcher) as running:
+        waiting = asyncio.create_task(batcher.embed(["waiting"]))
+        await start(waiting)
+        closing = asyncio.create_task(batcher.close())
+        with pytest.raises(NotServingError):
+            await waiting
+        with pytest.raises(NotServingError):
+            await running
+        assert not closing.done(), "the batch under way is waited for"
+        embedder.gate.set()
+        await asyncio.wait_for(closing, DEADLINE_S)
+        for call in (batcher.embed(["late"]), batcher.split(["late"])):
+            with pytest.raises(NotServingError):
+                await call
+        await batcher.close()
