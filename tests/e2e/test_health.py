@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
-from mnemon_server.domain.documents import HealthStatus, StoreHealth
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.sqlite.records import SQLiteRecordEngine
+from mnemon_server.services.knowledge_store import DocumentStore
 
+from tests.support.faulty_vfs import FaultyVFS
 from tests.support.server import (
     Connection,
     bare_server,
@@ -26,18 +31,12 @@ SERVICE = "mnemon.v1.KnowledgeStoreService"
 READY_NAMES = ("", "readiness", SERVICE)
 
 
-class StoreInTrouble:
-    """A store whose disk can be made to fail: what a poisoned record engine looks like from above."""
-
-    def __init__(self) -> None:
-        self.failure: str | Exception = ""
-
-    async def check_health(self) -> StoreHealth:
-        """Unhealthy while there is a failure."""
-        if isinstance(self.failure, Exception):
-            raise self.failure
-        status = HealthStatus.UNHEALTHY if self.failure else HealthStatus.HEALTHY
-        return StoreHealth(status=status, message=self.failure, backend="local")
+@pytest.fixture
+def disk() -> Iterator[FaultyVFS]:
+    """A disk that can be made to fail."""
+    disk = FaultyVFS("health-test-disk")
+    yield disk
+    disk.unregister()
 
 
 async def test_while_it_starts_a_server_is_alive_and_not_ready() -> None:
@@ -65,17 +64,31 @@ async def test_a_server_that_ends_says_so_before_it_goes(tmp_path: Path) -> None
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-@pytest.mark.parametrize("failure", ["the disk failed", RuntimeError("a bug")], ids=["unhealthy", "raises"])
-async def test_a_store_that_fails_is_not_ready_but_alive_and_recovers(failure: Any) -> None:
-    store = StoreInTrouble()
-    async with bare_server(health_check_interval_s=0.02) as connection:
-        await connection.server.serve(store)  # type: ignore[arg-type]
+async def test_a_store_whose_disk_failed_is_not_ready_but_alive_until_it_has_recovered(
+    tmp_path: Path, disk: FaultyVFS
+) -> None:
+    embedder = HashingEmbedder()
+    records = SQLiteRecordEngine(
+        tmp_path, model_identity=embedder.model.identity, dimension=embedder.model.dimension, vfs=disk.name
+    )
+    async with (
+        EmbeddingBatcher(embedder) as batcher,
+        DocumentStore(records, batcher, model=embedder.model, backend="local") as store,
+        bare_server(health_check_interval_s=0.02) as connection,
+    ):
+        await connection.server.serve(store)
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        store.failure = failure
+
+        disk.fail_sync_at, disk.failures = disk.syncs + 1, 1_000_000
+        document = pb.Document(doc_id="a", content="text")
+        error = await failure_of(connection.store.IndexDocument(pb.IndexDocumentRequest(document=document)))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "STORAGE_FAILED")
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await _all(connection) == {"liveness": "SERVING", **dict.fromkeys(READY_NAMES, "NOT_SERVING")}
-        store.failure = ""
+
+        disk.fail_sync_at = 0
+        await asyncio.to_thread(records.recover)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         watch.cancel()
 
