@@ -12,7 +12,8 @@ import grpc
 from mnemon_server.config import Settings
 from mnemon_server.embedding.base import Embedder, EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.embedding.factory import Precision, open_embedder
+from mnemon_server.embedding.factory import open_embedder
+from mnemon_server.embedding.graph_cache import Precision
 from mnemon_server.engines.base import RecordEngine
 from mnemon_server.engines.chroma.index import ChromaIndex
 from mnemon_server.engines.in_memory import InMemoryRecordEngine

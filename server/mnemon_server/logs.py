@@ -4,7 +4,7 @@ import io
 import logging
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -24,7 +24,7 @@ class _StandardError(io.TextIOBase):
             sys.stderr.flush()
 
 
-_STANDARD_ERROR = _StandardError()
+_STANDARD_ERROR = cast("TextIO", _StandardError())
 
 
 def configure_logging(*, log_format: str, level: str) -> None:

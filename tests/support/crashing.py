@@ -184,7 +184,7 @@ class Trial:
                     return
 
     def _write(self, client: Client, rng: random.Random, doc_id: str, word: str) -> None:
-        """One write, sent again under its request id until it is acknowledged; done twice, it would show in the revision."""
+        """One write, sent again under its request id until acknowledged; done twice, it would show in the revision."""
         known = self.expected.get(doc_id)
         if known and rng.random() < 0.25:
             receipt = insist(lambda: client.delete(doc_id, request_id=word, allow_missing=True))

@@ -80,7 +80,7 @@ def test_a_value_that_cannot_be_is_refused_with_what_would_be_right(name: str, r
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("colection = 'x'", "'colection' in the file .* is not a setting"),
+        ("colection = 'x'", "'colection' in the file .* is not a setting"),  # codespell:ignore colection
         ("chroma_port = 1.5", "must be a whole number"),
         ("chroma_port = true", "must be a whole number"),
         ("collection = 7", "must be text"),
