@@ -21,6 +21,7 @@ from mnemon_server.engines.base import (
 
 BATCH_CHANGES = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
+CLOSE_PATIENCE_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +98,14 @@ class IndexApplier:
         return lambda: self._watchers.remove(watcher)
 
     def close(self) -> None:
-        """Stops after the batch under way; the rest is taken at the next start."""
+        """Stops after the batch under way, and closes the index; the rest is taken at the next start."""
         with self._lock:
             self._closed = True
         self._unsubscribe()
         self._wake.set()
+        self._thread.join(CLOSE_PATIENCE_S)
+        # What waits for an index that does not answer ends with it.
+        self.index.close()
         self._thread.join()
         self._fail_waiters("the server is shutting down")
 

@@ -301,7 +301,6 @@ class DocumentStore:
         await asyncio.to_thread(self._offload.close)
         if self._applier:
             await asyncio.to_thread(self._applier.close)
-            await asyncio.to_thread(self._applier.index.close)
         await asyncio.to_thread(self._records.close)
 
     async def __aenter__(self) -> Self:
