@@ -82,6 +82,11 @@ class ChromaIndex:
         return self._supervisor.place
 
     @property
+    def belongs_to_records(self) -> bool:
+        """Whether the index is embedded; a server's collection may have other users."""
+        return self._supervisor.is_embedded
+
+    @property
     def child_pid(self) -> int | None:
         """The process id of the child that hosts Chroma's client, while there is one."""
         return self._supervisor.child_pid
@@ -115,6 +120,10 @@ class ChromaIndex:
         passage_ids = np.frombuffer(found, "<i8", count).astype(np.int64)
         distances = np.frombuffer(found, "<f4", count, offset=8 * count)
         return Scores(passage_ids, to_similarity(distances, header["space"]))
+
+    def ping(self) -> None:
+        """Has the collection answer; raises BackendConnectionError where it does not."""
+        self._supervisor.call(Operation.PING, {})
 
     def reset(self) -> IndexState:
         """Empties the index under a new generation.

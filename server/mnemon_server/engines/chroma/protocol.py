@@ -21,6 +21,7 @@ class Operation(StrEnum):
     APPLY = "apply"
     SEARCH = "search"
     RESET = "reset"
+    PING = "ping"
 
 
 class Failure(StrEnum):

@@ -79,6 +79,11 @@ class Supervisor:
         return "embedded" if self._request.path else f"{self._request.host}:{self._request.port}"
 
     @property
+    def is_embedded(self) -> bool:
+        """Whether the collection lies in a folder of our own."""
+        return bool(self._request.path)
+
+    @property
     def child_pid(self) -> int | None:
         """The process id of the child, while there is one."""
         child = self._child
@@ -89,7 +94,7 @@ class Supervisor:
         with self._lock:
             self._refuse_when_closed()
             self._connected, self._no_start_before = False, 0.0
-            if self._request.path and self._suspect:
+            if self._child is not None and (self._suspect or not self._child.alive):
                 self._stop_child()  # so that the files are checked, and not what the old process remembers of them
             self._opened = self._translated(lambda: self._retried(self._open_or_recover))
             self._must_open = self._suspect = False
@@ -129,9 +134,16 @@ class Supervisor:
 
     def close(self) -> None:
         """Lets the child finish and end. Calls after it raise BackendConnectionError."""
+        self._closed = True
+        child = self._child
+        if child is not None:  # not waiting for the lock: a call that opens the index holds it for long
+            child.stop(timeout_s=_STOP_S)
         with self._lock:
-            self._closed = True
             self._stop_child()
+
+    @property
+    def _crashes_too_often(self) -> bool:
+        return bool(self._request.path) and self._crashes >= _CRASHES_MAX
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
@@ -152,9 +164,9 @@ class Supervisor:
 
     def _reconnect(self) -> None:
         """Opens what was open before, and nothing else: what the caller believes to be applied must be there."""
-        if self._child is not None and self._child.returncode in _CRASHES:
-            self._crashes += 1
-        if self._crashes >= _CRASHES_MAX:
+        if self._child is not None and not self._child.alive:
+            self._stop_child()
+        if self._crashes_too_often:
             self._must_open = True
             raise CollectionError(Failure.STALE, f"the process crashed {self._crashes} times")
         try:
@@ -165,12 +177,13 @@ class Supervisor:
 
     def _open_or_recover(self) -> Opened:
         try:
-            if self._crashes >= _CRASHES_MAX:
+            if self._crashes_too_often:
                 raise CollectionError(Failure.DAMAGED, f"the process crashed {self._crashes} times in use")
             return self._start_despite_kill()
         except (CollectionError, ChildGoneError, ChildTimeoutError) as error:
             if not self._request.path or not _is_damage(error):
                 raise
+            self._stop_child()
             moved_to = quarantine(Path(self._request.path), self._world.now())
             logger.warning(
                 "the embedded vector index is damaged (%s), and now lies at %s", error, moved_to or "no place"
@@ -204,6 +217,7 @@ class Supervisor:
     def _running_child(self) -> ChildProcess:
         if self._child is not None and self._child.alive:
             return self._child
+        self._refuse_when_closed()
         if self._world.monotonic() < self._no_start_before:
             raise CollectionError(Failure.FAILED, "the process was started in vain a moment ago")
         self._stop_child()
@@ -226,6 +240,7 @@ class Supervisor:
         self._connected = False
         if self._child is not None:
             self._child.stop(timeout_s=_STOP_S)
+            self._crashes += self._child.returncode in _CRASHES
             self._child = None
 
     def _retried(self, action: Callable[[], T]) -> T:
@@ -260,7 +275,7 @@ class Supervisor:
             case Failure.MISMATCH:
                 return EmbeddingModelMismatchError(
                     f"the collection {collection!r} holds vectors of {error}, but {self._request.model_identity} is "
-                    "configured: configure the former model, or embed anew with `mnemon-server reembed`"
+                    "configured: configure the former model, or name another collection"
                 )
             case Failure.FOREIGN:
                 return ConfigurationError(

@@ -1,0 +1,87 @@
+"""Chroma indexes for tests, and looks behind their backs: at their child, their files and their server."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.chroma import ChromaIndex
+
+from tests.contract.vector_index import DIMENSION, MODEL
+from tests.support.chroma_server import ChromaServer
+
+API = "/api/v2/tenants/default_tenant/databases/default_database/collections"
+
+
+def embedded(folder: Path, **options: Any) -> ChromaIndex:
+    """An index embedded in `folder`."""
+    terms: dict[str, Any] = {"collection": "documents", "dimension": DIMENSION, "model_identity": MODEL} | options
+    return ChromaIndex(path=folder / "chroma", **terms)
+
+
+def served(server: ChromaServer, **options: Any) -> ChromaIndex:
+    """An index on the server."""
+    terms: dict[str, Any] = {"collection": "documents", "dimension": DIMENSION, "model_identity": MODEL} | options
+    return ChromaIndex(host=server.host, port=server.port, **terms)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Returns once the condition is true; fails when it does not come true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
+def kill_child(index: ChromaIndex, number: int = signal.SIGKILL) -> None:
+    """Ends the child with a signal, and waits until the index has noticed."""
+    pid = index.child_pid
+    assert pid is not None
+    os.kill(pid, number)
+    wait_until(lambda: index.child_pid is None)
+
+
+def quarantined(folder: Path) -> list[str]:
+    """Names of the folders that were moved aside."""
+    return sorted(place.name for place in (folder / "quarantine").glob("*"))
+
+
+def files_with(folder: Path, needle: bytes) -> list[str]:
+    """Names of the files that hold these bytes."""
+    return sorted(file.name for file in folder.rglob("*") if file.is_file() and needle in file.read_bytes())
+
+
+def files_with_vector(folder: Path, vector: Vector) -> list[str]:
+    """Files that hold the vector's first numbers as float32, at any offset and up to rounding."""
+    start, needle = vector[0], vector[:8]
+
+    def holds(data: bytes) -> bool:
+        numbers = np.frombuffer(data[: len(data) // 4 * 4], "<f4")
+        with np.errstate(invalid="ignore"):
+            places = np.flatnonzero(np.abs(numbers - start) < 1e-6)
+        return any(np.allclose(numbers[i : i + 8], needle, atol=1e-6) for i in places if i + 8 <= len(numbers))
+
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return sorted(file.name for file in files if any(holds(file.read_bytes()[offset:]) for offset in range(4)))
+
+
+def truncate(file: Path) -> None:
+    """Cuts the file in half."""
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def request(server: ChromaServer, path: str, body: dict[str, Any]) -> Any:
+    """What the server says to any client of its HTTP interface."""
+    call = urllib.request.Request(
+        f"http://{server.host}:{server.port}{API}{path}",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(call, timeout=10) as answer:
+        return json.load(answer)
