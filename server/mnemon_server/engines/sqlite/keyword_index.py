@@ -103,7 +103,7 @@ def _occurrences(rows_of_terms: Sequence[str | None], among: PassageIds | None) 
         kept = np.isin(rows >> _LENGTH_BITS, among)
         rows, terms = rows[kept], terms[kept]
     starts = np.flatnonzero(np.concatenate(([True], (rows[1:] != rows[:-1]) | (terms[1:] != terms[:-1])))[: len(rows)])
-    return _Occurrences(rows[starts], terms[starts], np.diff(starts, append=len(rows)))
+    return _Occurrences(rows[starts], terms[starts], np.diff(np.append(starts, len(rows))))
 
 
 def _weights(occurrences: _Occurrences, term_count: int, passage_count: int) -> Floats:
