@@ -3,9 +3,6 @@
 import re
 import unicodedata
 
-ANALYSIS_VERSION = 1
-"""Grows when `analyze` changes: an index fed by another version must be built anew."""
-
 QUERY_TERMS_MAX = 256
 
 _HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -29,7 +26,8 @@ STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
 def analyze(text: str) -> str:
     """The text with every run of CJK characters as overlapping pairs, "東京都" as "東京 京都"; one alone stays so.
 
-    Other text stays as it is, but for the composition of its characters and the width of full-width forms.
+    Other text stays as it is, but for the composition of its characters and the width of full-width forms. An index
+    that was fed by another version of this function must be built anew: what it holds could not be deleted from it.
     """
     if text.isascii():
         return text
