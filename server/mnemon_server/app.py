@@ -56,7 +56,7 @@ async def running_server(
 async def open_document_store(settings: Settings, *, report: Report) -> AsyncIterator[DocumentStore]:
     """The knowledge store of the settings, with its engines."""
     async with AsyncExitStack() as stack:
-        embedder = await asyncio.to_thread(_open_embedder, settings, report)
+        embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
         batcher = EmbeddingBatcher(
             embedder, cache_entries_max=settings.embedding_cache_entries, waiting_texts_max=WAITING_TEXTS_MAX
@@ -72,7 +72,13 @@ def user_cache_folder() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "mnemon"
 
 
-def _open_embedder(settings: Settings, report: Report) -> Embedder:
+def records_folder(settings: Settings) -> Path:
+    """Where the records lie, and all that is derived from them."""
+    return settings.data_dir / "tenants" / TENANT
+
+
+def open_configured_embedder(settings: Settings, report: Report) -> Embedder:
+    """The embedder of the settings; the caller closes it."""
     return open_embedder(
         settings.embedding_model,
         precision=cast("Precision", settings.embedding_precision),
@@ -107,7 +113,7 @@ def _open_records(settings: Settings, model: EmbeddingModel) -> RecordEngine:
     if settings.knowledge_store_backend == "in_memory":
         return InMemoryRecordEngine()
     return SQLiteRecordEngine(
-        settings.data_dir / "tenants" / TENANT,
+        records_folder(settings),
         model_identity=model.identity,
         dimension=model.dimension,
         vector_cache_bytes_max=settings.vector_cache_mib << 20,
@@ -121,7 +127,7 @@ def _open_applier(settings: Settings, records: RecordEngine, model: EmbeddingMod
         collection=settings.collection,
         dimension=model.dimension,
         model_identity=model.identity,
-        path=None if settings.chroma_host else settings.data_dir / "tenants" / TENANT / "chroma",
+        path=None if settings.chroma_host else records_folder(settings) / "chroma",
         host=settings.chroma_host,
         port=settings.chroma_port,
         ssl=settings.chroma_ssl,

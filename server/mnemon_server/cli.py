@@ -98,6 +98,26 @@ def prepare(loaded: LoadedSettings) -> None:
     click.echo(identity)
 
 
+@cli.command()
+@_configured
+def reembed(loaded: LoadedSettings) -> None:
+    """Give every document the vectors of the configured model; the server must not run meanwhile."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from mnemon_server.reembed import reembed_documents
+
+    total = 0
+    try:
+        with Progress(console=Console(stderr=True)) as bar:
+            task = bar.add_task("Embedding", total=None)
+            for done, total in reembed_documents(loaded.settings):
+                bar.update(task, completed=done, total=total)
+    except MnemonError as error:
+        _fail(error)
+    click.echo(f"{total} documents were embedded anew")
+
+
 @cli.command("check-config")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table of all settings, without values.")

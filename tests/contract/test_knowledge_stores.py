@@ -116,11 +116,11 @@ async def test_a_chroma_server_that_stops_and_comes_back_costs_nothing(tmp_path:
             await until_healthy(store)
 
             chroma.stop()
+            await until_healthy(store, healthy=False)
             await store.index_document("birds", "Birds sing in the morning", {"topic": "pets"})
             assert await store.delete("fish")
             assert ids(await store.search("birds sing in the morning"))[0] == "birds"
             assert sorted(ids(await store.search("cats dogs goldfish birds"))) == ["birds", "cats", "dogs"]
-            await until_healthy(store, healthy=False)
 
             chroma.start()
             await until_healthy(store)

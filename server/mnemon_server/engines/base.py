@@ -225,6 +225,10 @@ class VectorIndex(Protocol):
     def host(self) -> str:
         """The address, or "embedded"."""
 
+    @property
+    def belongs_to_records(self) -> bool:
+        """Whether nobody else uses this index, so that one of another embedding model may be emptied unasked."""
+
     def open(self) -> IndexState:
         """Connects, creates what is missing, and checks that what is there can be searched.
 
@@ -240,6 +244,9 @@ class VectorIndex(Protocol):
 
     def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
         """Up to `limit` passages near the query that match the filter: approximate, best effort, scores are cosine."""
+
+    def ping(self) -> None:
+        """Returns once the index that was opened has answered."""
 
     def reset(self) -> IndexState:
         """Empties the index, in its files too, under a new generation."""

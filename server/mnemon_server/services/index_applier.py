@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mnemon_server.domain.documents import RebuildProgress
-from mnemon_server.domain.errors import BackendConnectionError, KnowledgeStoreError, MnemonError, StorageFailedError
+from mnemon_server.domain.errors import (
+    BackendConnectionError,
+    EmbeddingModelMismatchError,
+    KnowledgeStoreError,
+    MnemonError,
+    StorageFailedError,
+)
 from mnemon_server.engines.base import (
     DocumentChange,
     IndexEntry,
@@ -146,7 +152,13 @@ class IndexApplier:
         return True
 
     def _open(self) -> None:
-        state = self.index.open()
+        try:
+            state = self.index.open()
+        except EmbeddingModelMismatchError:
+            if not self.index.belongs_to_records:
+                raise
+            log.warning("the vector index holds the vectors of another model and is built anew")
+            state = self.index.reset()
         position = self._records.index_position(self.index.name)
         if position.generation == state.generation:
             self._position = position

@@ -16,6 +16,7 @@ import builtins
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -394,17 +395,33 @@ class DocumentStore:
         return self._records.count_documents(where), ignored
 
     def _health(self) -> StoreHealth:
-        if failure := self._records.failure():
-            return self._described(HealthStatus.UNHEALTHY, failure)
+        if self._records.failure():
+            try:
+                self._records.recover()
+            except MnemonError as error:
+                return self._described(HealthStatus.UNHEALTHY, str(error))
         stats = self._records.stats()
-        problem = self._applier.problem if self._applier else ""
+        problem, latency_s = self._ask_index()
         return self._described(
             HealthStatus.DEGRADED if problem else HealthStatus.HEALTHY,
             problem,
             document_count=stats.document_count,
             passage_count=stats.passage_count,
             pending=self._applier.pending() if self._applier else 0,
+            latency_s=latency_s,
         )
+
+    def _ask_index(self) -> tuple[str, float | None]:
+        """Why the vector index does not answer, or how long that took it, in seconds."""
+        if self._applier is None or self._applier.problem:
+            return self._applier.problem if self._applier else "", None
+        started = perf_counter()
+        try:
+            self._applier.index.ping()
+        except BackendConnectionError as error:
+            self._applier.distrust()
+            return str(error), None
+        return "", perf_counter() - started
 
     def _described(self, status: HealthStatus, message: str = "", **figures: Any) -> StoreHealth:
         return StoreHealth(

@@ -275,7 +275,7 @@ class Supervisor:
             case Failure.MISMATCH:
                 return EmbeddingModelMismatchError(
                     f"the collection {collection!r} holds vectors of {error}, but {self._request.model_identity} is "
-                    "configured: configure the former model, or name another collection"
+                    "configured: configure the former model, or name another collection after `mnemon-server reembed`"
                 )
             case Failure.FOREIGN:
                 return ConfigurationError(
