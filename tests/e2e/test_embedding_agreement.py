@@ -55,9 +55,9 @@ ODD_TEXTS = (
 
 
 def made_texts() -> list[str]:
-    """Odd texts, then texts of one to sixty sentences in mixed languages and scripts."""
+    """Odd texts, single words, then texts of one to sixty sentences in mixed languages and scripts."""
     rng = random.Random(20)
-    texts = list(ODD_TEXTS)
+    texts = [*ODD_TEXTS, *rng.sample(sorted(set(" ".join(SENTENCES).split())), 60)]
     while len(texts) < TEXT_COUNT:
         sentences = rng.choices(SENTENCES, k=60 if len(texts) % 50 == 0 else rng.choice((1, 1, 1, 1, 2, 2, 3, 5)))
         text = " ".join(sentences)

@@ -11,7 +11,7 @@ from mnemon_server.embedding.weights import TOKENIZER_FILE, TOKENIZER_SHA256, Mo
 
 Precision = Literal["int8", "fp32"]
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 """Part of the file name: raised when the same weights give another graph."""
 
 

@@ -3,7 +3,12 @@
 Weights are rounded per output column, and activations per token: each token's vector is scaled to a largest value of
 one before it is rounded. One range for a whole batch, which is what ONNX Runtime's own dynamic quantisation takes,
 would let a text's vector depend on its neighbours, and a single large value in one of them would cost all precision.
+
+The projections to query, key and value in the upper layers stay in fp32: rounding costs most there, above all in texts
+of one word (least cosine to fp32 0.990 with them, 0.981 without), and they are an eighth of the arithmetic.
 """
+
+import re
 
 import numpy as np
 import onnx
@@ -15,11 +20,12 @@ from mnemon_server.embedding.graph import GraphBuilder
 _STEPS = 127
 _ZERO_POINT = 128
 _MICROSOFT = "com.microsoft"
+_UPPER_PROJECTION = re.compile(r"layer\.(?:[3-9]|\d\d+)[./]attention[./](?:projected|self[./])")
 _AXES_ARE_INPUTS_FROM_OPSET = 18
 
 
 def quantize(model: onnx.ModelProto) -> None:
-    """Replaces, in place, every product with a constant matrix by its eight-bit form."""
+    """Replaces, in place, the products with constant matrices by their eight-bit form."""
     constants = {constant.name: constant for constant in model.graph.initializer}
     graph = GraphBuilder()
     graph.constant("activation_zero_point", np.array(_ZERO_POINT, np.uint8))
@@ -30,7 +36,7 @@ def quantize(model: onnx.ModelProto) -> None:
     replaced = set()
     for node in model.graph.node:
         matrix = constants.get(node.input[1]) if node.op_type == "MatMul" else None
-        if matrix is None or len(matrix.dims) != 2:
+        if matrix is None or len(matrix.dims) != 2 or _UPPER_PROJECTION.search(node.output[0]):
             graph.nodes.append(node)
             continue
         _add_product(graph, node, numpy_helper.to_array(matrix), opset)
