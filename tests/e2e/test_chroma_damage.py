@@ -1,5 +1,6 @@
 """Files of an embedded Chroma are damaged, removed and emptied: the index serves again, and leaves no traces."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from mnemon_server.domain.errors import BackendConnectionError, ConfigurationErr
 from mnemon_server.domain.records import RecordFilter
 from mnemon_server.engines.chroma import ChromaIndex
 
-from tests.contract.vector_index import DIMENSION, found, one_each, unit_vectors
+from tests.contract.vector_index import DIMENSION, MODEL, found, one_each, unit_vectors
 from tests.support.chroma_index import embedded, files_with, files_with_vector, kill_child, quarantined, truncate
 
 DATA_FILES = [
@@ -163,7 +164,9 @@ def test_a_collection_of_another_model_is_refused_and_left_as_it_is(
     index.apply(one_each(unit_vectors(3, 40)), [])
     index.close()
     stranger = embedded(tmp_path, **other)
-    with pytest.raises(EmbeddingModelMismatchError, match="mnemon-server reembed"):
+    with pytest.raises(
+        EmbeddingModelMismatchError, match=re.escape(f"holds vectors of {MODEL} ({DIMENSION} numbers each)")
+    ):
         stranger.open()
     stranger.close()
     owner = embedded(tmp_path)

@@ -54,7 +54,7 @@ class Host:
         except BaseException as error:  # noqa: BLE001 - panics of native code are no `Exception`
             failure = failure_of(error)
             self._sound = self._sound and failure not in (Failure.DAMAGED, Failure.FAILED)
-            return Frame(identity | {"failure": failure, "message": f"{type(error).__name__}: {error}"})
+            return Frame(identity | {"failure": failure, "message": _described(error)})
         return Frame(identity | {"result": result.header}, result.payload)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Host:
             opened = self._checked(self._collection, request)
         except BaseException as error:
             if request.path and is_damage(error):
-                raise CollectionError(Failure.DAMAGED, f"{type(error).__name__}: {error}") from error
+                raise CollectionError(Failure.DAMAGED, _described(error)) from error
             raise
         return Frame(opened.to_header())
 
@@ -107,6 +107,10 @@ class Host:
         if self._collection is None:
             raise CollectionError(Failure.STALE, "no collection is open")
         return self._collection
+
+
+def _described(error: BaseException) -> str:
+    return str(error) if isinstance(error, CollectionError) else f"{type(error).__name__}: {error}"
 
 
 def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:

@@ -133,7 +133,8 @@ class HostedCollection:
         if GENERATION_KEY not in marks:
             return self._adopt(collection)
         if (marks.get(MODEL_KEY), marks.get(DIMENSION_KEY)) != (self._request.model_identity, self._request.dimension):
-            raise CollectionError(Failure.MISMATCH, str(marks.get(MODEL_KEY)))
+            held = f"{marks.get(MODEL_KEY)} ({marks.get(DIMENSION_KEY)} numbers each)"
+            raise CollectionError(Failure.MISMATCH, held)
         if self._request.expected_generation not in ("", marks[GENERATION_KEY]):
             raise CollectionError(Failure.STALE, "the collection was created anew by somebody else")
         return collection
