@@ -64,10 +64,14 @@ async def test_trap_1_bytes_that_are_no_message_end_a_stream_with_an_invalid_arg
     assert reason(error) == "MALFORMED_MESSAGE"
 
 
-async def test_trap_2_what_a_handler_aborts_with_is_what_the_client_gets() -> None:
+async def test_trap_2_what_a_handler_aborts_with_is_what_the_client_and_the_log_get(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging(log_format="json", level="info")
     async with bare_server(Misbehaving()) as connection:
         error = await failure_of(method(connection.channel, "abort")(b""))
     assert (error.code(), error.details()) == (grpc.StatusCode.DATA_LOSS, "as the handler said")
+    assert [(line["event"], line.get("code")) for line in _log_lines(capfd.readouterr().err)] == [("rpc", "DATA_LOSS")]
 
 
 async def test_trap_2_an_unknown_method_is_unimplemented_for_every_kind_of_call() -> None:

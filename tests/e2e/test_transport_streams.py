@@ -41,7 +41,7 @@ async def test_trap_4_health_watches_hear_not_serving_and_do_not_hold_up_a_shutd
         for watch in watches:
             messages, error = await stream_end(watch)
             assert [message.status for message in messages] == [health_pb2.HealthCheckResponse.NOT_SERVING]
-            assert error.code() is grpc.StatusCode.UNAVAILABLE
+            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
 
 
 async def test_trap_4_calls_in_work_are_finished_before_the_server_ends() -> None:
