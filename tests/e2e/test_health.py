@@ -80,15 +80,19 @@ async def test_a_store_whose_disk_failed_is_not_ready_but_alive_until_it_has_rec
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
 
-        disk.fail_sync_at, disk.failures = disk.syncs + 1, 1_000_000
+        # The disk fails once, and what is on it cannot be opened again for a while.
+        database, aside = tmp_path / "records.db", tmp_path / "aside.db"
+        database.rename(aside)
+        database.mkdir()
+        disk.fail_sync_at = disk.syncs + 1
         document = pb.Document(doc_id="a", content="text")
         error = await failure_of(connection.store.IndexDocument(pb.IndexDocumentRequest(document=document)))
         assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "STORAGE_FAILED")
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await _all(connection) == {"liveness": "SERVING", **dict.fromkeys(READY_NAMES, "NOT_SERVING")}
 
-        disk.fail_sync_at = 0
-        await asyncio.to_thread(records.recover)
+        database.rmdir()
+        aside.rename(database)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         watch.cancel()
 

@@ -175,6 +175,10 @@ def test_trap_11_stubs_import_on_the_oldest_runtimes_that_are_declared() -> None
 async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str) -> None:
     async with bare_server() as connection:
         services = await _services(connection.channel, version)
+        for service in services:
+            # buf and grpcurl describe each service that they list.
+            answer = await _reflect(connection.channel, version, file_containing_symbol=service)
+            assert answer.file_descriptor_response.file_descriptor_proto, service
     assert {
         "mnemon.v1.KnowledgeStoreService",
         "grpc.health.v1.Health",
@@ -195,14 +199,18 @@ def _log_lines(text: str) -> list[dict[str, Any]]:
 
 
 async def _services(channel: aio.Channel, version: str) -> set[str]:
+    answer = await _reflect(channel, version, list_services="")
+    return {service.name for service in answer.list_services_response.service}
+
+
+async def _reflect(channel: aio.Channel, version: str, **request: str) -> Any:
     call = channel.stream_stream(
         f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )()
-    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    await call.write(reflection_pb2.ServerReflectionRequest(**request))
     answer = await call.read()
-    if answer is aio.EOF:
-        raise AssertionError("no answer")
+    assert answer is not aio.EOF
     await call.done_writing()
-    return {service.name for service in answer.list_services_response.service}
+    return answer
