@@ -124,6 +124,26 @@ def test_a_failed_sync_stops_all_writes_until_reopened(tmp_path: Path, vfs: Faul
     records.close()
 
 
+def test_a_disk_that_keeps_failing_is_said_so_until_it_recovers(tmp_path: Path, vfs: FaultyVFS) -> None:
+    records = open_records(tmp_path / "d", vfs=vfs.name)
+    records.put_document(write("before")).result()
+    vfs.fail_sync_at, vfs.failures = vfs.syncs + 1, 10_000
+    with pytest.raises(StorageFailedError):
+        records.put_document(write("during", seed=1)).result()
+    for _ in range(3):
+        with pytest.raises(StorageFailedError):
+            records.recover()
+        with pytest.raises(StorageFailedError):
+            records.put_document(write("during", seed=1)).result()
+        assert records.failure()
+    vfs.fail_sync_at = 0
+    records.recover()
+    records.put_document(write("later", seed=2)).result()
+    assert {"before", "later"} <= set(listed(records))
+    check_consistent(records)
+    records.close()
+
+
 def test_whichever_sync_fails_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     for call in range(1, 40):
         vfs = FaultyVFS(f"sync-{call}")

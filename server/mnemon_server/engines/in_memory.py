@@ -205,9 +205,10 @@ class InMemoryRecordEngine:
     # Behind the lock
 
     def _write(self, request: RequestKey | None, operation: Callable[[], Any]) -> "Future[Any]":
-        if self._closed:
-            raise StorageFailedError("the records are closed")
         future: Future[Any] = Future()
+        if self._closed:
+            future.set_exception(StorageFailedError("the records are closed"))
+            return future
         with self._lock:
             try:
                 future.set_result(self._answer_once(request, operation))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import apsw
 
 from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.schema import close_quietly
 
 READERS_MAX = 8
 
@@ -37,7 +38,7 @@ class ReaderPool:
                 connection.execute("COMMIT")
             except BaseException:
                 # Whatever state it is in, the next reader gets a fresh one.
-                connection.close(True)
+                close_quietly(connection)
                 raise
             self._idle.put(connection)
 
@@ -47,6 +48,6 @@ class ReaderPool:
         for _ in range(READERS_MAX):
             self._slots.acquire()
         while not self._idle.empty():
-            self._idle.get_nowait().close()
+            close_quietly(self._idle.get_nowait())
         for _ in range(READERS_MAX):
             self._slots.release()

@@ -26,7 +26,7 @@ from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.sqlite import changes, documents, keyword_index, requests
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.readers import ReaderPool
-from mnemon_server.engines.sqlite.schema import open_reader, open_writer
+from mnemon_server.engines.sqlite.schema import close_quietly, open_reader, open_writer
 from mnemon_server.engines.sqlite.vectors import VectorScanner
 from mnemon_server.engines.sqlite.writer import Writer
 
@@ -214,10 +214,10 @@ class SQLiteRecordEngine:
             self._readers = ReaderPool(lambda: open_reader(self._path, self._vfs))
             self._vectors = VectorScanner(self._readers, connection, self._dimension, self._cache_bytes_max)
         except apsw.Error as error:
-            connection.close()
+            close_quietly(connection)
             raise StorageFailedError("records.db cannot be read; the log says why") from error
         except BaseException:
-            connection.close()
+            close_quietly(connection)
             raise
         self._writer = Writer(
             connection,

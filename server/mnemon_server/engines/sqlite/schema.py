@@ -1,11 +1,14 @@
 """The tables of records.db, and how its connections are opened."""
 
+import logging
 from pathlib import Path
 
 import apsw
 
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.sqlite import keyword_index
+
+log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x4D4E454D  # "MNEM"
 SCHEMA_VERSION = 1
@@ -108,7 +111,7 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
         if connection.pragma("user_version") == 0:
             _create(connection)
     except BaseException:
-        connection.close()
+        close_quietly(connection)
         raise
     return connection
 
@@ -118,6 +121,14 @@ def open_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
     _configure(connection)
     return connection
+
+
+def close_quietly(connection: apsw.Connection) -> None:
+    """Closes a connection whose disk may fail even at that: nothing can be done about it, and nothing depends on it."""
+    try:
+        connection.close(True)
+    except apsw.Error:
+        log.warning("a connection to the records could not be closed in order", exc_info=True)
 
 
 def _configure(connection: apsw.Connection) -> None:

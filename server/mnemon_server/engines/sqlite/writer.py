@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
-from mnemon_server.engines.sqlite.schema import CHECKPOINT_PAGES, WAL_PAGES_MAX
+from mnemon_server.engines.sqlite.schema import CHECKPOINT_PAGES, WAL_PAGES_MAX, close_quietly
 
 GROUP_MAX = 512
 _FULL = "no space is left on the disk; free some, then send the write again"
@@ -63,8 +63,9 @@ class Writer:
         job = _Job(operation)
         with self._closing:
             if self._closed:
-                raise StorageFailedError("the records are closed")
-            self._queue.put(job)
+                job.future.set_exception(StorageFailedError(self.failure or "the records are closed"))
+            else:
+                self._queue.put(job)
         return job.future
 
     def close(self) -> None:
@@ -167,7 +168,7 @@ class Writer:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error:
             log.warning("the last checkpoint failed; the log is read at the next start", exc_info=True)
-        self._connection.close()
+        close_quietly(self._connection)
 
 
 def _fail(jobs: list[_Job], error: Callable[[], MnemonError]) -> None:
