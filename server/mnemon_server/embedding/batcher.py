@@ -17,7 +17,7 @@ from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
 WAIT_S = 0.002
 BATCH_TOKENS_MAX = 512
-"""Tokens of a bulk batch: what a query may have to wait for, some 50 ms, and enough to be as fast as larger ones."""
+"""Tokens of a bulk batch: what a query may have to wait for, some 50 ms on two idle cores."""
 
 CACHE_ENTRIES_MAX = 8192
 WAITING_TEXTS_MAX = 16_384
