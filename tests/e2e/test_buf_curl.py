@@ -1,0 +1,59 @@
+"""What a person sees who debugs the server with `buf curl` and reflection."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server import ServerProcess, server_process
+
+SERVICE = "mnemon.v1.KnowledgeStoreService"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
+        yield running
+
+
+def buf_curl(server: ServerProcess, path: str, *flags: str, data: dict[str, Any] | None = None) -> str:
+    buf = shutil.which("buf", path=str(Path(sys.executable).parent))
+    assert buf, "buf is one of the development tools; `make test` installs it"
+    command = [buf, "curl", "--protocol", "grpc", "--http2-prior-knowledge", *flags]
+    command += ["--data", json.dumps(data)] if data is not None else []
+    done = subprocess.run([*command, f"http://{server.address()}{path}"], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("reflection", ["grpc-v1", "grpc-v1alpha"])
+def test_it_lists_services_and_methods(server: ServerProcess, reflection: str) -> None:
+    services = buf_curl(server, "", "--list-services", "--reflect-protocol", reflection).split()
+    assert {SERVICE, "grpc.health.v1.Health"} <= set(services)
+    methods = buf_curl(server, "", "--list-methods", "--reflect-protocol", reflection)
+    assert f"{SERVICE}/SearchDocuments" in methods
+
+
+def test_it_indexes_and_searches(server: ServerProcess) -> None:
+    document = {
+        "docId": "tea",
+        "content": "Green tea is best at eighty degrees.",
+        "metadata": {"hot": {"boolValue": True}},
+    }
+    indexed = json.loads(buf_curl(server, f"/{SERVICE}/IndexDocument", data={"document": document}))
+    assert indexed["receipt"]["outcome"] == "WRITE_OUTCOME_CREATED"
+    query = {"query": "green tea", "topK": 1, "filters": {"hot": {"boolValue": True}}}
+    found = json.loads(buf_curl(server, f"/{SERVICE}/SearchDocuments", data=query))
+    assert found["results"][0]["document"]["docId"] == "tea"
+    assert found["diagnostics"]["exact"] is True
+
+
+def test_an_error_names_the_field_and_the_reason(server: ServerProcess) -> None:
+    answer = buf_curl(server, f"/{SERVICE}/IndexDocument", data={"document": {"docId": "x"}})
+    assert "invalid_argument" in answer
+    assert "document.content" in answer
+    assert "INVALID_ARGUMENT" in answer
