@@ -56,4 +56,7 @@ def test_an_error_names_the_field_and_the_reason(server: ServerProcess) -> None:
     answer = buf_curl(server, f"/{SERVICE}/IndexDocument", data={"document": {"docId": "x"}})
     assert "invalid_argument" in answer
     assert "document.content" in answer
-    assert "INVALID_ARGUMENT" in answer
+    assert {detail["type"] for detail in json.loads(answer)["details"]} == {
+        "google.rpc.ErrorInfo",
+        "google.rpc.BadRequest",
+    }
