@@ -280,7 +280,7 @@ class SearchDiagnostics(_message.Message):
     exact: _builtins.bool
     """True where every candidate was compared, so that nothing can have been missed; false where a graph index chose them."""
     total_candidates: _builtins.int
-    """Records that passed the filters."""
+    """Candidates that passed the filters: passages, where records are made of passages."""
     scanned: _builtins.int
     """Vectors compared one by one."""
     pending: _builtins.int

@@ -1,0 +1,147 @@
+"""What the process of the vector index answers, frame by frame: here it serves in a thread, over real pipes."""
+
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.records import RecordFilter, Scope
+from mnemon_server.engines.base import IndexEntry
+from mnemon_server.engines.chroma.protocol import Frame, OpenRequest, encode_frame, read_frame
+from mnemon_server.engines.chroma.records import to_record, to_where
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what Chroma's own imports have to say
+    from mnemon_server.engines.chroma.child import serve
+
+DIMENSION = 8
+
+
+class Conversation:
+    """The parent's side of the pipes."""
+
+    def __init__(self) -> None:
+        (here_in, child_out), (child_in, here_out) = os.pipe(), os.pipe()
+        self._inbound, self._outbound = os.fdopen(here_in, "rb"), os.fdopen(here_out, "wb")
+        ends = os.fdopen(child_in, "rb"), os.fdopen(child_out, "wb")
+        self._thread = threading.Thread(target=serve, args=ends, daemon=True)
+        self._ends = ends
+        self._ids = itertools.count()
+        self._thread.start()
+
+    def ask(self, operation: str, payload: bytes = b"", **header: Any) -> Frame:
+        """The answer to a request, which carries its id."""
+        number = next(self._ids)
+        self._outbound.write(encode_frame(Frame({"id": number, "op": operation, **header}, payload)))
+        self._outbound.flush()
+        answer = read_frame(self._inbound)
+        assert answer
+        assert answer.header["id"] == number
+        return answer
+
+    def end(self) -> None:
+        """Closes the pipe, which is how a child learns that it is no longer needed."""
+        self._outbound.close()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        self._inbound.close()
+        for end in self._ends:
+            end.close()
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> OpenRequest:
+    return OpenRequest(
+        collection="knowledge", dimension=DIMENSION, model_identity="m/1", new_generation="g1", path=str(tmp_path / "c")
+    )
+
+
+@pytest.fixture
+def child() -> Iterator[Conversation]:
+    child = Conversation()
+    yield child
+    child.end()
+
+
+def entry(number: int, **metadata: Any) -> IndexEntry:
+    text = f"text {number}"
+    document = Document(f"d{number}", text, metadata, scope=Scope(user="ada"), passages=(Passage(0, 0, len(text)),))
+    vector = np.zeros(DIMENSION, np.float32)
+    vector[number % DIMENSION] = 1
+    return IndexEntry(number, document.doc_id, 0, text, vector, document)
+
+
+def apply(child: Conversation, *entries: IndexEntry, doc_ids: list[str] | None = None) -> Frame:
+    vectors = np.stack([e.vector for e in entries]).tobytes() if entries else b""
+    ids = doc_ids if doc_ids is not None else [e.doc_id for e in entries]
+    return child.ask("apply", vectors, doc_ids=ids, records=[to_record(e) for e in entries])
+
+
+def search(child: Conversation, number: int, limit: int = 3, where: RecordFilter | None = None) -> list[int]:
+    answer = child.ask("search", entry(number).vector.tobytes(), limit=limit, where=to_where(where or RecordFilter()))
+    return np.frombuffer(answer.payload, "<i8", answer.header["result"]["count"]).tolist()
+
+
+def test_it_opens_applies_and_searches(child: Conversation, request_: OpenRequest) -> None:
+    opened = child.ask("open", request=asdict(request_)).header["result"]
+    assert opened == {"generation": "g1", "entry_count": 0, "space": "cosine"}
+    apply(child, entry(1, kind="a"), entry(2, kind="b"), entry(3, kind="b"))
+    assert search(child, 2, limit=1) == [2]
+    assert set(search(child, 2, where=RecordFilter({"kind": "b"}, Scope(user="ada")))) == {2, 3}
+    assert search(child, 2, where=RecordFilter(scope=Scope(user="bob"))) == []
+    assert child.ask("ping").header["result"] == {"count": 3}
+
+
+def test_applying_replaces_and_removes(child: Conversation, request_: OpenRequest) -> None:
+    child.ask("open", request=asdict(request_))
+    apply(child, entry(1, old="yes"), entry(2))
+    apply(child, entry(1, new="yes"))
+    apply(child, doc_ids=["d2"])
+    assert search(child, 1, where=RecordFilter({"old": "yes"})) == []
+    assert search(child, 1) == [1]
+
+
+def test_opening_again_finds_the_same_generation(request_: OpenRequest) -> None:
+    for _ in range(2):
+        child = Conversation()
+        opened = child.ask("open", request=asdict(replace(request_, new_generation="another")))
+        apply(child, *(entry(number) for number in range(1, 60)))
+        child.end()
+    assert opened.header["result"] == {"generation": "another", "entry_count": 59, "space": "cosine"}
+
+
+def test_a_reset_empties_it_under_a_new_generation(child: Conversation, request_: OpenRequest) -> None:
+    child.ask("open", request=asdict(request_))
+    apply(child, entry(1))
+    reset = child.ask("reset", new_generation="g2").header["result"]
+    assert (reset["generation"], reset["entry_count"]) == ("g2", 0)
+    assert search(child, 1) == []
+
+
+def test_a_collection_of_another_model_is_refused(request_: OpenRequest) -> None:
+    first = Conversation()
+    first.ask("open", request=asdict(request_))
+    apply(first, entry(1))
+    first.end()
+    second = Conversation()
+    answer = second.ask("open", request=asdict(replace(request_, model_identity="other/1")))
+    second.end()
+    assert answer.header["failure"] == "mismatch"
+
+
+def test_what_cannot_be_done_is_an_answer_and_not_the_end(child: Conversation, request_: OpenRequest) -> None:
+    assert child.ask("ping").header["failure"] == "stale"
+    assert child.ask("dance").header["failure"] == "failed"
+    assert child.ask("open", request=asdict(request_)).header["result"]["generation"] == "g1"
+
+
+def test_a_server_that_is_away_is_unreachable(child: Conversation, request_: OpenRequest) -> None:
+    away = replace(request_, path="", host="127.0.0.1", port=1)
+    assert child.ask("open", request=asdict(away)).header["failure"] == "unreachable"
