@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
+Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class Embedder(Protocol):
     @property
     def model(self) -> EmbeddingModel:
         """The model that makes the vectors."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many small calls of `embed` at the same time keep the cores busy; at least 1."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).

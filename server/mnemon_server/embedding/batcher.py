@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -11,13 +11,13 @@ from typing import Self
 import numpy as np
 
 from mnemon_server.domain.errors import EmbeddingError, NotServingError, TooManyRequestsError
-from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vectors
+from mnemon_server.embedding.base import Embedder, EmbeddingModel, Span, Vector, Vectors
 from mnemon_server.embedding.batch_queue import BatchQueue, Item
 from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
 WAIT_S = 0.002
-BATCH_TOKENS_MAX = 512
-"""Tokens of a bulk batch: what a query may have to wait for, some 50 ms on two idle cores."""
+BATCH_TOKENS_MAX = 256
+"""Tokens of a bulk batch: one run of the model, some 50 ms of a core, which an urgent text may have to wait for."""
 
 CACHE_ENTRIES_MAX = 8192
 WAITING_TEXTS_MAX = 16_384
@@ -31,28 +31,23 @@ class _Call:
         self.vectors = np.empty((count, dimension), np.float32)
         self.missing = 0
         self.items: list[Item[_Call]] = []
-        self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self._loop.create_future()
+        self.done: Future[None] = Future()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Wakes the caller, from any thread."""
-        with suppress(RuntimeError):  # a closed loop has no caller left to wake
-            self._loop.call_soon_threadsafe(self._finish, error)
-
-    def _finish(self, error: Exception | None) -> None:
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
+        """Wakes the caller, from any thread; the first call counts."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(error)
 
 
 class EmbeddingBatcher:
     """Gathers the texts of concurrent calls into batches for one embedder, which it does not own.
 
-    The model runs in one thread of its own, splitting in another; the event loop only hands over. Calls may come from
-    several event loops. Use it as an async context manager, or call `close`.
+    As many threads as the embedder's parallelism each take a batch whenever they are done with one, and splitting has a
+    thread of its own; the event loop only hands over. Calls may come from several event loops, and from threads
+    without one. Use it as an async context manager, or call `close`.
 
     Args:
         embedder: what makes the vectors.
@@ -78,15 +73,26 @@ class EmbeddingBatcher:
         self._changed = threading.Condition()
         self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
         self._cache = VectorCache(cache_entries_max)
+        self._direct_runs = 0
         self._closed = False
         self._splitter = ThreadPoolExecutor(1, thread_name_prefix="embedding-split")
-        self._worker = threading.Thread(target=self._work, name="embedding", daemon=True)
-        self._worker.start()
+        self._workers = [
+            threading.Thread(target=self._work, name=f"embedding-{number}", daemon=True)
+            for number in range(embedder.parallelism)
+        ]
+        for worker in self._workers:
+            worker.start()
 
     @property
     def model(self) -> EmbeddingModel:
         """The model that makes the vectors."""
         return self._embedder.model
+
+    @property
+    def waiting_texts(self) -> int:
+        """How many texts have no vector yet, urgent or not, those under way counted; without the direct runs."""
+        with self._changed:
+            return self._queue.waiting(urgent=True) + self._queue.waiting(urgent=False)
 
     async def embed(self, texts: Sequence[str], *, urgent: bool = False) -> Vectors:
         """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).
@@ -105,12 +111,34 @@ class EmbeddingBatcher:
             self._enqueue(call, texts, urgent=urgent)
             if call.missing == 0:
                 return call.vectors
-            self._changed.notify()
         try:
-            await call.done
+            await asyncio.wrap_future(call.done)
         finally:
             self._forget(call)
         return call.vectors
+
+    def embed_query(self, text: str) -> Vector:
+        """The vector of one text, of unit length and of shape (dimension,); blocks, and may be called from any thread.
+
+        The model runs in the calling thread, whatever waits in the queue, unless as many such runs are under way as
+        there are cores for: then the text goes through the queue as an urgent one.
+
+        Raises:
+            EmbeddingError: the model failed.
+            TooManyRequestsError: too many urgent texts wait already.
+            NotServingError: the batcher is closed, or was while the call waited.
+        """
+        call = _Call(1, self.model.dimension)
+        with self._changed:
+            vector = self._cached(text)
+            if vector is not None:
+                return vector.copy()
+            direct = self._direct_runs < self._embedder.parallelism
+            if direct:
+                self._direct_runs += 1
+            else:
+                self._enqueue(call, [text], urgent=True)
+        return self._embed_directly(text) if direct else self._wait_for(call)[0]
 
     async def split(self, texts: Sequence[str]) -> list[list[Span]]:
         """The passages of each text, as `Embedder.split` cuts them.
@@ -129,7 +157,7 @@ class EmbeddingBatcher:
         with self._changed:
             self._closed = True
             waiting = self._queue.waiters()
-            self._changed.notify()
+            self._changed.notify_all()
         for call in waiting:
             call.finish(_closed_error())
         await asyncio.to_thread(self._join)
@@ -143,7 +171,10 @@ class EmbeddingBatcher:
         await self.close()
 
     def _join(self) -> None:
-        self._worker.join()
+        for worker in self._workers:
+            worker.join()
+        with self._changed:
+            self._changed.wait_for(lambda: self._direct_runs == 0)
         self._splitter.shutdown(cancel_futures=True)
 
     def _enqueue(self, call: _Call, texts: Sequence[str], *, urgent: bool) -> None:
@@ -161,6 +192,35 @@ class EmbeddingBatcher:
             raise TooManyRequestsError("too many texts wait to be embedded", RETRY_AFTER_S)
         call.missing = len(missing)
         call.items = [self._queue.add(key, text, call, row, urgent=urgent) for row, key, text in missing]
+        self._changed.notify()
+
+    def _cached(self, text: str) -> Vector | None:
+        if self._closed:
+            raise _closed_error()
+        return self._cache.get(text_key(text))
+
+    def _embed_directly(self, text: str) -> Vector:
+        """Runs the model in this thread, which has been counted as a direct run."""
+        vector: Vector | None = None
+        try:
+            vector = self._embedder.embed([text])[0]
+        except Exception as error:
+            raise _error_from(error) from error
+        finally:
+            with self._changed:
+                self._direct_runs -= 1
+                if vector is not None:
+                    self._cache.put(text_key(text), vector)
+                if self._closed:
+                    self._changed.notify_all()
+        return vector
+
+    def _wait_for(self, call: _Call) -> Vectors:
+        try:
+            call.done.result()
+        finally:
+            self._forget(call)
+        return call.vectors
 
     def _forget(self, call: _Call) -> None:
         with self._changed:
@@ -172,6 +232,9 @@ class EmbeddingBatcher:
             self._count_texts()
             with self._changed:
                 batch = self._queue.take_batch()
+                if not self._queue.is_empty():
+                    # One call of a caller wakes one worker, which wakes the next one while there is work.
+                    self._changed.notify()
             if batch:
                 self._deliver(batch, self._embed(batch))
 

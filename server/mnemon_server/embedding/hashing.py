@@ -31,6 +31,11 @@ class HashingEmbedder:
         """The model that makes the vectors."""
         return self._model
 
+    @property
+    def parallelism(self) -> int:
+        """One call at a time: the work is Python's."""
+        return 1
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         self._check_open()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ class OnnxEmbedder:
         graph: the graph, from `input_ids` and `attention_mask` to `embedding`.
         tokenizer: the model's `tokenizer.json`.
         name, revision, precision: what the stores record of the model.
-        threads: threads of one run; 0 takes all cores that the process may use.
+        threads: runs of the model at the same time; 0 is one for each core that the process may use.
 
     Raises:
         EmbeddingError: the graph or the tokenizer cannot be loaded.
@@ -42,25 +43,34 @@ class OnnxEmbedder:
     ) -> None:
         try:
             self._tokenizer = _open_tokenizer(tokenizer)
-            self._session: ort.InferenceSession | None = _open_session(graph, threads)
+            self._session: ort.InferenceSession | None = _open_session(graph)
         except Exception as error:  # both libraries raise plain exceptions of their own
             raise EmbeddingError(f"The model {name} cannot be loaded from {graph}: {error}") from error
         self._inputs = {value.name for value in self._session.get_inputs()}
         dimension = int(self._session.get_outputs()[0].shape[-1])
         self._model = EmbeddingModel(name, revision, precision, dimension, SEQUENCE_MAX - SPECIAL_TOKENS)
+        self._parallelism = threads or len(os.sched_getaffinity(0))
+        self._runners = ThreadPoolExecutor(self._parallelism, thread_name_prefix="embedding-run")
 
     @property
     def model(self) -> EmbeddingModel:
         """The model that makes the vectors."""
         return self._model
 
+    @property
+    def parallelism(self) -> int:
+        """Runs of the model that may be under way for one call of `embed`."""
+        return self._parallelism
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         session = self._open()
         vectors = np.empty((len(texts), self._model.dimension), np.float32)
         encodings = [_cut(encoding) for encoding in self._encode(texts)]
-        for rows in _batches([len(ids) for ids in encodings]):
-            vectors[rows] = self._run(session, [encodings[row] for row in rows])
+        batches = list(_batches([len(ids) for ids in encodings]))
+        feeds = [[encodings[row] for row in rows] for rows in batches]
+        for rows, result in zip(batches, self._run_all(session, feeds), strict=True):
+            vectors[rows] = result
         return vectors
 
     def split(self, text: str) -> list[Span]:
@@ -83,13 +93,18 @@ class OnnxEmbedder:
         return [min(len(encoding.ids) - SPECIAL_TOKENS, tokens_max) for encoding in self._encode(texts)]
 
     def close(self) -> None:
-        """Gives the model's memory back."""
+        """Waits for the runs under way, and gives the model's memory back."""
         self._session = None
+        self._runners.shutdown(cancel_futures=True)
 
     def _open(self) -> ort.InferenceSession:
-        if self._session is None:
-            raise EmbeddingError(f"The model {self._model.name} has been closed.")
-        return self._session
+        session = self._session
+        if session is None:
+            raise self._closed_error()
+        return session
+
+    def _closed_error(self) -> EmbeddingError:
+        return EmbeddingError(f"The model {self._model.name} has been closed.")
 
     def _encode(self, texts: Sequence[str], *, offsets: bool = False) -> list[Encoding]:
         encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
@@ -97,6 +112,16 @@ class OnnxEmbedder:
             return encode([_valid(text) for text in texts])
         except Exception as error:
             raise EmbeddingError(f"The tokenizer failed: {error}") from error
+
+    def _run_all(self, session: ort.InferenceSession, batches: Sequence[Sequence[Sequence[int]]]) -> list[Vectors]:
+        """The vectors of each batch, in order; a single run stays in the calling thread."""
+        if len(batches) <= 1 or self._parallelism == 1:
+            return [self._run(session, batch) for batch in batches]
+        try:
+            return list(self._runners.map(lambda batch: self._run(session, batch), batches))
+        except (CancelledError, RuntimeError) as error:
+            # Neither is of the model: the runners refuse and cancel work once they are shut down.
+            raise self._closed_error() from error
 
     def _run(self, session: ort.InferenceSession, batch: Sequence[Sequence[int]]) -> Vectors:
         try:
@@ -124,12 +149,11 @@ def _open_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def _open_session(graph: Path, threads: int) -> ort.InferenceSession:
+def _open_session(graph: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = _ERROR_SEVERITY
-    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
-    # Threads that spin while they wait would take the cores from the event loop and the database.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # One thread for a run, and several runs at once: threads that share a run wait for each other at every operator.
+    options.intra_op_num_threads = 1
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 

@@ -56,6 +56,11 @@ class SentenceTransformersEmbedder:
         """The model that makes the vectors."""
         return self._model
 
+    @property
+    def parallelism(self) -> int:
+        """One call at a time: torch spreads each over the cores."""
+        return 1
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         encoder = self._open()

@@ -2,72 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 from mnemon_server.domain.errors import EmbeddingError, NotServingError, TooManyRequestsError
-from mnemon_server.embedding.base import Span, Vectors
+from mnemon_server.embedding.base import Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 
-DEADLINE_S = 10
+from tests.support.gated_embedder import DEADLINE_S, GatedEmbedder, occupied, until
+
 LONG_WAIT_S = 60
-
-
-class GatedEmbedder(HashingEmbedder):
-    """The hashing embedder with a gate in front, which writes down its batches and fails on the word `poison`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Event()
-        self.gate.set()
-        self.batches: list[list[str]] = []
-        self.threads: set[int] = set()
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        self.batches.append(list(texts))
-        self.threads.add(threading.get_ident())
-        if not self.gate.wait(DEADLINE_S):
-            raise TimeoutError("nobody opened the gate")
-        if any("poison" in text for text in texts):
-            raise EmbeddingError("the model choked")
-        return super().embed(texts)
-
-    def token_counts(self, texts: Sequence[str]) -> list[int]:
-        self.threads.add(threading.get_ident())
-        if any("indigestible" in text for text in texts):
-            raise EmbeddingError("the tokenizer choked")
-        return super().token_counts(texts)
-
-    def split(self, text: str) -> list[Span]:
-        self.threads.add(threading.get_ident())
-        return super().split(text)
 
 
 @pytest.fixture
 def embedder() -> GatedEmbedder:
     return GatedEmbedder()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  a thread makes it true, and no event tells of it
-            await asyncio.sleep(0.001)
-
-
-@asynccontextmanager
-async def occupied(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> AsyncIterator[asyncio.Task[Vectors]]:
-    """The model at work on one urgent text, which ends with the block."""
-    embedder.gate.clear()
-    task = asyncio.create_task(batcher.embed(["occupied"], urgent=True))
-    await until(lambda: embedder.batches[-1:] == [["occupied"]])
-    try:
-        yield task
-    finally:
-        embedder.gate.set()
-    await asyncio.wait([task])
 
 
 async def start(*calls: asyncio.Task[Vectors]) -> None:
@@ -84,6 +34,17 @@ async def test_concurrent_calls_share_batches_and_get_their_own_vectors(embedder
         np.testing.assert_array_equal(vectors, HashingEmbedder().embed([text, text.upper()]))
     assert len(embedder.batches) < 10
     assert threading.get_ident() not in embedder.threads, "neither tokenising nor inference runs on the event loop"
+
+
+async def test_as_many_batches_are_under_way_as_the_embedder_has_room_for() -> None:
+    embedder = GatedEmbedder(parallelism=3)
+    embedder.gate.clear()
+    async with EmbeddingBatcher(embedder, batch_tokens_max=10) as batcher:
+        call = asyncio.create_task(batcher.embed([f"bulk {number} of many" for number in range(20)]))
+        await until(lambda: len(embedder.batches) == 3)
+        await start(call)
+        embedder.gate.set()
+        np.testing.assert_array_equal((await call)[19], HashingEmbedder().embed(["bulk 19 of many"])[0])
 
 
 async def test_batches_are_bounded_and_alike_in_length(embedder: GatedEmbedder) -> None:
