@@ -10,8 +10,8 @@ Waiter = TypeVar("Waiter")
 
 SPECIAL_TOKENS = 2
 URGENT_TEXTS_MAX = 8
-COUNTED_AT_ONCE = 256
-"""Texts that are tokenised at a time: counting thousands would keep a query waiting."""
+COUNTED_AT_ONCE = 64
+"""Texts that are counted at a time: counting thousands would keep a query waiting, and the other workers idle."""
 
 _CODE_POINTS_PER_TOKEN = 4
 

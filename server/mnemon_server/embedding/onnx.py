@@ -1,7 +1,7 @@
 """The default model on ONNX Runtime: no torch, and no network once its files are there."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import EmbeddingModel, Span, Vectors
 from mnemon_server.embedding.graph_cache import Precision
 from mnemon_server.embedding.passages import Token, cut_passages
+from mnemon_server.embedding.token_cache import TokenCache, Tokens
 
 SEQUENCE_MAX = 256
 """Tokens that the model was trained to read, its two special tokens counted."""
@@ -21,6 +22,9 @@ SEQUENCE_MAX = 256
 SPECIAL_TOKENS = 2
 BATCH_TOKENS_MAX = 256
 """Tokens, padding counted, of one run of the model: its values then stay in a core's cache (1024: a third slower)."""
+
+TOKENIZED_TEXTS_KEPT = 4096
+"""Texts whose tokens wait to be embedded; at 256 tokens of 4 bytes each, 4 MiB."""
 
 _ERROR_SEVERITY = 3
 
@@ -50,6 +54,7 @@ class OnnxEmbedder:
         dimension = int(self._session.get_outputs()[0].shape[-1])
         self._model = EmbeddingModel(name, revision, precision, dimension, SEQUENCE_MAX - SPECIAL_TOKENS)
         self._parallelism = threads or len(os.sched_getaffinity(0))
+        self._tokens = TokenCache(TOKENIZED_TEXTS_KEPT)
         self._runners = ThreadPoolExecutor(self._parallelism, thread_name_prefix="embedding-run")
 
     @property
@@ -66,9 +71,9 @@ class OnnxEmbedder:
         """One vector of unit length per text, in order; see `Embedder.embed`."""
         session = self._open()
         vectors = np.empty((len(texts), self._model.dimension), np.float32)
-        encodings = [_cut(encoding) for encoding in self._encode(texts)]
-        batches = list(_batches([len(ids) for ids in encodings]))
-        feeds = [[encodings[row] for row in rows] for rows in batches]
+        tokens = self._tokenize(texts, self._tokens.take)
+        batches = list(_batches([len(ids) for ids in tokens]))
+        feeds = [[tokens[row] for row in rows] for rows in batches]
         for rows, result in zip(batches, self._run_all(session, feeds), strict=True):
             vectors[rows] = result
         return vectors
@@ -78,6 +83,7 @@ class OnnxEmbedder:
         self._open()
         (encoding,) = self._encode([text], offsets=True)
         if len(encoding.ids) <= SEQUENCE_MAX:
+            self._tokens.put(text, _cut(encoding))
             return [Span(0, len(text))]
         tokens = [
             Token(start, end, word)
@@ -89,8 +95,10 @@ class OnnxEmbedder:
     def token_counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens that the model reads of each text, its special tokens not counted."""
         self._open()
-        tokens_max = self._model.tokens_max
-        return [min(len(encoding.ids) - SPECIAL_TOKENS, tokens_max) for encoding in self._encode(texts)]
+        tokens = self._tokenize(texts, self._tokens.get)
+        for text, ids in zip(texts, tokens, strict=True):
+            self._tokens.put(text, ids)
+        return [len(ids) - SPECIAL_TOKENS for ids in tokens]
 
     def close(self) -> None:
         """Waits for the runs under way, and gives the model's memory back."""
@@ -106,6 +114,12 @@ class OnnxEmbedder:
     def _closed_error(self) -> EmbeddingError:
         return EmbeddingError(f"The model {self._model.name} has been closed.")
 
+    def _tokenize(self, texts: Sequence[str], find: Callable[[str], Tokens | None]) -> list[Tokens]:
+        """What the model reads of each text: found, or made by the tokenizer."""
+        found = [find(text) for text in texts]
+        made = iter(self._encode([text for text, ids in zip(texts, found, strict=True) if ids is None]))
+        return [_cut(next(made)) if ids is None else ids for ids in found]
+
     def _encode(self, texts: Sequence[str], *, offsets: bool = False) -> list[Encoding]:
         encode = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
@@ -113,7 +127,7 @@ class OnnxEmbedder:
         except Exception as error:
             raise EmbeddingError(f"The tokenizer failed: {error}") from error
 
-    def _run_all(self, session: ort.InferenceSession, batches: Sequence[Sequence[Sequence[int]]]) -> list[Vectors]:
+    def _run_all(self, session: ort.InferenceSession, batches: Sequence[Sequence[Tokens]]) -> list[Vectors]:
         """The vectors of each batch, in order; a single run stays in the calling thread."""
         if len(batches) <= 1 or self._parallelism == 1:
             return [self._run(session, batch) for batch in batches]
@@ -123,14 +137,14 @@ class OnnxEmbedder:
             # Neither is of the model: the runners refuse and cancel work once they are shut down.
             raise self._closed_error() from error
 
-    def _run(self, session: ort.InferenceSession, batch: Sequence[Sequence[int]]) -> Vectors:
+    def _run(self, session: ort.InferenceSession, batch: Sequence[Tokens]) -> Vectors:
         try:
             (vectors,) = session.run(["embedding"], self._feed(batch))
         except Exception as error:  # ONNX Runtime's errors have no common class
             raise EmbeddingError(f"The model {self._model.name} failed: {error}") from error
         return np.asarray(vectors, np.float32)
 
-    def _feed(self, batch: Sequence[Sequence[int]]) -> dict[str, NDArray[np.int64]]:
+    def _feed(self, batch: Sequence[Tokens]) -> dict[str, NDArray[np.int64]]:
         ids = np.zeros((len(batch), max(map(len, batch))), np.int64)
         mask = np.zeros_like(ids)
         for row, tokens in enumerate(batch):
@@ -162,10 +176,10 @@ def _valid(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _cut(encoding: Encoding) -> list[int]:
+def _cut(encoding: Encoding) -> Tokens:
     """The ids that the model reads: a long text is cut before the closing special token."""
     ids: list[int] = encoding.ids
-    return ids if len(ids) <= SEQUENCE_MAX else [*ids[: SEQUENCE_MAX - 1], ids[-1]]
+    return np.array(ids if len(ids) <= SEQUENCE_MAX else [*ids[: SEQUENCE_MAX - 1], ids[-1]], np.int32)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

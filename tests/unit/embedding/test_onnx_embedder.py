@@ -3,6 +3,8 @@
 import itertools
 import random
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.factory import open_embedder
+from mnemon_server.embedding.token_cache import TokenCache
 
 PLAIN = ("the", "a", "of", "river", "stone", "Anna's", "don't", "3.14", "antidisestablishmentarianism")
 OTHER = ("猫", "東京", "😀", "Ελλάδα", "naïve", "!?", "…", "한국어", "İstanbul", "x" * 150)
@@ -141,3 +144,50 @@ def test_a_closed_embedder_says_so(model_cache: Path, int8_embedder: Embedder) -
             call(["text"])
     with pytest.raises(EmbeddingError, match="closed"):
         embedder.split("text")
+
+
+@pytest.fixture
+def three_runs(model_cache: Path) -> Iterator[Embedder]:
+    """The default model with three runs at the same time, whatever cores there are."""
+    embedder = open_embedder("all-MiniLM-L6-v2", precision="int8", model_dir=None, cache_dir=model_cache, threads=3)
+    yield embedder
+    embedder.close()
+
+
+def test_runs_side_by_side_give_each_caller_its_vectors_in_order(int8_embedder: Embedder, three_runs: Embedder) -> None:
+    texts = [f"text {number} " + "river stone " * (number * 7 % 60) for number in range(60)]
+    expected = np.concatenate([int8_embedder.embed([text]) for text in texts])
+    assert three_runs.parallelism == 3
+    orders = [slice(None), slice(None, None, -1), slice(1), slice(20, None)]
+    with ThreadPoolExecutor(len(orders)) as callers:
+        answers = list(callers.map(lambda order: three_runs.embed(texts[order]), orders))
+    for order, vectors in zip(orders, answers, strict=True):
+        assert len(vectors) == len(texts[order])
+        assert (vectors * expected[order]).sum(axis=1).min() > 0.99
+
+
+def test_embedding_while_the_embedder_is_closed_says_so(three_runs: Embedder) -> None:
+    with ThreadPoolExecutor(1) as callers:
+        answer = callers.submit(three_runs.embed, [f"text {number} " + "stone " * 100 for number in range(200)])
+        three_runs.close()
+        with pytest.raises(EmbeddingError, match="closed"):
+            answer.result()
+
+
+def test_counting_and_splitting_first_changes_no_vector(int8_embedder: Embedder, three_runs: Embedder) -> None:
+    texts = ["a river", "", "stone " * 300, "broken \ud800 text", "a river", "猫 " * 40]
+    for text in texts:
+        three_runs.split(text)
+    for _ in range(2):
+        assert three_runs.token_counts(texts) == int8_embedder.token_counts(texts)
+        np.testing.assert_allclose(three_runs.embed(texts), int8_embedder.embed(texts), atol=1e-6)
+
+
+def test_tokens_are_kept_until_they_are_taken_and_the_oldest_go_first() -> None:
+    cache = TokenCache(2)
+    for number, text in enumerate(["one", "two", "three"]):
+        cache.put(text, np.array([number], np.int32))
+    assert cache.get("one") is None
+    assert [cache.get("two"), cache.get("three")] == [1, 2]
+    assert cache.take("two") == 1
+    assert cache.take("two") is None

@@ -1,0 +1,37 @@
+"""The tokens of texts that were counted or split a moment ago, kept until they are embedded."""
+
+import threading
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.embedding.vector_cache import text_key
+
+Tokens = NDArray[np.int32]
+
+
+class TokenCache:
+    """A bounded mapping from texts, of which it keeps digests, to token ids; drops the oldest. Thread-safe."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[bytes, Tokens] = OrderedDict()
+
+    def get(self, text: str) -> Tokens | None:
+        """The tokens of a text, which stay."""
+        with self._lock:
+            return self._entries.get(text_key(text))
+
+    def take(self, text: str) -> Tokens | None:
+        """The tokens of a text, which go: a text is embedded once."""
+        with self._lock:
+            return self._entries.pop(text_key(text), None)
+
+    def put(self, text: str, tokens: Tokens) -> None:
+        """Keeps the tokens of a text."""
+        with self._lock:
+            self._entries[text_key(text)] = tokens
+            if len(self._entries) > self._entries_max:
+                self._entries.popitem(last=False)
