@@ -11,7 +11,7 @@ BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
 # What takes minutes is asked for by name: make e2e ARGS="-m slow".
-PYTEST := $(BIN)/python -m pytest -m "not slow"
+PYTEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

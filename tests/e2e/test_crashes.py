@@ -14,7 +14,7 @@ from tests.support.crashing import (
     remove_index_folder,
 )
 
-ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "5"))
 
 
 @pytest.fixture
@@ -24,14 +24,12 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
     trial.server.kill()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kill_9_loses_and_doubles_no_acknowledged_write(trial: Trial) -> None:
     trial.run(ROUNDS, [kill_server], print)
     assert trial.writes > ROUNDS
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_whatever_happens_to_the_index_it_comes_back_by_itself(trial: Trial) -> None:
     trial.run(ROUNDS, [kill_index_child, damage_index_files, remove_index_folder], print)

@@ -62,7 +62,7 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine, Vector
+from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
 from mnemon_server.services.filters import lenient_filter, strict_filter
 from mnemon_server.services.fusion import VECTOR_WEIGHT
 from mnemon_server.services.index_applier import IndexApplier
@@ -146,12 +146,12 @@ class DocumentStore:
         self._offload = Offload(reader_threads, "reader")
         self._search = DocumentSearch(
             records,
-            self._embed_query,
-            self._offload,
+            embedder.embed_query,
             backend=backend,
             applier=applier,
             exact_scan_max=exact_scan_max,
             vector_weight=vector_weight,
+            threads=reader_threads,
         )
 
     # The protocol
@@ -204,7 +204,7 @@ class DocumentStore:
 
     async def find(self, query: SearchQuery) -> SearchAnswer:
         """Searches; see SearchQuery. Filters that cannot be applied are named in the answer."""
-        return await self._search.find(query)
+        return await self._offload(self._search.find, query)
 
     async def get(self, doc_id: str, *, vectors: bool = False) -> Document:
         """The document, with the embedding of each passage where wanted. DocumentNotFoundError where there is none."""
@@ -300,6 +300,7 @@ class DocumentStore:
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the engines; calls after it fail."""
         await asyncio.to_thread(self._offload.close)
+        await asyncio.to_thread(self._search.close)
         if self._applier:
             await asyncio.to_thread(self._applier.close)
         await asyncio.to_thread(self._records.close)
@@ -368,10 +369,6 @@ class DocumentStore:
                 ) from error
 
     # Reading, on a reader's thread
-
-    async def _embed_query(self, text: str) -> Vector:
-        vector: Vector = (await self._embedder.embed([text], urgent=True))[0]
-        return vector
 
     def _list(self, filters: Mapping[str, Any], scope: Scope, after: int, limit: int, *, vectors: bool) -> DocumentPage:
         where, ignored = lenient_filter(self._records, filters, scope)

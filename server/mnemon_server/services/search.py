@@ -1,8 +1,8 @@
 """How a text finds documents: filters first, then meaning and word, exactly while that is cheap."""
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -25,7 +25,6 @@ from mnemon_server.engines.base import PassageIds, PassageLocation, RecordEngine
 from mnemon_server.services.filters import lenient_filter
 from mnemon_server.services.fusion import fuse
 from mnemon_server.services.index_applier import IndexApplier
-from mnemon_server.services.offload import Offload
 
 GRAPH_HITS_MIN = 200
 GRAPH_OVERFETCH = 8
@@ -64,51 +63,59 @@ class DocumentSearch:
     Up to `exact_scan_max` candidates are compared one by one, straight from the records. Beyond, the vector index
     proposes candidates; they are scored exactly all the same, together with what the index has yet to take, and where
     it cannot be asked, or proposes too few, everything is compared.
+
+    A search is one blocking call from end to end: every hop between threads would cost as much as a look into the
+    records.
     """
 
     def __init__(
         self,
         records: RecordEngine,
-        embed_query: Callable[[str], Awaitable[Vector]],
-        offload: Offload,
+        embed_query: Callable[[str], Vector],
         *,
         backend: str,
         applier: IndexApplier | None,
         exact_scan_max: int,
         vector_weight: float,
+        threads: int,
     ) -> None:
         self._records = records
         self._embed_query = embed_query
-        self._offload = offload
         self._backend = backend
         self._applier = applier
         self._exact_scan_max = exact_scan_max
         self._vector_weight = vector_weight
+        self._model_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-embedder")
 
-    async def find(self, query: SearchQuery) -> SearchAnswer:
-        """The documents nearest to the query's text, best first, each once, through its best passage."""
+    def find(self, query: SearchQuery) -> SearchAnswer:
+        """The documents nearest to the query's text, best first, each once, through its best passage. Blocks."""
         started = perf_counter()
         refuse(_violations(query))
-        if not query.text.strip() or query.top_k <= 0:
-            plan = await self._offload(self._filter, query)
-            return _answer((), plan.ignored, SearchDiagnostics(mode=query.mode, exact=True), started)
-        embedding = None if query.mode is SearchMode.KEYWORD else asyncio.ensure_future(self._embed_query(query.text))
         try:
-            # While the model reads the text, the words are looked up.
-            plan = await self._offload(self._plan, query)
-            vector = await embedding if embedding else None
-            return await self._offload(self._complete, query, plan, vector, started)
+            if not query.text.strip() or query.top_k <= 0:
+                _, ignored = lenient_filter(self._records, query.filters, query.scope)
+                answer = SearchAnswer((), ignored, SearchDiagnostics(mode=query.mode, exact=True))
+            else:
+                answer = self._find(query)
         except MnemonError:
             raise
         except Exception as error:
             raise SearchError("the search failed") from error
-        finally:
-            if embedding:
-                embedding.cancel()
+        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
 
-    def _filter(self, query: SearchQuery) -> _Plan:
-        where, ignored = lenient_filter(self._records, query.filters, query.scope)
-        return _Plan(where, ignored, None, 0, None)
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._model_threads.shutdown()
+
+    def _find(self, query: SearchQuery) -> SearchAnswer:
+        if query.mode is SearchMode.KEYWORD:
+            return self._complete(query, self._plan(query), None)
+        if query.mode is SearchMode.VECTOR:
+            return self._complete(query, self._plan(query), self._embed_query(query.text))
+        # While the model reads the text, its words are looked up.
+        vector = self._model_threads.submit(self._embed_query, query.text)
+        plan = self._plan(query)
+        return self._complete(query, plan, vector.result())
 
     def _plan(self, query: SearchQuery) -> _Plan:
         where, ignored = lenient_filter(self._records, query.filters, query.scope)
@@ -118,7 +125,7 @@ class DocumentSearch:
         keywords = self._records.search_keywords(query.text, among) if by_word else None
         return _Plan(where, ignored, among, candidates, keywords)
 
-    def _complete(self, query: SearchQuery, plan: _Plan, vector: Vector | None, started: float) -> SearchAnswer:
+    def _complete(self, query: SearchQuery, plan: _Plan, vector: Vector | None) -> SearchAnswer:
         ranking = self._rank(query, plan, vector)
         results = self._results(query, ranking)
         if len(results) < query.top_k and not ranking.exact and vector is not None:
@@ -133,7 +140,7 @@ class DocumentSearch:
             pending=self._applier.pending() if self._applier else 0,
             degraded=ranking.degraded,
         )
-        return _answer(results, plan.ignored, diagnostics, started)
+        return SearchAnswer(results, plan.ignored, diagnostics)
 
     def _rank(self, query: SearchQuery, plan: _Plan, vector: Vector | None) -> _Ranking:
         if vector is None:
@@ -244,15 +251,6 @@ def _violations(query: SearchQuery) -> list[FieldViolation]:
     if not 0.0 <= query.min_score <= 1.0:
         violations.append(FieldViolation("min_score", "must be between 0 and 1"))
     return violations
-
-
-def _answer(
-    results: tuple[SearchResult, ...],
-    ignored: tuple[IgnoredFilter, ...],
-    diagnostics: SearchDiagnostics,
-    started: float,
-) -> SearchAnswer:
-    return SearchAnswer(results, ignored, replace(diagnostics, duration_s=perf_counter() - started))
 
 
 def _among(scores: Scores, passage_ids: PassageIds) -> Scores:

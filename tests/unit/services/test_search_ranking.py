@@ -5,7 +5,6 @@ from mnemon_server.domain.documents import Document, Passage, SearchQuery
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.in_memory import InMemoryRecordEngine
-from mnemon_server.services.offload import Offload
 from mnemon_server.services.search import DocumentSearch
 
 WAIT_S = 10.0
@@ -15,21 +14,23 @@ def at_cosine(cosine: float) -> Vector:
     return np.array([cosine, np.sqrt(1 - cosine**2)], np.float32)
 
 
-async def test_documents_unlike_the_query_come_in_the_order_of_their_unlikeness() -> None:
+def test_documents_unlike_the_query_come_in_the_order_of_their_unlikeness() -> None:
     records = InMemoryRecordEngine()
     for cosine in (-0.9, -0.1, 0.5, -0.5):
         document = Document(str(cosine), "text", passages=(Passage(0, 0, 4),))
         write = DocumentWrite(document=document, passages=[PassageInput(0, 4, at_cosine(cosine))])
         records.put_document(write).result(WAIT_S)
 
-    async def embed(_: str) -> Vector:
-        return at_cosine(1.0)
-
-    offload = Offload(1, "reader")
     search = DocumentSearch(
-        records, embed, offload, backend="in_memory", applier=None, exact_scan_max=10, vector_weight=0.5
+        records,
+        lambda _: at_cosine(1.0),
+        backend="in_memory",
+        applier=None,
+        exact_scan_max=10,
+        vector_weight=0.5,
+        threads=1,
     )
-    answer = await search.find(SearchQuery(text="other", mode=SearchMode.VECTOR))
-    offload.close()
+    answer = search.find(SearchQuery(text="other", mode=SearchMode.VECTOR))
+    search.close()
     assert [result.doc_id for result in answer.results] == ["0.5", "-0.1", "-0.5", "-0.9"]
     assert [round(result.score, 6) for result in answer.results] == [0.5, 0.0, 0.0, 0.0]
