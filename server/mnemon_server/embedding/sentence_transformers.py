@@ -1,5 +1,6 @@
 """Any other model of the sentence-transformers family, on torch."""
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +42,8 @@ class SentenceTransformersEmbedder:
         if not getattr(tokenizer, "is_fast", False):
             raise ConfigurationError(f"the embedding model {name} has no fast tokenizer; choose one that has")
         self._encoder: SentenceTransformer | None = encoder
-        self._tokenizer: Any = tokenizer
+        # A copy: the model sets its own to pad and cut, which must not happen while another thread counts or splits.
+        self._tokenizer: Any = copy.deepcopy(tokenizer)
         sequence_max = encoder.max_seq_length or _SEQUENCE_MAX_DEFAULT
         self._model = EmbeddingModel(
             name,
