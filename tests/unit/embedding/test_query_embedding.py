@@ -142,7 +142,19 @@ async def test_a_failing_query_fails_alone_and_the_next_one_works(
     await bulk
 
 
-async def test_closing_ends_waiting_queries_and_waits_for_the_one_under_way(
+async def test_closing_waits_for_a_query_under_way(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
+    embedder.gate.clear()
+    direct = query(batcher, "direct")
+    await under_way(embedder, "direct")
+    closing = asyncio.create_task(batcher.close())
+    await asyncio.wait([closing], timeout=0.1)
+    assert not closing.done()
+    embedder.gate.set()
+    await asyncio.wait_for(closing, DEADLINE_S)
+    np.testing.assert_array_equal(await direct, expected("direct"))
+
+
+async def test_closing_ends_waiting_queries_and_refuses_new_ones(
     embedder: GatedEmbedder, batcher: EmbeddingBatcher
 ) -> None:
     embedder.gate.clear()
@@ -154,11 +166,9 @@ async def test_closing_ends_waiting_queries_and_waits_for_the_one_under_way(
     for call in (*queries, bulk):
         with pytest.raises(NotServingError):
             await call
-    with pytest.raises(NotServingError):
-        await query(batcher, "late")
-    assert not closing.done()
     embedder.gate.set()
     await asyncio.wait_for(closing, DEADLINE_S)
-    np.testing.assert_array_equal(await direct, expected("direct"))
-    with pytest.raises(NotServingError):
-        await query(batcher, "direct")
+    await direct
+    for text in ("late", "direct"):
+        with pytest.raises(NotServingError):
+            await query(batcher, text)
