@@ -93,7 +93,7 @@ class Settings:
         default=True, metadata=_row("Fetch weights that are nowhere on this machine.")
     )
     embedding_threads: int = field(
-        default=0, metadata=_row("Threads that one batch is computed with; 0 is one per core.", at_least=0)
+        default=0, metadata=_row("Runs of the model at the same time; 0 is one per core.", at_least=0)
     )
     embedding_cache_entries: int = field(
         default=10_000, metadata=_row("Vectors of recent texts that are kept in memory.", at_least=0)

@@ -69,6 +69,7 @@ async def test_a_searchable_write_is_in_the_vector_database_when_it_is_acknowled
         receipts = await index(opened, 30, AckLevel.SEARCHABLE)
         assert not any(isinstance(receipt, MnemonError) for receipt in receipts)
         assert (await opened.check_health()).pending == 0
+        await settled(opened)
         assert await found(opened, "number7 about rivers") == (["d7"], False)
         await opened.remove("d7", ack=AckLevel.SEARCHABLE)
         await opened.remove_matching(filters={}, scope=Scope(user="nobody"), ack=AckLevel.SEARCHABLE)

@@ -34,7 +34,7 @@ def open_embedder(
         precision: of the default model; every other one computes in fp32, and says so in its `model`.
         model_dir: a folder with the model's files, or None to look in the cache and the installed package.
         cache_dir: a folder of our own, where built graphs are kept.
-        threads: threads of one run; 0 takes all cores.
+        threads: runs of the model at the same time; 0 takes all cores.
         allow_download: whether the hub may be asked for what is missing.
         progress: told, in a few words, what takes long.
 

@@ -138,6 +138,7 @@ class IndexApplier:
     def _advance(self) -> bool:
         """One step; False when there is nothing left to do."""
         if self._reset_wanted:
+            self._problem = "the vector database is being built anew"
             self._restart(self.index.reset().generation)
             self._reset_wanted = False
         elif not self._opened:
@@ -171,10 +172,10 @@ class IndexApplier:
 
     def _restart(self, generation: str) -> None:
         """From the start: every deletion from now on is kept until this generation has heard of it."""
+        self._move(IndexPosition(0, generation))
         self._opened = True
         self._verified = False
         self._problem = ""
-        self._move(IndexPosition(0, generation))
 
     def _move(self, position: IndexPosition) -> None:
         self._records.set_index_position(self.index.name, position).result()
@@ -183,18 +184,26 @@ class IndexApplier:
 
     def _verify(self) -> bool:
         """Once after catching up: an index that misses entries is fed anew. True where it was emptied."""
-        if self._verified:
-            self._tell_watchers()
-            return False
+        if not self._verified and self._is_fed_anew():
+            return True
+        self._tell_watchers()
+        return False
+
+    def _is_fed_anew(self) -> bool:
+        # Until it is known to be whole, nobody may take it for that.
+        self._problem = "the vector database is being checked"
+        state, stored = self.index.open(), self._records.stats().passage_count
         self._verified = True
-        held, stored = self.index.open().entry_count, self._records.stats().passage_count
-        if held >= stored or self._records.count_changes_after(self._position.sequence):
-            self._tell_watchers()
-            return False
-        log.warning("the vector index holds %d of %d entries and is built anew", held, stored)
-        self._restart(self.index.reset().generation)
-        self._verified = True
-        return True
+        if state.generation != self._position.generation:
+            self._restart(state.generation)
+            return True
+        if state.entry_count < stored and not self._records.count_changes_after(self._position.sequence):
+            log.warning("the vector index holds %d of %d entries and is built anew", state.entry_count, stored)
+            self._restart(self.index.reset().generation)
+            self._verified = True
+            return True
+        self._problem = ""
+        return False
 
     def _report(self, error: Exception) -> None:
         self._opened = False

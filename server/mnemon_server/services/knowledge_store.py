@@ -418,7 +418,8 @@ class DocumentStore:
         except BackendConnectionError as error:
             self._applier.distrust()
             return str(error), None
-        return "", perf_counter() - started
+        # While it was asked, it may have been found wanting.
+        return self._applier.problem, perf_counter() - started
 
     def _described(self, status: HealthStatus, message: str = "", **figures: Any) -> StoreHealth:
         return StoreHealth(
