@@ -45,12 +45,13 @@ class Row:
 
 @dataclass(slots=True)
 class _Samples:
-    """Texts per second, one value a round; seconds, one value a query."""
+    """Texts per second, one value a round; seconds, one value a query. `empty`: a call that does little."""
 
     bulk: list[float] = field(default_factory=list)
     bare: list[float] = field(default_factory=list)
     torch: list[float] = field(default_factory=list)
     embed: list[float] = field(default_factory=list)
+    empty: list[float] = field(default_factory=list)
     search: dict[SearchMode, list[float]] = field(default_factory=lambda: {mode: [] for mode in SearchMode})
 
 
@@ -92,6 +93,7 @@ class Measurement:
             for query in self._workload.next_queries(QUERIES_PER_MODE):
                 self._samples.embed.append(_seconds(self._bare.embed, [query]))
                 self._samples.search[mode].append(_seconds(self._search, query, mode))
+                self._samples.empty.append(_seconds(self._client.count))
 
     def rows(self) -> list[Row]:
         """The table."""
@@ -105,6 +107,7 @@ class Measurement:
         for mode in (SearchMode.HYBRID, SearchMode.VECTOR, SearchMode.KEYWORD):
             goal = SEARCH_GOAL if mode is SearchMode.HYBRID else None
             rows.append(_latency_row(f"search, {mode}, p50", samples.search[mode], samples.embed, goal))
+        rows.append(_latency_row("a call that only counts, p50", samples.empty, samples.embed, None))
         return rows
 
     def _index(self, texts: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from time import monotonic
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from mnemon_server.engines.base import (
 BATCH_CHANGES = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 CLOSE_PATIENCE_S = 1.0
+PAUSE_SHARE, PAUSE_MAX_S, QUIET_S = 9.0, 30.0, 0.25
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class IndexApplier:
         self._records = records
         self.index = index
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._watchers: list[Callable[[RebuildProgress], None]] = []
@@ -88,6 +91,7 @@ class IndexApplier:
                 waiter.future.set_exception(BackendConnectionError("the server is shutting down"))
             else:
                 self._waiters.append(waiter)
+                self._hurry.set()
         return waiter.future
 
     def distrust(self) -> None:
@@ -100,6 +104,7 @@ class IndexApplier:
         with self._lock:
             self._watchers.append(watcher)
             self._reset_wanted = True
+        self._hurry.set()
         self._wake.set()
         return lambda: self._watchers.remove(watcher)
 
@@ -108,6 +113,7 @@ class IndexApplier:
         with self._lock:
             self._closed = True
         self._unsubscribe()
+        self._hurry.set()
         self._wake.set()
         self._thread.join(CLOSE_PATIENCE_S)
         # What waits for an index that does not answer ends with it.
@@ -119,9 +125,12 @@ class IndexApplier:
         retry_s = RETRY_FIRST_S
         while not self._closed:
             self._wake.clear()
+            started, sequence = monotonic(), self._records.stats().sequence
             try:
                 if self._advance():
                     retry_s = RETRY_FIRST_S
+                    if self._records.stats().sequence > sequence:
+                        self._give_way(monotonic() - started)
                     continue
                 timeout_s = None
             except StorageFailedError:
@@ -130,6 +139,15 @@ class IndexApplier:
                 self._report(error)
                 timeout_s, retry_s = retry_s, min(2 * retry_s, RETRY_MAX_S)
             self._wait(timeout_s)
+
+    def _give_way(self, took_s: float) -> None:
+        """While writes keep coming, most of the machine is theirs, unless somebody waits for the index."""
+        self._hurry.clear()
+        deadline = monotonic() + min(PAUSE_SHARE * took_s, PAUSE_MAX_S)
+        while monotonic() < deadline and not (self._waiters or self._watchers or self._closed):
+            sequence = self._records.stats().sequence
+            if self._hurry.wait(QUIET_S) or self._records.stats().sequence == sequence:
+                return
 
     def _wait(self, timeout_s: float | None) -> None:
         if not self._closed:

@@ -26,7 +26,6 @@ from mnemon_server.engines.chroma.protocol import (
     read_frame,
 )
 
-_WRITE_NICENESS = 10
 _SEARCH_THREADS = 4
 
 logger = logging.getLogger(__name__)
@@ -124,17 +123,12 @@ def serve(inbound: BinaryIO, outbound: BinaryIO) -> None:
             outbound.write(encode_frame(answer))
             outbound.flush()
 
-    with ThreadPoolExecutor(1, "write", _give_way) as writes, ThreadPoolExecutor(_SEARCH_THREADS, "search") as searches:
+    with ThreadPoolExecutor(1, "write") as writes, ThreadPoolExecutor(_SEARCH_THREADS, "search") as searches:
         while (frame := read_frame(inbound)) is not None:
             pool = searches if frame.header["op"] in (Operation.SEARCH, Operation.PING) else writes
             pool.submit(run, frame)
         writes.shutdown(wait=True, cancel_futures=True)
     host.close()
-
-
-def _give_way() -> None:
-    """What follows the records may lag behind them; it must not slow them down. Counts for this thread alone."""
-    os.nice(_WRITE_NICENESS)
 
 
 def main() -> None:
