@@ -60,7 +60,8 @@ class IndexApplier:
         self._verified = False
         self._opened = False
         self._position = IndexPosition()
-        self._problem = "the vector database has not been reached yet"
+        self._failure = ""
+        self._busy = "the vector database has not been reached yet"
         self._unsubscribe = records.subscribe(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="index-applier", daemon=True)
         self._thread.start()
@@ -68,7 +69,12 @@ class IndexApplier:
     @property
     def problem(self) -> str:
         """Why the index cannot be asked, as a sentence for clients; empty where it can."""
-        return self._problem
+        return self._failure or self._busy
+
+    @property
+    def failure(self) -> str:
+        """Why the index did not do what it was last asked to; empty where it did, or is busy doing it."""
+        return self._failure
 
     def pending(self) -> int:
         """Committed changes that the index has yet to take."""
@@ -156,7 +162,7 @@ class IndexApplier:
     def _advance(self) -> bool:
         """One step; False when there is nothing left to do."""
         if self._reset_wanted:
-            self._problem = "the vector database is being built anew"
+            self._busy = "the vector database is being built anew"
             self._restart(self.index.reset().generation)
             self._reset_wanted = False
         elif not self._opened:
@@ -185,7 +191,7 @@ class IndexApplier:
             self._restart(state.generation)
         self._opened = True
         self._verified = False
-        self._problem = ""
+        self._failure = self._busy = ""
         self._answer_waiters()
 
     def _restart(self, generation: str) -> None:
@@ -193,7 +199,7 @@ class IndexApplier:
         self._move(IndexPosition(0, generation))
         self._opened = True
         self._verified = False
-        self._problem = ""
+        self._failure = self._busy = ""
 
     def _move(self, position: IndexPosition) -> None:
         self._records.set_index_position(self.index.name, position).result()
@@ -209,7 +215,7 @@ class IndexApplier:
 
     def _is_fed_anew(self) -> bool:
         # Until it is known to be whole, nobody may take it for that.
-        self._problem = "the vector database is being checked"
+        self._busy = "the vector database is being checked"
         state, stored = self.index.open(), self._records.stats().passage_count
         self._verified = True
         if state.generation != self._position.generation:
@@ -220,7 +226,7 @@ class IndexApplier:
             self._restart(self.index.reset().generation)
             self._verified = True
             return True
-        self._problem = ""
+        self._failure = self._busy = ""
         return False
 
     def _report(self, error: Exception) -> None:
@@ -228,12 +234,12 @@ class IndexApplier:
         known = isinstance(error, MnemonError) and (
             not isinstance(error, KnowledgeStoreError) or isinstance(error, BackendConnectionError)
         )
-        self._problem = str(error) if known else "the vector database failed; the log says why"
+        self._failure = str(error) if known else "the vector database failed; the log says why"
         if isinstance(error, BackendConnectionError):
             log.warning("the vector index cannot be reached: %s", error)
         else:
             log.error("the vector index failed", exc_info=error)
-        self._fail_waiters(self._problem)
+        self._fail_waiters(self._failure)
 
     def _answer_waiters(self) -> None:
         with self._lock:

@@ -441,8 +441,8 @@ async def _next_progress(queue: asyncio.Queue[RebuildProgress], applier: IndexAp
         try:
             return await asyncio.wait_for(queue.get(), timeout=1.0)
         except TimeoutError:
-            if problem := applier.problem:
-                raise BackendConnectionError(problem) from None
+            if failure := applier.failure:
+                raise BackendConnectionError(failure) from None
 
 
 def _problem(request: IndexRequest) -> InvalidArgumentError | None:
