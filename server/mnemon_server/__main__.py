@@ -1,10 +1,31 @@
 """Entry point of `mnemon-server` and of `python -m mnemon_server`."""
 
+import contextlib
+import os
 import sys
 
 
 def main() -> None:
     """Runs the command line, or says what is not installed."""
+    try:
+        _run()
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Writes out what is left to say; where nobody reads it any more, that is no failure of the command's."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            with contextlib.suppress(OSError):
+                os.dup2(nothing, stream.fileno())
+            os.close(nothing)
+
+
+def _run() -> None:
     try:
         from mnemon_server.cli import cli
 

@@ -219,15 +219,17 @@ class IndexApplier:
         state, stored = self.index.open(), self._records.stats().passage_count
         self._verified = True
         if state.generation != self._position.generation:
-            self._restart(state.generation)
-            return True
-        if state.entry_count < stored and not self._records.count_changes_after(self._position.sequence):
+            generation = state.generation
+        elif state.entry_count < stored and not self._records.count_changes_after(self._position.sequence):
             log.warning("the vector index holds %d of %d entries and is built anew", state.entry_count, stored)
-            self._restart(self.index.reset().generation)
-            self._verified = True
-            return True
-        self._failure = self._busy = ""
-        return False
+            generation = self.index.reset().generation
+        else:
+            self._failure = self._busy = ""
+            return False
+        self._restart(generation)
+        # Once: an index that is never found whole must not be fed for ever.
+        self._verified = True
+        return True
 
     def _report(self, error: Exception) -> None:
         self._opened = False

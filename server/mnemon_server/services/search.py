@@ -85,7 +85,7 @@ class DocumentSearch:
         self._applier = applier
         self._exact_scan_max = exact_scan_max
         self._vector_weight = vector_weight
-        self._model_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-embedder")
+        self._plan_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-planner")
 
     def find(self, query: SearchQuery) -> SearchAnswer:
         """The documents nearest to the query's text, best first, each once, through its best passage. Blocks."""
@@ -105,17 +105,18 @@ class DocumentSearch:
 
     def close(self) -> None:
         """Waits for what has begun."""
-        self._model_threads.shutdown()
+        self._plan_threads.shutdown()
 
     def _find(self, query: SearchQuery) -> SearchAnswer:
         if query.mode is SearchMode.KEYWORD:
             return self._complete(query, self._plan(query), None)
         if query.mode is SearchMode.VECTOR:
             return self._complete(query, self._plan(query), self._embed_query(query.text))
-        # While the model reads the text, its words are looked up.
-        vector = self._model_threads.submit(self._embed_query, query.text)
-        plan = self._plan(query)
-        return self._complete(query, plan, vector.result())
+        # While the model reads the text, its words are looked up. The model runs here, and so begins first: it lets the
+        # interpreter go for nearly all its time, and the look-up does not.
+        plan = self._plan_threads.submit(self._plan, query)
+        vector = self._embed_query(query.text)
+        return self._complete(query, plan.result(), vector)
 
     def _plan(self, query: SearchQuery) -> _Plan:
         where, ignored = lenient_filter(self._records, query.filters, query.scope)

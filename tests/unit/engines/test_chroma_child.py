@@ -145,3 +145,22 @@ def test_what_cannot_be_done_is_an_answer_and_not_the_end(child: Conversation, r
 def test_a_server_that_is_away_is_unreachable(child: Conversation, request_: OpenRequest) -> None:
     away = replace(request_, path="", host="127.0.0.1", port=1)
     assert child.ask("open", request=asdict(away)).header["failure"] == "unreachable"
+
+
+def test_many_vectors_that_are_the_same_are_no_damage(request_: OpenRequest) -> None:
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(5, DIMENSION)).astype(np.float32)
+    child = Conversation()
+    child.ask("open", request=asdict(request_))
+    for start in range(0, 600, 200):
+        entries = [replace(entry(i), vector=_unit(centres[i % 5])) for i in range(start, start + 200)]
+        apply(child, *entries)
+    assert child.ask("open", request=asdict(request_)).header["result"]["entry_count"] == 600
+    child.end()
+    again = Conversation()
+    assert again.ask("open", request=asdict(request_)).header["result"]["entry_count"] == 600
+    again.end()
+
+
+def _unit(vector: Any) -> Any:
+    return vector / np.linalg.norm(vector)
