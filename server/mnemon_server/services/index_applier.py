@@ -60,6 +60,7 @@ class IndexApplier:
         self._verified = False
         self._opened = False
         self._position = IndexPosition()
+        self._checking = False
         self._failure = ""
         self._busy = "the vector database has not been reached yet"
         self._unsubscribe = records.subscribe(self._wake.set)
@@ -69,6 +70,11 @@ class IndexApplier:
     @property
     def problem(self) -> str:
         """Why the index cannot be asked, as a sentence for clients; empty where it can."""
+        return self.outage or ("the vector database is being checked" if self._checking else "")
+
+    @property
+    def outage(self) -> str:
+        """Why the index does not serve; empty where it does, or is only being checked."""
         return self._failure or self._busy
 
     @property
@@ -77,8 +83,8 @@ class IndexApplier:
         return self._failure
 
     def pending(self) -> int:
-        """Committed changes that the index has yet to take."""
-        return self._records.count_changes_after(self._position.sequence)
+        """Committed changes that the index has yet to take; never 0 while it is being checked whether it has them."""
+        return self._records.count_changes_after(self._position.sequence) or int(self._checking)
 
     def pending_passages(self, changes_max: int) -> PassageIds | None:
         """Passages of the documents whose newest change the index has yet to take; None where there are too many."""
@@ -191,7 +197,7 @@ class IndexApplier:
             self._restart(state.generation)
         self._opened = True
         self._verified = False
-        self._failure = self._busy = ""
+        self._checking, self._failure, self._busy = False, "", ""
         self._answer_waiters()
 
     def _restart(self, generation: str) -> None:
@@ -199,7 +205,7 @@ class IndexApplier:
         self._move(IndexPosition(0, generation))
         self._opened = True
         self._verified = False
-        self._failure = self._busy = ""
+        self._checking, self._failure, self._busy = False, "", ""
 
     def _move(self, position: IndexPosition) -> None:
         self._records.set_index_position(self.index.name, position).result()
@@ -215,7 +221,7 @@ class IndexApplier:
 
     def _is_fed_anew(self) -> bool:
         # Until it is known to be whole, nobody may take it for that.
-        self._busy = "the vector database is being checked"
+        self._checking = True
         state, stored = self.index.open(), self._records.stats().passage_count
         self._verified = True
         if state.generation != self._position.generation:
@@ -224,7 +230,7 @@ class IndexApplier:
             log.warning("the vector index holds %d of %d entries and is built anew", state.entry_count, stored)
             generation = self.index.reset().generation
         else:
-            self._failure = self._busy = ""
+            self._checking, self._failure, self._busy = False, "", ""
             return False
         self._restart(generation)
         # Once: an index that is never found whole must not be fed for ever.
@@ -232,7 +238,7 @@ class IndexApplier:
         return True
 
     def _report(self, error: Exception) -> None:
-        self._opened = False
+        self._opened = self._checking = False
         known = isinstance(error, MnemonError) and (
             not isinstance(error, KnowledgeStoreError) or isinstance(error, BackendConnectionError)
         )

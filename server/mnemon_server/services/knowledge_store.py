@@ -410,8 +410,8 @@ class DocumentStore:
 
     def _ask_index(self) -> tuple[str, float | None]:
         """Why the vector index does not answer, or how long that took it, in seconds."""
-        if self._applier is None or self._applier.problem:
-            return self._applier.problem if self._applier else "", None
+        if self._applier is None or self._applier.outage:
+            return self._applier.outage if self._applier else "", None
         started = perf_counter()
         try:
             self._applier.index.ping()
@@ -419,7 +419,7 @@ class DocumentStore:
             self._applier.distrust()
             return str(error), None
         # While it was asked, it may have been found wanting.
-        return self._applier.problem, perf_counter() - started
+        return self._applier.outage, perf_counter() - started
 
     def _described(self, status: HealthStatus, message: str = "", **figures: Any) -> StoreHealth:
         return StoreHealth(
