@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError, StorageFailedError
-from mnemon_server.domain.records import RecordFilter, RequestKey, Scope, WriteOutcome
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome
 from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, RecordEngine
 
 DIMENSION = 8

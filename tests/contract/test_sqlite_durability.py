@@ -19,7 +19,8 @@ from mnemon_server.domain.errors import (
     StorageFailedError,
     StorageFullError,
 )
-from mnemon_server.domain.records import RecordFilter, WriteReceipt
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.engines.sqlite import SQLiteRecordEngine
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingModelMismatchError
-from mnemon_server.domain.records import RecordFilter
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.base import PassageInput
 from mnemon_server.engines.sqlite import SQLiteRecordEngine
 from mnemon_server.engines.sqlite.reembed import reembed

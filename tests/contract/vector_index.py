@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.records import FilterValue, MetadataValue, RecordFilter, Scope
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import FilterValue, MetadataValue, Scope
 from mnemon_server.engines.base import IndexEntry, Scores, Vector, VectorIndex
 
 DIMENSION = 32

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError, EmbeddingModelMismatchError
-from mnemon_server.domain.records import RecordFilter
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma import ChromaIndex
 
 from tests.contract.vector_index import DIMENSION, MODEL, found, one_each, unit_vectors

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError
-from mnemon_server.domain.records import RecordFilter
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma.supervisor import Surroundings
 
 from tests.contract.vector_index import DIMENSION, MODEL, entries_of, found, one_each, unit_vectors

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError
-from mnemon_server.domain.records import RecordFilter
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.base import IndexEntry, Vector
 from mnemon_server.engines.chroma import ChromaIndex
 
@@ -35,7 +35,7 @@ def test_the_parent_never_imports_chromadb(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 import numpy as np
-from mnemon_server.domain.records import RecordFilter
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma import ChromaIndex
 index = ChromaIndex(collection="documents", dimension=3, model_identity="m", path=Path(sys.argv[1]))
 index.open()

@@ -33,9 +33,16 @@ class Passage:
     embedding: tuple[float, ...] | None = None
 
 
+FieldValue = str | bool | datetime | None
+"""The value of a collection's own field."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with metadata. `embedding` is the first passage's, and only there where it was asked for."""
+    """A text with metadata. `embedding` is the first passage's, and only there where it was asked for.
+
+    `fields` are those of its collection, all of them. No search finds a `hidden` document, and no list without asking.
+    """
 
     doc_id: str
     content: str
@@ -46,6 +53,8 @@ class Document:
     create_time: datetime | None = None
     update_time: datetime | None = None
     passages: tuple[Passage, ...] = ()
+    fields: Mapping[str, FieldValue] = field(default_factory=dict)
+    hidden: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The document as values that `json` can write; times are ISO 8601."""

@@ -29,8 +29,12 @@ def text_digest(text: str) -> bytes:
 
 
 def document_digest(document: Document) -> bytes:
-    """Digest of what makes a document: id, content, metadata and scope."""
+    """Digest of what makes a document: id, content, metadata, scope, fields, and whether it is hidden."""
     parts = [document.doc_id, document.content, encode_metadata(document.metadata), *scope_values(document.scope)]
+    if document.fields:
+        parts.append(json.dumps(dict(document.fields), default=_encode_time, ensure_ascii=False, sort_keys=True))
+    if document.hidden:
+        parts.append("hidden")
     return text_digest(json.dumps(parts, ensure_ascii=False))
 
 

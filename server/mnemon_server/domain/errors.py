@@ -2,9 +2,13 @@
 
 MnemonError
 ├── InvalidArgumentError               a field is wrong; `violations` names each one
-│   └── InvalidPageTokenError
+│   ├── InvalidPageTokenError
+│   └── InvalidCursorError
 ├── NotFoundError
-│   └── DocumentNotFoundError          (also a KnowledgeStoreError)
+│   ├── DocumentNotFoundError          (also a KnowledgeStoreError)
+│   └── MemoryNotFoundError
+├── CursorExpiredError                 the events behind it are no longer kept
+├── TooManyVaultsError                 all that may be open are in use
 ├── RequestIdReusedError               the same request_id, another request
 ├── InvalidOperationError              the state of the resource forbids it
 ├── RevisionMismatchError              changed since it was read
@@ -55,6 +59,10 @@ class ErrorReason(StrEnum):
     SEARCH_FAILED = "SEARCH_FAILED"
     INTERNAL = "INTERNAL"
     SLOW_READER = "SLOW_READER"
+    MEMORY_NOT_FOUND = "MEMORY_NOT_FOUND"
+    INVALID_CURSOR = "INVALID_CURSOR"
+    CURSOR_EXPIRED = "CURSOR_EXPIRED"
+    TOO_MANY_VAULTS = "TOO_MANY_VAULTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +100,30 @@ class InvalidPageTokenError(InvalidArgumentError):
     reason = ErrorReason.INVALID_PAGE_TOKEN
 
 
+class InvalidCursorError(InvalidArgumentError):
+    """The cursor is damaged, forged, or was given out by another vault."""
+
+    reason = ErrorReason.INVALID_CURSOR
+
+
+class CursorExpiredError(MnemonError):
+    """The cursor is older than the events that are kept."""
+
+    reason = ErrorReason.CURSOR_EXPIRED
+
+
 class NotFoundError(MnemonError):
     """There is nothing under this id."""
+
+
+class MemoryNotFoundError(NotFoundError):
+    """No memory has this id, or it was deleted."""
+
+    reason = ErrorReason.MEMORY_NOT_FOUND
+
+    def __init__(self, memory_id: str) -> None:
+        self.memory_id = memory_id
+        super().__init__(f"no memory has the id {memory_id!r}")
 
 
 class RequestIdReusedError(MnemonError):
@@ -126,6 +156,12 @@ class TooManyRequestsError(MnemonError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(message)
+
+
+class TooManyVaultsError(TooManyRequestsError):
+    """All vaults that may be open at once are in use."""
+
+    reason = ErrorReason.TOO_MANY_VAULTS
 
 
 class StorageFullError(MnemonError):

@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -83,18 +82,6 @@ class RequestKey:
 
     request_id: str
     digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RecordFilter:
-    """Which records are meant: all of `equal` (by type and value) and all set fields of `scope`."""
-
-    equal: Mapping[str, FilterValue] = field(default_factory=dict)
-    scope: Scope = Scope()
-
-    def __bool__(self) -> bool:
-        """False where it matches everything."""
-        return bool(self.equal) or self.scope != Scope()
 
 
 @dataclass(frozen=True, slots=True)

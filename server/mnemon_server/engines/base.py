@@ -1,19 +1,23 @@
 """What engines promise: the contract that `tests/contract` holds every engine to.
 
-Two kinds. A `RecordEngine` keeps the truth. A `VectorIndex` is a cache of it: derived, disposable, rebuilt from the
-records whenever it is lost, damaged or behind.
+Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, and the log of their events. A
+`VectorIndex` is a cache of it: derived, disposable, rebuilt from the records whenever it is lost, damaged or behind.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.records import BulkDeleteReceipt, RecordFilter, RequestKey, WriteReceipt
+from mnemon_server.domain.events import EventFilter, EventLogState, EventSlice, EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 
 Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]
@@ -30,10 +34,29 @@ class PassageInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentWrite:
-    """A document to store, with its passages in order."""
+    """A document to store, with its passages in order; `event` is what the log says where that changes something."""
 
     document: Document
     passages: Sequence[PassageInput]
+    request: RequestKey | None = None
+    expected_revision: int | None = None
+    event: EventType = EventType.KNOWLEDGE_INDEXED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentUpdate:
+    """A change that depends on what is stored.
+
+    `update` gets the stored document, hidden or not, without its vectors, and returns what is to stand in its place,
+    under the same id; what it raises refuses the change. It runs inside the transaction, on the writer's thread, and so
+    must be quick and must not ask the engine. `passages` belong to a new content; None keeps those that are there, and
+    then the content must stay as it is.
+    """
+
+    doc_id: str
+    update: Callable[[Document], Document]
+    event: EventType
+    passages: Sequence[PassageInput] | None = None
     request: RequestKey | None = None
     expected_revision: int | None = None
 
@@ -44,6 +67,22 @@ class Scores:
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorUsage:
+    """How the vectors of a collection are kept in memory; counts are of vectors."""
+
+    flat_count: int
+    """Compared one by one."""
+    graph_count: int
+    """In the graph."""
+    dead_count: int
+    """In the graph, but of passages that are gone."""
+    bytes: int
+    """Memory that they and the graph take."""
+    snapshot_time: datetime | None = None
+    """When the newest snapshot of the graph was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +127,11 @@ class IndexPosition:
 
 
 class RecordEngine(Protocol):
-    """Keeps documents, passages, vectors, the keyword index and the answers to request ids: the truth.
+    """One collection of a vault: documents, their passages, vectors and words.
 
     Any thread may call any method. Reads block, see everything acknowledged before they began, and each one sees a
-    single moment. Writes return a future at once and are atomic: a document, its passages, vectors, keyword rows and
-    request id are all there or none is. When a write's future holds a result, the write is on stable storage (where
+    single moment. Writes return a future at once and are atomic: a document, its passages, vectors, keyword rows, event
+    and request id are all there or none is. When a write's future holds a result, the write is on stable storage (where
     the engine has one) and every read that begins later sees it. Writes take effect in the order of their calls.
 
     The future of a write raises
@@ -107,19 +146,39 @@ class RecordEngine(Protocol):
     def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
         """Stores a document in place of the one with its id, as a whole: no key of the old metadata survives.
 
-        Equal content, metadata and scope: UNCHANGED, nothing is written, `sequence` is the last change's.
+        Equal content, metadata, scope, fields and visibility: UNCHANGED, nothing is written, `sequence` is the last
+        change's. The revision of a document that was deleted begins anew.
+        """
+
+    def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
+        """Changes the document as `update` says; outcome MISSING, with revision 0, where there is none.
+
+        Outcome REPLACED, or UNCHANGED as above. A document that becomes hidden leaves every search at once, and comes
+        back, under new passage ids, when it is not hidden any more. The event names the fields that changed, metadata
+        keys as "metadata.key".
         """
 
     def delete_document(
-        self, doc_id: str, *, request: RequestKey | None = None, expected_revision: int | None = None
+        self,
+        doc_id: str,
+        *,
+        request: RequestKey | None = None,
+        expected_revision: int | None = None,
+        event: EventType = EventType.KNOWLEDGE_DELETED,
     ) -> Future[WriteReceipt]:
         """Removes a document for good, from the keyword index too; outcome MISSING where there is none."""
 
-    def delete_documents(self, where: RecordFilter, *, request: RequestKey | None = None) -> Future[BulkDeleteReceipt]:
-        """Removes every document that matches, in one transaction."""
+    def delete_documents(
+        self,
+        where: RecordFilter,
+        *,
+        request: RequestKey | None = None,
+        event: EventType = EventType.KNOWLEDGE_DELETED,
+    ) -> Future[BulkDeleteReceipt]:
+        """Removes every document that matches, in one transaction; their events share one commit."""
 
     def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
-        """The documents with these ids, in their order; None where there is none."""
+        """The documents with these ids, hidden ones too, in their order; None where there is none."""
 
     def list_documents(
         self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
@@ -137,10 +196,23 @@ class RecordEngine(Protocol):
         """Whether any document carries this key."""
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
-        """Passages of the documents that match, ascending."""
+        """Passages of the documents that match, ascending; of hidden documents there are none."""
+
+    def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
+        """Those of the given passages that match, in the given order."""
 
     def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity, -1 to 1, of every passage, or of those of `among` that are still there: exact."""
+
+    def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
+        """Up to `limit` passages nearest to the query among all, with their cosine similarity, best first.
+
+        Proposed by a graph, and so with a recall a little below 1; what is too new for the graph is compared one by
+        one. None where there is no graph: scanning everything is cheaper, or the engine has none.
+        """
+
+    def vector_usage(self) -> VectorUsage:
+        """How the vectors are kept in memory."""
 
     def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
         """Every passage that shares a word with the query, or those of `among`, with its BM25 score.
@@ -170,7 +242,7 @@ class RecordEngine(Protocol):
         """Remembers how far the index has come; deletions up to there need not be kept for it."""
 
     def stats(self) -> RecordStats:
-        """How much is stored."""
+        """How much is stored; hidden documents count, their passages do not."""
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """Calls `on_commit` after every commit, on a thread of the engine's; must not block. Returns what ends it."""
@@ -179,11 +251,58 @@ class RecordEngine(Protocol):
         """Why writes are not accepted, as a sentence for clients; None while they are."""
 
     def recover(self) -> None:
-        """Opens the records anew after a failure; does nothing where there is none. Reads wait meanwhile.
+        """Opens the vault anew after a failure; does nothing where there is none. Reads wait meanwhile.
 
         Raises:
             StorageFailedError: the disk still fails.
         """
+
+
+class EventLog(Protocol):
+    """What happened in a vault, in the order of commits: an event for every change, in the change's own transaction.
+
+    Any thread may call any method; reads block, and see everything acknowledged before they began.
+    """
+
+    @property
+    def epoch(self) -> bytes:
+        """16 random bytes drawn when the vault was created: what cursors are bound to. Secret."""
+
+    def read(self, after: int, *, limit: int, where: EventFilter) -> EventSlice:
+        """Up to `limit` events behind `after` that match, in order, and how far the log was read for them."""
+
+    def position_before(self, time: datetime) -> int:
+        """The position behind which every event was committed at `time` or later."""
+
+    def state(self) -> EventLogState:
+        """What is kept."""
+
+    def trim(self, *, before: datetime, keep_max: int) -> Future[int]:
+        """Drops the oldest events: those committed before a time, and all but the newest `keep_max`.
+
+        Drops a bounded number at a time, so that no write waits long; returns how many went, 0 when nothing is left
+        to drop.
+        """
+
+
+class Vault(Protocol):
+    """All records of one tenant. Collections share one writer, one order of changes, and one event log."""
+
+    @property
+    def events(self) -> EventLog:
+        """The log."""
+
+    def collection(self, collection: Collection) -> RecordEngine:
+        """One collection; the same object every time."""
+
+    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
+        """Calls `on_commit` after every commit, on a thread of the engine's; must not block. Returns what ends it."""
+
+    def failure(self) -> str | None:
+        """Why writes are not accepted, as a sentence for clients; None while they are."""
+
+    def recover(self) -> None:
+        """Opens the vault anew after a failure; see RecordEngine."""
 
     def close(self) -> None:
         """Finishes the writes that were accepted and gives everything back. Calling it again does nothing."""

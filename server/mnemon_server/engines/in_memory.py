@@ -16,7 +16,8 @@ import numpy as np
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.errors import MnemonError, RequestIdReusedError, RevisionMismatchError, StorageFailedError
-from mnemon_server.domain.records import BulkDeleteReceipt, RecordFilter, RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.engines.base import (
     DocumentChange,
     DocumentWrite,

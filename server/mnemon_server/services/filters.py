@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import (
     FilterValue,
     IgnoredFilter,
-    RecordFilter,
     Scope,
     filter_value_problem,
     metadata_key_problem,

@@ -19,7 +19,8 @@ from mnemon_server.domain.documents import (
     SearchResult,
 )
 from mnemon_server.domain.errors import BackendConnectionError, FieldViolation, MnemonError, SearchError
-from mnemon_server.domain.records import IgnoredFilter, RecordFilter, SearchDiagnostics, SearchMode
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import IgnoredFilter, SearchDiagnostics, SearchMode
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.base import PassageIds, PassageLocation, RecordEngine, Scores, Vector
 from mnemon_server.services.filters import lenient_filter

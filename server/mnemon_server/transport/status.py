@@ -26,13 +26,17 @@ _FIELD_CHARACTERS_MAX, _DESCRIPTION_CHARACTERS_MAX = 128, 200
 STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidPageTokenError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidCursorError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DocumentNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.MemoryNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.CursorExpiredError: grpc.StatusCode.OUT_OF_RANGE,
     errors.RequestIdReusedError: grpc.StatusCode.ALREADY_EXISTS,
     errors.InvalidOperationError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ConfigurationError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.EmbeddingModelMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RevisionMismatchError: grpc.StatusCode.ABORTED,
     errors.TooManyRequestsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.TooManyVaultsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
     errors.NotServingError: grpc.StatusCode.UNAVAILABLE,
@@ -67,7 +71,8 @@ class Failure:
     metadata: Mapping[str, str]
     violations: tuple[errors.FieldViolation, ...] = ()
     retry_after_s: float | None = None
-    doc_id: str | None = None
+    resource: tuple[str, str] | None = None
+    """Type and id of what was not found."""
     incident_id: str = ""
 
     @classmethod
@@ -83,7 +88,7 @@ class Failure:
             metadata=_metadata(error),
             violations=_violations(error),
             retry_after_s=_retry_after_s(error),
-            doc_id=error.doc_id if isinstance(error, errors.DocumentNotFoundError) else None,
+            resource=_resource(error),
         )
 
     def trailers(self) -> tuple[tuple[str, bytes], ...]:
@@ -112,9 +117,10 @@ class Failure:
         yield error_details_pb2.ErrorInfo(reason=self.reason, domain=ERROR_DOMAIN, metadata=self.metadata)
         if self.retry_after_s is not None:
             yield error_details_pb2.RetryInfo(retry_delay=_duration(self.retry_after_s))
-        if self.doc_id is not None:
+        if self.resource is not None:
+            kind, name = self.resource
             yield error_details_pb2.ResourceInfo(
-                resource_type=f"{ERROR_DOMAIN}.Document", resource_name=self.doc_id, description=self.message
+                resource_type=f"{ERROR_DOMAIN}.{kind}", resource_name=name, description=self.message
             )
         if self.violations:
             yield _bad_request(self.violations)
@@ -130,6 +136,15 @@ def _internal(error: BaseException) -> Failure:
         metadata={"incident_id": incident_id},
         incident_id=incident_id,
     )
+
+
+def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
+    match error:
+        case errors.DocumentNotFoundError():
+            return "Document", error.doc_id
+        case errors.MemoryNotFoundError():
+            return "Memory", error.memory_id
+    return None
 
 
 def _metadata(error: errors.MnemonError) -> Mapping[str, str]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from mnemon_server.domain.documents import Document, Passage
-from mnemon_server.domain.records import RecordFilter, Scope
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import IndexEntry
 from mnemon_server.engines.chroma.protocol import Frame, OpenRequest, encode_frame, read_frame
 from mnemon_server.engines.chroma.records import to_record, to_where

@@ -110,6 +110,62 @@ WRITE_OUTCOME_MISSING: WriteOutcome.ValueType  # 5
 """There was nothing to delete."""
 Global___WriteOutcome: _TypeAlias = WriteOutcome  # noqa: Y015
 
+class _FilterOperator:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FilterOperatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FilterOperator.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILTER_OPERATOR_UNSPECIFIED: _FilterOperator.ValueType  # 0
+    """Refused."""
+    FILTER_OPERATOR_EQ: _FilterOperator.ValueType  # 1
+    """Equal."""
+    FILTER_OPERATOR_NE: _FilterOperator.ValueType  # 2
+    """Not equal, or not there."""
+    FILTER_OPERATOR_GT: _FilterOperator.ValueType  # 3
+    """Greater; text by code points."""
+    FILTER_OPERATOR_GTE: _FilterOperator.ValueType  # 4
+    """Greater or equal."""
+    FILTER_OPERATOR_LT: _FilterOperator.ValueType  # 5
+    """Less."""
+    FILTER_OPERATOR_LTE: _FilterOperator.ValueType  # 6
+    """Less or equal."""
+    FILTER_OPERATOR_IN: _FilterOperator.ValueType  # 7
+    """Equal to one of the values; at most 256."""
+    FILTER_OPERATOR_NIN: _FilterOperator.ValueType  # 8
+    """Equal to none of the values, or not there."""
+    FILTER_OPERATOR_CONTAINS: _FilterOperator.ValueType  # 9
+    """A text that contains the value, case and accents counting, or a list with the value among its items."""
+    FILTER_OPERATOR_EXISTS: _FilterOperator.ValueType  # 10
+    """Whether the record has the field; an empty text counts as not there."""
+
+class FilterOperator(_FilterOperator, metaclass=_FilterOperatorEnumTypeWrapper):
+    """FilterOperator is how a field is compared."""
+
+FILTER_OPERATOR_UNSPECIFIED: FilterOperator.ValueType  # 0
+"""Refused."""
+FILTER_OPERATOR_EQ: FilterOperator.ValueType  # 1
+"""Equal."""
+FILTER_OPERATOR_NE: FilterOperator.ValueType  # 2
+"""Not equal, or not there."""
+FILTER_OPERATOR_GT: FilterOperator.ValueType  # 3
+"""Greater; text by code points."""
+FILTER_OPERATOR_GTE: FilterOperator.ValueType  # 4
+"""Greater or equal."""
+FILTER_OPERATOR_LT: FilterOperator.ValueType  # 5
+"""Less."""
+FILTER_OPERATOR_LTE: FilterOperator.ValueType  # 6
+"""Less or equal."""
+FILTER_OPERATOR_IN: FilterOperator.ValueType  # 7
+"""Equal to one of the values; at most 256."""
+FILTER_OPERATOR_NIN: FilterOperator.ValueType  # 8
+"""Equal to none of the values, or not there."""
+FILTER_OPERATOR_CONTAINS: FilterOperator.ValueType  # 9
+"""A text that contains the value, case and accents counting, or a list with the value among its items."""
+FILTER_OPERATOR_EXISTS: FilterOperator.ValueType  # 10
+"""Whether the record has the field; an empty text counts as not there."""
+Global___FilterOperator: _TypeAlias = FilterOperator  # noqa: Y015
+
 @_typing.final
 class Scope(_message.Message):
     """Scope says whose and about what a record is. As part of a record every field is optional; as part of a filter only
@@ -403,3 +459,102 @@ class FieldViolation(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FieldViolation: _TypeAlias = FieldViolation  # noqa: Y015
+
+@_typing.final
+class Filter(_message.Message):
+    """Filter says which records are meant: one condition, or several joined. At most 8 levels deep and 128 parts in all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALL_OF_FIELD_NUMBER: _builtins.int
+    ANY_OF_FIELD_NUMBER: _builtins.int
+    NOT_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def all_of(self) -> Global___FilterList:
+        """Every part must hold. At least one part."""
+
+    @_builtins.property
+    def any_of(self) -> Global___FilterList:
+        """At least one part must hold. At least one part."""
+
+    @_builtins.property
+    def condition(self) -> Global___Condition:
+        """One comparison."""
+
+    def __init__(
+        self,
+        *,
+        all_of: Global___FilterList | None = ...,
+        any_of: Global___FilterList | None = ...,
+        condition: Global___Condition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "kind", b"kind", "not", b"not"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "kind", b"kind", "not", b"not"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["all_of", "any_of", "not", "condition"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___Filter: _TypeAlias = Filter  # noqa: Y015
+
+@_typing.final
+class FilterList(_message.Message):
+    """FilterList is several filters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filter]:
+        """The filters."""
+
+    def __init__(
+        self,
+        *,
+        filters: _abc.Iterable[Global___Filter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filters", b"filters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilterList: _TypeAlias = FilterList  # noqa: Y015
+
+@_typing.final
+class Condition(_message.Message):
+    """Condition compares one field with a value. A value of another type than the field's holds for no record, except
+    that whole numbers and numbers compare with each other. Keys and values are data: no character has a meaning.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """A field of the record, such as "agent" or "create_time", or "metadata." and a key. Each service names its fields."""
+    operator: Global___FilterOperator.ValueType
+    """The comparison."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataValue]:
+        """What to compare with; several values for IN and NIN, true or false for EXISTS. For GT, GTE, LT and LTE: text,
+        a number or a time. CONTAINS: text, as part of a text or as an item of a list.
+        """
+
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        operator: Global___FilterOperator.ValueType = ...,
+        values: _abc.Iterable[Global___MetadataValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "operator", b"operator", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Condition: _TypeAlias = Condition  # noqa: Y015

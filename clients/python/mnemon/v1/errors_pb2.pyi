@@ -68,6 +68,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL. Anything else; the incident id leads to the log."""
     ERROR_REASON_SLOW_READER: _ErrorReason.ValueType  # 22
     """RESOURCE_EXHAUSTED. The client left a message of a stream unread for too long, and the stream was ended."""
+    ERROR_REASON_MEMORY_NOT_FOUND: _ErrorReason.ValueType  # 23
+    """NOT_FOUND. No memory has this id, or it was deleted."""
+    ERROR_REASON_INVALID_CURSOR: _ErrorReason.ValueType  # 24
+    """INVALID_ARGUMENT. The cursor is damaged, forged, or was given out by another vault."""
+    ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 25
+    """OUT_OF_RANGE. The cursor is older than the events that are kept."""
+    ERROR_REASON_TOO_MANY_VAULTS: _ErrorReason.ValueType  # 26
+    """RESOURCE_EXHAUSTED. All vaults that may be open at once are in use; google.rpc.RetryInfo says when to come again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon.v1", the name
@@ -120,4 +128,12 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL. Anything else; the incident id leads to the log."""
 ERROR_REASON_SLOW_READER: ErrorReason.ValueType  # 22
 """RESOURCE_EXHAUSTED. The client left a message of a stream unread for too long, and the stream was ended."""
+ERROR_REASON_MEMORY_NOT_FOUND: ErrorReason.ValueType  # 23
+"""NOT_FOUND. No memory has this id, or it was deleted."""
+ERROR_REASON_INVALID_CURSOR: ErrorReason.ValueType  # 24
+"""INVALID_ARGUMENT. The cursor is damaged, forged, or was given out by another vault."""
+ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 25
+"""OUT_OF_RANGE. The cursor is older than the events that are kept."""
+ERROR_REASON_TOO_MANY_VAULTS: ErrorReason.ValueType  # 26
+"""RESOURCE_EXHAUSTED. All vaults that may be open at once are in use; google.rpc.RetryInfo says when to come again."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.domain.records import RecordFilter
+from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.base import IndexEntry, IndexState, Scores, Vector
 from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
 from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.records import MetadataValue, RecordFilter, Scope
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.base import IndexEntry
 
 DOC_ID_KEY = "mnemon:doc_id"

@@ -10,7 +10,8 @@ import numpy as np
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values, text_digest
-from mnemon_server.domain.records import MetadataValue, RecordFilter, Scope
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.base import DocumentWrite, PassageIds, PassageInput
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.query import fetch, id_array

@@ -11,7 +11,8 @@ from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, t
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, RevisionMismatchError, StorageFailedError
-from mnemon_server.domain.records import BulkDeleteReceipt, RecordFilter, RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.engines.base import (
     DocumentChange,
     DocumentWrite,

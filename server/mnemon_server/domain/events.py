@@ -1,0 +1,81 @@
+"""Events: what the log of a vault says of each committed change."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from mnemon_server.domain.records import Scope
+
+RECORD_IDS_MAX = 256
+BATCH_DEFAULT, BATCH_MAX = 500, 1_000
+
+
+class EventType(StrEnum):
+    """What happened."""
+
+    KNOWLEDGE_INDEXED = "knowledge:indexed"
+    KNOWLEDGE_DELETED = "knowledge:deleted"
+    MEMORY_CREATED = "memory:created"
+    MEMORY_UPDATED = "memory:updated"
+    MEMORY_REINFORCED = "memory:reinforced"
+    MEMORY_DELETED = "memory:deleted"
+    MEMORY_UNDELETED = "memory:undeleted"
+    MEMORY_PURGED = "memory:purged"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One committed change of one record. It holds no text of the record: what is purged leaves nothing here."""
+
+    sequence: int
+    """Position in the log; the sequence of the record's change."""
+    commit: int
+    """The sequence of the first event of the same call."""
+    time: datetime
+    """When it was committed; never earlier than the event before."""
+    type: EventType
+    record_id: str
+    revision: int
+    """The record's, after the change."""
+    scope: Scope = Scope()
+    request_id: str = ""
+    changed: tuple[str, ...] = ()
+    """Names of the fields that an update changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events are meant: joined by AND across fields, by OR within one; nothing set means all."""
+
+    types: frozenset[EventType] = frozenset()
+    scope: Scope = Scope()
+    record_ids: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        """False where it matches everything."""
+        return bool(self.types or self.record_ids) or self.scope != Scope()
+
+
+@dataclass(frozen=True, slots=True)
+class EventSlice:
+    """A run of the log: the events that match, and how far it was read for them."""
+
+    events: tuple[Event, ...]
+    position: int
+    """Everything up to here was read."""
+    caught_up: bool
+    """Nothing lay behind `position`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogState:
+    """What of the log is kept."""
+
+    floor: int
+    """Events up to here are gone; 0 where none is."""
+    head: int
+    """Sequence of the newest event, be it kept or gone; 0 where there never was one."""
+    count: int
+    first_time: datetime | None
+    """Commit time of the oldest event that is kept."""
+    head_time: datetime | None

@@ -1,0 +1,223 @@
+"""The filter grammar: comparisons of fields, joined by all, any and not. One for search, list, count, purge and watch.
+
+A field is named plainly ("agent", "create_time"), a key of the metadata with "metadata." before it. A value of another
+type than the field's matches nothing, except that whole numbers and numbers compare with each other. `NE` and `NIN` are
+the exact opposites of `EQ` and `IN`, so that they hold for what lacks the field, too.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import (
+    FilterValue,
+    MetadataValue,
+    Scope,
+    metadata_key_problem,
+    metadata_value_problem,
+)
+
+DEPTH_MAX = 8
+PARTS_MAX = 128
+VALUES_MAX = 256
+METADATA_PREFIX = "metadata."
+
+
+class Operator(StrEnum):
+    """How a field is compared."""
+
+    EQ = "eq"
+    NE = "ne"
+    GT = "gt"
+    GTE = "gte"
+    LT = "lt"
+    LTE = "lte"
+    IN = "in"
+    NIN = "nin"
+    CONTAINS = "contains"
+    EXISTS = "exists"
+
+
+ORDERINGS = frozenset({Operator.GT, Operator.GTE, Operator.LT, Operator.LTE})
+OPPOSITES = {Operator.NE: Operator.EQ, Operator.NIN: Operator.IN}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One comparison; `values` has one value, except for IN and NIN."""
+
+    field: str
+    operator: Operator
+    values: tuple[MetadataValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every part must hold; with none, everything matches."""
+
+    parts: tuple["Expression", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one part must hold."""
+
+    parts: tuple["Expression", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """The part must not hold."""
+
+    part: "Expression"
+
+
+Expression = Condition | AllOf | AnyOf | Negation
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """Which records are meant: everything must hold. Hidden ones only where `hidden` is True; None stands for either.
+
+    `equal` is compared by type and value, where 1 and 1.0 differ; `expression` as said above.
+    """
+
+    equal: Mapping[str, FilterValue] = field(default_factory=dict)
+    scope: Scope = Scope()
+    expression: Expression | None = None
+    hidden: bool | None = False
+
+    def __bool__(self) -> bool:
+        """False where it matches everything that is not hidden."""
+        return bool(self.equal) or self.scope != Scope() or self.expression is not None or self.hidden is not False
+
+
+FieldReader = Callable[[str], MetadataValue | None]
+"""The value of a record's field by its name, "metadata." names included; None where it has none."""
+
+
+def matches(expression: Expression, read: FieldReader) -> bool:
+    """Whether a record matches: the meaning that every engine's own evaluation is tested against."""
+    match expression:
+        case AllOf(parts):
+            return all(matches(part, read) for part in parts)
+        case AnyOf(parts):
+            return any(matches(part, read) for part in parts)
+        case Negation(part):
+            return not matches(part, read)
+        case Condition(field, operator, values):
+            return _holds(read(field), operator, values)
+
+
+def expression_violations(
+    expression: Expression, known: Collection[str], field: str = "filter"
+) -> Iterable[FieldViolation]:
+    """What is wrong with a filter whose plain fields are `known`; empty where nothing is."""
+    if _depth(expression) > DEPTH_MAX:
+        yield FieldViolation(field, f"must be at most {DEPTH_MAX} levels deep")
+    elif _size(expression) > PARTS_MAX:
+        yield FieldViolation(field, f"must have at most {PARTS_MAX} parts")
+    else:
+        for condition in _conditions(expression):
+            yield from _condition_violations(condition, known, field)
+
+
+def _holds(stored: MetadataValue | None, operator: Operator, values: tuple[MetadataValue, ...]) -> bool:
+    if operator in OPPOSITES:
+        return not _holds(stored, OPPOSITES[operator], values)
+    if operator is Operator.EXISTS:
+        return (stored is not None and stored != "") == values[0]
+    if stored is None:
+        return False
+    if operator is Operator.CONTAINS:
+        return isinstance(stored, str | tuple) and values[0] in stored
+    return any(_compares(stored, operator, value) for value in values)
+
+
+def _compares(stored: MetadataValue, operator: Operator, value: MetadataValue) -> bool:
+    if _kind(stored) is not _kind(value):
+        return False
+    match operator:
+        case Operator.EQ | Operator.IN:
+            return stored == value
+        case Operator.GT:
+            return stored > value  # type: ignore[operator]
+        case Operator.GTE:
+            return stored >= value  # type: ignore[operator]
+        case Operator.LT:
+            return stored < value  # type: ignore[operator]
+        case _:
+            return stored <= value  # type: ignore[operator]
+
+
+def _kind(value: MetadataValue) -> type:
+    if isinstance(value, bool):
+        return bool
+    return float if isinstance(value, int | float) else type(value)
+
+
+def _conditions(expression: Expression) -> Iterable[Condition]:
+    match expression:
+        case Condition():
+            yield expression
+        case Negation(part):
+            yield from _conditions(part)
+        case AllOf(parts) | AnyOf(parts):
+            for part in parts:
+                yield from _conditions(part)
+
+
+def _depth(expression: Expression) -> int:
+    match expression:
+        case Condition():
+            return 1
+        case Negation(part):
+            return 1 + _depth(part)
+        case AllOf(parts) | AnyOf(parts):
+            return 1 + max(map(_depth, parts), default=0)
+
+
+def _size(expression: Expression) -> int:
+    match expression:
+        case Condition():
+            return 1
+        case Negation(part):
+            return 1 + _size(part)
+        case AllOf(parts) | AnyOf(parts):
+            return 1 + sum(map(_size, parts))
+
+
+def _condition_violations(condition: Condition, known: Collection[str], field: str) -> Iterable[FieldViolation]:
+    name = condition.field
+    place = f"{field}.{name[:80]}"
+    if name.startswith(METADATA_PREFIX):
+        if problem := metadata_key_problem(name.removeprefix(METADATA_PREFIX)):
+            yield FieldViolation(place, f"the key {problem}")
+    elif name not in known:
+        yield FieldViolation(place, f'is not a field; the fields are {", ".join(sorted(known))} and "metadata." + key')
+    if problem := _values_problem(condition.operator, condition.values):
+        yield FieldViolation(place, problem)
+
+
+def _values_problem(operator: Operator, values: tuple[MetadataValue, ...]) -> str | None:
+    several = operator in (Operator.IN, Operator.NIN)
+    if several and not 1 <= len(values) <= VALUES_MAX:
+        return f"{operator} takes 1 to {VALUES_MAX} values"
+    if not several and len(values) != 1:
+        return f"{operator} takes one value"
+    for value in values:
+        if (problem := metadata_value_problem(value)) or (problem := _type_problem(operator, value)):
+            return problem
+    return None
+
+
+def _type_problem(operator: Operator, value: MetadataValue) -> str | None:
+    if operator is Operator.EXISTS:
+        return None if isinstance(value, bool) else "exists takes true or false"
+    if operator is Operator.CONTAINS:
+        return None if isinstance(value, str) else "contains takes text"
+    if operator in ORDERINGS and (isinstance(value, bool) or not isinstance(value, str | int | float | datetime)):
+        return f"{operator} takes text, a number or a time"
+    return None

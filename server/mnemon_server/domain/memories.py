@@ -1,0 +1,242 @@
+"""Memories: facts whose confidence fades by a policy, and what the memory service is asked and answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.records import (
+    AckLevel,
+    FilterValue,
+    MetadataValue,
+    Scope,
+    SearchDiagnostics,
+    SearchMode,
+    WriteReceipt,
+)
+
+LIMIT_DEFAULT, LIMIT_MAX = 10, 1_000
+MIN_CONFIDENCE_DEFAULT = 0.3
+TAG_BYTES_MAX = 256
+
+FILTER_FIELDS = (
+    "memory_id",
+    "content",
+    "user",
+    "household",
+    "persona",
+    "agent",
+    "project",
+    "personality",
+    "type",
+    "global",
+    "decay_policy",
+    "create_time",
+    "update_time",
+    "reinforce_time",
+)
+"""What a filter may name, beside "metadata." and a key."""
+
+
+class DecayPolicy(StrEnum):
+    """How confidence fades."""
+
+    STABLE = "stable"
+    REINFORCEABLE = "reinforceable"
+    CONTEXTUAL = "contextual"
+
+
+class DecayCurve(StrEnum):
+    """The shape of fading; both give 0.5 at the half-life."""
+
+    EXPONENTIAL = "exponential"
+    LINEAR = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """A curve with its half-life."""
+
+    half_life: timedelta
+    curve: DecayCurve = DecayCurve.EXPONENTIAL
+
+    def __post_init__(self) -> None:
+        if self.half_life <= timedelta(0):
+            raise ConfigurationError(f"a half-life must be more than 0, not {self.half_life}")
+
+    def confidence(self, age: timedelta) -> float:
+        """Confidence at an age, 0 to 1; a negative age counts as 0."""
+        halves = max(age / self.half_life, 0.0)
+        return 0.5**halves if self.curve is DecayCurve.EXPONENTIAL else max(1.0 - halves / 2.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A fact. `confidence` is what it was when it was read."""
+
+    memory_id: str
+    content: str
+    scope: Scope = Scope()
+    personality: str = ""
+    type: str = ""
+    is_global: bool = False
+    decay_policy: DecayPolicy = DecayPolicy.STABLE
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    confidence: float = 1.0
+    revision: int = 0
+    create_time: datetime = EPOCH
+    update_time: datetime = EPOCH
+    reinforce_time: datetime | None = None
+    delete_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFilter:
+    """Which memories are meant: everything that is set must hold; see `MemoryFilter` of the protos."""
+
+    scope: Scope = Scope()
+    personality: str = ""
+    type: str = ""
+    is_global: bool | None = None
+    metadata: Mapping[str, FilterValue] = field(default_factory=dict)
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+    reinforced_from: datetime | None = None
+    reinforced_to: datetime | None = None
+    min_confidence: float = 0.0
+    expression: Expression | None = None
+
+    def __bool__(self) -> bool:
+        """False where it matches everything."""
+        return self != MemoryFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMemory:
+    """A memory to store: what the server sets of it is ignored. `embedding` has the model's dimension; None: embed."""
+
+    memory: Memory
+    embedding: tuple[float, ...] | None = None
+    request_id: str = ""
+    ack: AckLevel = AckLevel.DURABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMemory:
+    """A change of the fields that `mask` names: paths as in `UpdateMemoryRequest` of the protos."""
+
+    memory: Memory
+    mask: tuple[str, ...]
+    embedding: tuple[float, ...] | None = None
+    expected_revision: int | None = None
+    request_id: str = ""
+    ack: AckLevel = AckLevel.DURABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryQuery:
+    """What to search for, and among what. `mode` None: hybrid, or vector where only a vector is given."""
+
+    text: str = ""
+    vector: tuple[float, ...] | None = None
+    limit: int = LIMIT_DEFAULT
+    min_confidence: float = MIN_CONFIDENCE_DEFAULT
+    where: MemoryFilter = MemoryFilter()
+    mode: SearchMode | None = None
+    min_score: float = 0.0
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """One summand of a score: `score` (0 to 1) times `weight`."""
+
+    name: str
+    score: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a result scored as it did."""
+
+    parts: tuple[ScorePart, ...]
+    matched_terms: tuple[str, ...]
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMatch:
+    """One memory found. `score` orders results; `similarity` is 0 to 1, `distance` the raw cosine distance, 0 to 2."""
+
+    memory: Memory
+    score: float
+    similarity: float | None = None
+    distance: float | None = None
+    keyword_score: float | None = None
+    passage: Passage | None = None
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySearchAnswer:
+    """Everything that a search says, best match first."""
+
+    results: tuple[MemoryMatch, ...]
+    diagnostics: SearchDiagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReceipt:
+    """What became of a write, and the memory as it is now; None where it was deleted."""
+
+    receipt: WriteReceipt
+    memory: Memory | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPage:
+    """A page of memories; `next_position` is None after the last one."""
+
+    memories: tuple[Memory, ...]
+    next_position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """A memory that fades: its confidence at the time asked for, and when it falls below the bound."""
+
+    memory: Memory
+    confidence_then: float
+    fade_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastPage:
+    """A page of forecasts; `next_position` is None after the last one."""
+
+    forecasts: tuple[MemoryForecast, ...]
+    next_position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStatus:
+    """How the service is; `error` is empty where healthy, and written for clients. Counts are of memories."""
+
+    healthy: bool
+    error: str = ""
+    backend: str
+    host: str
+    collection: str
+    memory_count: int = 0
+    deleted_count: int = 0
+    flat_count: int = 0
+    graph_count: int = 0
+    dead_count: int = 0
+    index_bytes: int = 0
+    snapshot_time: datetime | None = None
+    pending: int = 0
