@@ -29,7 +29,9 @@ from mnemon_server.engines.base import (
 BATCH_CHANGES = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 CLOSE_PATIENCE_S = 1.0
-PAUSE_SHARE, PAUSE_MAX_S, QUIET_S = 9.0, 30.0, 0.25
+PAUSE_SHARE, PAUSE_MAX_S = 19.0, 30.0
+QUIET_S = 1.0
+"""Without a commit for so long, writes have ended; a bulk stream commits once it has embedded a message, every 0.5 s."""
 
 log = logging.getLogger(__name__)
 
