@@ -76,6 +76,50 @@ class Settings:
         default="knowledge",
         metadata=_row("Name of the collection that holds the documents.", also="KNOWLEDGE_STORE_COLLECTION"),
     )
+    memory_backend: str = field(
+        default="local",
+        metadata=_row(
+            "What indexes the vectors of memories; chromadb is the one that the settings above describe.",
+            choices=("local", "chromadb"),
+        ),
+    )
+    memory_collection: str = field(
+        default="memories", metadata=_row("Name of the collection that holds memories, where chromadb indexes them.")
+    )
+    reinforceable_half_life_h: float = field(
+        default=720.0,
+        metadata=_row("Hours until a reinforceable memory that nobody reinforces has confidence 0.5.", at_least=0.001),
+    )
+    reinforceable_curve: str = field(
+        default="exponential", metadata=_row("How a reinforceable memory fades.", choices=("exponential", "linear"))
+    )
+    contextual_half_life_h: float = field(
+        default=168.0, metadata=_row("Hours until a contextual memory has confidence 0.5.", at_least=0.001)
+    )
+    contextual_curve: str = field(
+        default="exponential", metadata=_row("How a contextual memory fades.", choices=("exponential", "linear"))
+    )
+    event_retention_days: float = field(
+        default=7.0, metadata=_row("Days that an event is kept for watchers that come late.", at_least=0.001)
+    )
+    event_retention_max: int = field(
+        default=1_000_000, metadata=_row("Events that are kept; the oldest go first.", at_least=1)
+    )
+    watch_heartbeat_s: float = field(
+        default=15.0,
+        metadata=_row("Longest silence of a watch whose client names none.", at_least=5, at_most=60),
+    )
+    vaults_open_max: int = field(
+        default=64,
+        metadata=_row("Vaults open at once; the one that was idle longest is closed for the next.", at_least=1),
+    )
+    vault_idle_s: float = field(
+        default=600.0, metadata=_row("Time after which a vault that nobody uses is closed.", at_least=0.001)
+    )
+    graph_vectors_min: int = field(
+        default=20_000,
+        metadata=_row("From this many vectors on, a local index searches through a graph.", at_least=1),
+    )
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
         metadata=_row(
