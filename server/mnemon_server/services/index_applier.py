@@ -31,7 +31,7 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 CLOSE_PATIENCE_S = 1.0
 PAUSE_SHARE, PAUSE_MAX_S = 19.0, 30.0
 QUIET_S = 1.0
-"""Without a commit for so long, writes have ended; a bulk stream commits once it has embedded a message, every 0.5 s."""
+"""Without a commit for so long, writes have ended; a bulk stream commits twice a second, when a message is embedded."""
 
 log = logging.getLogger(__name__)
 

@@ -30,6 +30,8 @@ from mnemon_server.services.index_applier import IndexApplier
 GRAPH_HITS_MIN = 200
 GRAPH_OVERFETCH = 8
 KEYWORD_HITS_MAX = 1_000
+SPARE_PASSAGES = 8
+"""Passages looked up beyond the documents wanted, for documents of which several are near."""
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +202,7 @@ class DocumentSearch:
     def _results(self, query: SearchQuery, ranking: _Ranking) -> tuple[SearchResult, ...]:
         wanted = min(query.top_k, TOP_K_MAX)
         chosen: dict[str, tuple[int, PassageLocation]] = {}
-        count = max(32, 4 * wanted)
+        count = wanted + max(wanted, SPARE_PASSAGES)
         while True:
             rows = _top(ranking.scores, ranking.passage_ids, count)
             rows = rows[np.maximum(ranking.scores[rows], 0.0) >= query.min_score]

@@ -68,3 +68,16 @@ def test_the_weight_is_the_share_of_meaning() -> None:
 
 def test_nothing_found_is_an_answer() -> None:
     assert fused({}, {}).scores.size == 0
+
+
+@pytest.mark.parametrize("first", [1, 100])
+def test_gaps_between_the_ids_change_no_score(first: int) -> None:
+    rng = np.random.default_rng(5)
+    ids = np.arange(first, first + 40)
+    gapless = Scores(ids, rng.random(40))
+    words = {int(passage_id): float(rng.random()) for passage_id in (*ids[::3], first - 1, first + 40, first + 90)}
+    whole = fuse("two words", gapless, scores(words))
+    gappy = fuse("two words", Scores(np.delete(ids, 7), np.delete(gapless.scores, 7)), scores(words))
+    expected = {passage_id: score for passage_id, score in by_id(whole).items() if passage_id != first + 7}
+    assert by_id(gappy) == expected
+    assert len(by_id(whole)) == len(whole.passage_ids) == 43
