@@ -15,16 +15,42 @@ DEFAULT_PORT = 50051
 DEFAULT_TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 16 << 20
 
-_SERVICE = "mnemon.v1.KnowledgeStoreService"
-_READS = ("SearchDocuments", "GetDocument", "ListDocuments", "CountDocuments", "CheckHealth")
-_WRITES = ("IndexDocument", "DeleteDocument", "DeleteDocuments")
+# What is repeated by the channel itself. Writes are among them, because each one carries a request_id. Streams resume by
+# themselves.
+_REPEATED = {
+    "mnemon.v1.KnowledgeStoreService": (
+        "SearchDocuments",
+        "GetDocument",
+        "ListDocuments",
+        "CountDocuments",
+        "CheckHealth",
+        "IndexDocument",
+        "DeleteDocument",
+        "DeleteDocuments",
+    ),
+    "mnemon.v1.MemoryService": (
+        "SearchMemories",
+        "GetMemory",
+        "ListMemories",
+        "CountMemories",
+        "ForecastMemories",
+        "GetStatus",
+        "CreateMemory",
+        "UpdateMemory",
+        "ReinforceMemory",
+        "DeleteMemory",
+        "UndeleteMemory",
+        "PurgeMemories",
+    ),
+}
 
 SERVICE_CONFIG = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
         {
-            # Writes are among them because each one carries a request_id. The bulk stream resumes by itself.
-            "name": [{"service": _SERVICE, "method": method} for method in (*_READS, *_WRITES)],
+            "name": [
+                {"service": service, "method": method} for service, methods in _REPEATED.items() for method in methods
+            ],
             "retryPolicy": {
                 "maxAttempts": 4,
                 "initialBackoff": "0.1s",

@@ -1,23 +1,18 @@
 """The asyncio client."""
 # ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
-import asyncio
-import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING
 
 import grpc
-from google.protobuf.message import Message
 
 from mnemon import _convert as convert
-from mnemon import _readiness as readiness
 from mnemon import _requests as requests
 from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_async import all_batches, index_batches
-from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._connection import AsyncConnection
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
 from mnemon.v1 import knowledge_store_pb2 as pb
@@ -26,52 +21,14 @@ from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 if TYPE_CHECKING:
     from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
 
-_Request = TypeVar("_Request", bound=Message)
-_Response = TypeVar("_Response", bound=Message)
 
-
-class AsyncClient:
+class AsyncClient(AsyncConnection):
     """A connection to a Mnemon server, for one event loop; otherwise as `Client`.
 
     async with AsyncClient("127.0.0.1:50051") as memory:
         await memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
         hits = await memory.search("Where does Ada sit?")
     """
-
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        tls: bool = False,
-        ca_file: str | os.PathLike[str] | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
-        insecure: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._target = Target.resolve(
-            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
-        )
-        self._channel: grpc.aio.Channel | None = None
-        self._closed = False
-
-    @property
-    def address(self) -> str:
-        """The address that is dialled."""
-        return self._target.address
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Ends the connection and the calls in flight. Calling it again does nothing."""
-        self._closed = True
-        if self._channel is not None:
-            await self._channel.close()
 
     async def index(
         self,
@@ -99,7 +56,7 @@ class AsyncClient:
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = await self._call(self._open_stub().IndexDocument, request, timeout)
+        response = await self._call(self._store.IndexDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     async def index_many(
@@ -118,7 +75,7 @@ class AsyncClient:
         """
         batches = all_batches(Batcher(scope=scope, ack=ack), documents)
         limit = self._target.time_limit(timeout)
-        async with aclosing(index_batches(self._open_stub(), self._target, batches, limit)) as results:
+        async with aclosing(index_batches(self._store, self._target, batches, limit)) as results:
             async for result in results:
                 yield result
 
@@ -142,14 +99,14 @@ class AsyncClient:
         request = requests.search(
             query, top_k=top_k, filters=filters, scope=scope, mode=mode, min_score=min_score, view=view
         )
-        return convert.answer_from_pb(await self._call(self._open_stub().SearchDocuments, request, timeout))
+        return convert.answer_from_pb(await self._call(self._store.SearchDocuments, request, timeout))
 
     async def get(
         self, doc_id: str, *, view: str = values.DocumentView.STANDARD, timeout: float | None = None
     ) -> values.Document:
         """Returns one document; DocumentNotFoundError where there is none."""
         request = requests.get_document(doc_id, view=view)
-        response = await self._call(self._open_stub().GetDocument, request, timeout)
+        response = await self._call(self._store.GetDocument, request, timeout)
         return convert.document_from_pb(response.document)
 
     async def list(
@@ -194,7 +151,7 @@ class AsyncClient:
         request = requests.list_documents(
             page_size=page_size, page_token=page_token, filters=filters, scope=scope, view=view
         )
-        return convert.page_from_pb(await self._call(self._open_stub().ListDocuments, request, timeout))
+        return convert.page_from_pb(await self._call(self._store.ListDocuments, request, timeout))
 
     async def count(
         self,
@@ -205,7 +162,7 @@ class AsyncClient:
     ) -> int:
         """Counts the documents that match. A filter that is ignored gives an IgnoredFilterWarning."""
         request = requests.count_documents(filters=filters, scope=scope)
-        response = await self._call(self._open_stub().CountDocuments, request, timeout)
+        response = await self._call(self._store.CountDocuments, request, timeout)
         convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
         return response.count
 
@@ -230,7 +187,7 @@ class AsyncClient:
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = await self._call(self._open_stub().DeleteDocument, request, timeout)
+        response = await self._call(self._store.DeleteDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     async def delete_many(
@@ -250,7 +207,7 @@ class AsyncClient:
         request = requests.delete_documents(
             filters=filters, scope=scope, dry_run=dry_run, ack=ack, request_id=request_id
         )
-        response = await self._call(self._open_stub().DeleteDocuments, request, timeout)
+        response = await self._call(self._store.DeleteDocuments, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     async def rebuild_index(self, *, timeout: float | None = None) -> AsyncIterator[values.RebuildProgress]:
@@ -259,7 +216,7 @@ class AsyncClient:
         Searches are answered meanwhile. Nothing is sent before it is iterated. There is no deadline unless `timeout`
         gives one for the whole. To stop reading does not stop the rebuild.
         """
-        stream = self._open_stub().RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
+        stream = self._store.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             async for progress in stream:
                 yield values.RebuildProgress(progress.done, progress.total)
@@ -270,36 +227,8 @@ class AsyncClient:
 
     async def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Says how the store and its vector database are."""
-        return convert.health_from_pb(await self._call(self._open_stub().CheckHealth, pb.CheckHealthRequest(), timeout))
+        return convert.health_from_pb(await self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
 
-    async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Waits until the server serves; DeadlineExceededError when `timeout` seconds have passed."""
-        check = self._open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
-        waiting = readiness.Readiness(self.address, timeout)
-        while True:
-            try:
-                if waiting.is_ready(await check(readiness.REQUEST, timeout=waiting.time_left(), wait_for_ready=True)):
-                    return
-            except grpc.aio.AioRpcError as error:
-                waiting.failed(error)
-            await asyncio.sleep(waiting.pause())
-
-    async def _call(
-        self, method: "grpc.aio.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request, timeout: float | None
-    ) -> _Response:
-        limit = self._target.time_limit(timeout)
-        try:
-            return await method(request, timeout=limit)
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error, address=self.address, timeout=limit) from error
-
-    def _open_channel(self) -> grpc.aio.Channel:
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        if self._channel is None:
-            # Not in the constructor, because a channel belongs to the event loop that runs when it is made.
-            self._channel = self._target.open_aio()
-        return self._channel
-
-    def _open_stub(self) -> "KnowledgeStoreServiceAsyncStub":
-        return KnowledgeStoreServiceStub(self._open_channel())
+    @property
+    def _store(self) -> "KnowledgeStoreServiceAsyncStub":
+        return self._stub(KnowledgeStoreServiceStub)

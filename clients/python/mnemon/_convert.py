@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from google.protobuf import timestamp_pb2
+from google.protobuf.message import Message
 
 from mnemon import _values as values
 from mnemon._errors import FieldViolation, IgnoredFilterWarning, InternalError, InvalidArgumentError
@@ -48,7 +49,7 @@ def metadata_to_pb(field: str, metadata: object) -> dict[str, common_pb2.Metadat
     """Metadata for the wire; what has no place there is an InvalidArgumentError that names the key."""
     if not isinstance(metadata, Mapping):
         raise invalid(field, f"must be a mapping of keys to values, not {type(metadata).__name__}")
-    return {text(f"{field} key", key): _value_to_pb(f"{field}.{key}", value) for key, value in metadata.items()}
+    return {text(f"{field} key", key): value_to_pb(f"{field}.{key}", value) for key, value in metadata.items()}
 
 
 def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str, common_pb2.MetadataValue]:
@@ -56,7 +57,7 @@ def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str,
     found = {}
     for key, value in (filters or {}).items():
         try:
-            found[text("filters key", key)] = _value_to_pb(f"filters.{key}", value)
+            found[text("filters key", key)] = value_to_pb(f"filters.{key}", value)
         except InvalidArgumentError:
             if not isinstance(key, str):
                 raise
@@ -64,7 +65,8 @@ def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str,
     return found
 
 
-def _value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
+def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
+    """One typed value for the wire; what has no place there is an InvalidArgumentError that names the field."""
     match value:
         case bool():
             return common_pb2.MetadataValue(bool_value=value)
@@ -77,7 +79,7 @@ def _value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
         case str():
             return common_pb2.MetadataValue(string_value=text(field, value))
         case datetime():
-            return common_pb2.MetadataValue(timestamp_value=_time_to_pb(field, value))
+            return common_pb2.MetadataValue(timestamp_value=time_to_pb(field, value))
         case list() | tuple():
             items = common_pb2.StringList(values=[text(f"{field}[{index}]", item) for index, item in enumerate(value)])
             return common_pb2.MetadataValue(string_list_value=items)
@@ -86,7 +88,8 @@ def _value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
     )
 
 
-def _time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
+def time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
+    """A time for the wire; one without a zone is an InvalidArgumentError that names the field."""
     if value.tzinfo is None:
         raise invalid(field, "must carry a time zone, such as datetime.now(UTC)")
     time = timestamp_pb2.Timestamp()
@@ -94,7 +97,13 @@ def _time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
     return time
 
 
-def _value_from_pb(key: str, value: common_pb2.MetadataValue) -> values.MetadataValue:
+def time_from_pb(message: Message, field: str) -> datetime | None:
+    """The time in a field of a message; None where it is unset."""
+    return getattr(message, field).ToDatetime(UTC) if message.HasField(field) else None
+
+
+def value_from_pb(key: str, value: common_pb2.MetadataValue) -> values.MetadataValue:
+    """One typed value of the wire."""
     match value.WhichOneof("kind"):
         case "string_value":
             return value.string_value
@@ -124,7 +133,8 @@ def scope_to_pb(scope: values.Scope | None) -> common_pb2.Scope | None:
     )
 
 
-def _scope_from_pb(scope: common_pb2.Scope) -> values.Scope:
+def scope_from_pb(scope: common_pb2.Scope) -> values.Scope:
+    """A scope of the wire."""
     return values.Scope(
         user=scope.user,
         household=scope.household,
@@ -139,11 +149,11 @@ def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
     return values.Document(
         doc_id=document.doc_id,
         content=document.content,
-        metadata={key: _value_from_pb(key, value) for key, value in document.metadata.items()},
-        scope=_scope_from_pb(document.scope),
+        metadata={key: value_from_pb(key, value) for key, value in document.metadata.items()},
+        scope=scope_from_pb(document.scope),
         revision=document.revision,
-        create_time=document.create_time.ToDatetime(UTC) if document.HasField("create_time") else None,
-        update_time=document.update_time.ToDatetime(UTC) if document.HasField("update_time") else None,
+        create_time=time_from_pb(document, "create_time"),
+        update_time=time_from_pb(document, "update_time"),
         passage_count=document.passage_count,
         embeddings=tuple(tuple(embedding.values) for embedding in document.embeddings),
     )
@@ -151,19 +161,23 @@ def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
 
 def answer_from_pb(response: knowledge_store_pb2.SearchDocumentsResponse) -> values.SearchAnswer:
     """What a search says."""
-    diagnostics = response.diagnostics
     return values.SearchAnswer(
         results=tuple(_result_from_pb(result) for result in response.results),
         ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
-        diagnostics=values.SearchDiagnostics(
-            mode=_MODES_FROM_PB.get(diagnostics.mode),
-            exact=diagnostics.exact,
-            total_candidates=diagnostics.total_candidates,
-            scanned=diagnostics.scanned,
-            pending=diagnostics.pending,
-            degraded=diagnostics.degraded,
-            duration_s=diagnostics.duration.ToTimedelta().total_seconds(),
-        ),
+        diagnostics=diagnostics_from_pb(response.diagnostics),
+    )
+
+
+def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.SearchDiagnostics:
+    """How an answer was found."""
+    return values.SearchDiagnostics(
+        mode=_MODES_FROM_PB.get(diagnostics.mode),
+        exact=diagnostics.exact,
+        total_candidates=diagnostics.total_candidates,
+        scanned=diagnostics.scanned,
+        pending=diagnostics.pending,
+        degraded=diagnostics.degraded,
+        duration_s=diagnostics.duration.ToTimedelta().total_seconds(),
     )
 
 
@@ -196,7 +210,7 @@ def receipt_from_pb(receipt: common_pb2.WriteReceipt) -> values.WriteReceipt:
         id=receipt.id,
         outcome=_OUTCOMES_FROM_PB.get(receipt.outcome, values.WriteOutcome.UNKNOWN),
         revision=receipt.revision,
-        commit_time=receipt.commit_time.ToDatetime(UTC) if receipt.HasField("commit_time") else None,
+        commit_time=time_from_pb(receipt, "commit_time"),
         replayed=receipt.replayed,
     )
 

@@ -2,19 +2,24 @@
 
 MnemonError                             code, reason, request_id
 ├── InvalidArgumentError                a field is wrong; `violations` names each one
+│   ├── InvalidCursorError              of another vault, damaged or forged
 │   └── InvalidPageTokenError
 ├── NotFoundError
-│   └── DocumentNotFoundError
+│   ├── DocumentNotFoundError
+│   └── MemoryNotFoundError
 ├── AlreadyExistsError
 │   └── RequestIdReusedError            the same request_id, another request
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
-│   └── EmbeddingModelMismatchError
+│   ├── EmbeddingModelMismatchError
+│   └── InvalidOperationError           such as reinforcing what cannot be reinforced
 ├── AbortedError
 │   └── RevisionMismatchError           changed since it was read
 ├── OutOfRangeError                     past what is there
+│   └── CursorExpiredError              older than the events that are kept
 ├── ResourceExhaustedError              come back after `retry_after` seconds, where it is not None
 │   ├── MessageTooLargeError
-│   └── StorageFullError
+│   ├── StorageFullError
+│   └── TooManyVaultsError              all vaults that may be open at once are in use
 ├── UnavailableError                    try again later
 │   ├── ServerUnreachableError          no server answers at the address
 │   └── BackendUnreachableError         the server's vector database does not answer
@@ -92,6 +97,10 @@ class InvalidPageTokenError(InvalidArgumentError):
     """The page token is damaged, or belongs to another query."""
 
 
+class InvalidCursorError(InvalidArgumentError):
+    """The cursor is damaged, forged, or was given out by another vault."""
+
+
 class NotFoundError(MnemonError):
     """There is nothing under this id."""
 
@@ -100,6 +109,10 @@ class NotFoundError(MnemonError):
 
 class DocumentNotFoundError(NotFoundError):
     """No document has this id."""
+
+
+class MemoryNotFoundError(NotFoundError):
+    """No memory has this id, or it was deleted."""
 
 
 class AlreadyExistsError(MnemonError):
@@ -122,6 +135,10 @@ class EmbeddingModelMismatchError(FailedPreconditionError):
     """The stored vectors were made by another embedding model than the configured one."""
 
 
+class InvalidOperationError(FailedPreconditionError):
+    """What is there forbids the operation, such as reinforcing a memory whose policy does not allow it."""
+
+
 class AbortedError(MnemonError):
     """Another change came first."""
 
@@ -129,13 +146,17 @@ class AbortedError(MnemonError):
 
 
 class RevisionMismatchError(AbortedError):
-    """The document changed since the expected revision was read; read it again."""
+    """The record changed since the expected revision was read; read it again."""
 
 
 class OutOfRangeError(MnemonError):
     """What was asked for lies past what is there."""
 
     code = "OUT_OF_RANGE"
+
+
+class CursorExpiredError(OutOfRangeError):
+    """The cursor is older than the events that are kept."""
 
 
 class ResourceExhaustedError(MnemonError):
@@ -150,6 +171,10 @@ class MessageTooLargeError(ResourceExhaustedError):
 
 class StorageFullError(ResourceExhaustedError):
     """The server's disk is full; reads and deletes go on."""
+
+
+class TooManyVaultsError(ResourceExhaustedError):
+    """All vaults that may be open at once are in use; come again after `retry_after` seconds."""
 
 
 class UnavailableError(MnemonError):

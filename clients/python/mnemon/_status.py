@@ -16,10 +16,15 @@ REQUEST_ID_METADATA = "x-request-id"
 
 _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "INVALID_PAGE_TOKEN": errors.InvalidPageTokenError,
+    "INVALID_CURSOR": errors.InvalidCursorError,
     "DOCUMENT_NOT_FOUND": errors.DocumentNotFoundError,
+    "MEMORY_NOT_FOUND": errors.MemoryNotFoundError,
     "REQUEST_ID_REUSED": errors.RequestIdReusedError,
+    "INVALID_OPERATION": errors.InvalidOperationError,
     "EMBEDDING_MODEL_MISMATCH": errors.EmbeddingModelMismatchError,
     "REVISION_MISMATCH": errors.RevisionMismatchError,
+    "CURSOR_EXPIRED": errors.CursorExpiredError,
+    "TOO_MANY_VAULTS": errors.TooManyVaultsError,
     "MESSAGE_TOO_LARGE": errors.MessageTooLargeError,
     "STORAGE_FULL": errors.StorageFullError,
     "BACKEND_UNREACHABLE": errors.BackendUnreachableError,

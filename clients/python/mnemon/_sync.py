@@ -1,31 +1,22 @@
 """The blocking client."""
 
-import os
-import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Self, TypeVar
 
 import grpc
-from google.protobuf.message import Message
 
 from mnemon import _convert as convert
-from mnemon import _readiness as readiness
 from mnemon import _requests as requests
 from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_sync import index_batches
-from mnemon._channel import DEFAULT_TIMEOUT_S, Target
+from mnemon._connection import Connection
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
-_Request = TypeVar("_Request", bound=Message)
-_Response = TypeVar("_Response", bound=Message)
 
-
-class Client:
+class Client(Connection):
     """A connection to a Mnemon server, safe to share between threads.
 
     `address` is host:port or unix:path; else MNEMON_ADDRESS counts, else 127.0.0.1:50051. Plaintext is for this machine
@@ -38,41 +29,6 @@ class Client:
             memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
             hits = memory.search("Where does Ada sit?")
     """
-
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        tls: bool = False,
-        ca_file: str | os.PathLike[str] | None = None,
-        credentials: grpc.ChannelCredentials | None = None,
-        insecure: bool = False,
-        timeout: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
-        self._target = Target.resolve(
-            address, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure, timeout=timeout
-        )
-        self._channel = self._target.open()
-        self._stub = KnowledgeStoreServiceStub(self._channel)
-        self._closed = False
-
-    @property
-    def address(self) -> str:
-        """The address that is dialled."""
-        return self._target.address
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the connection and the calls in flight. Calling it again does nothing."""
-        self._closed = True
-        self._channel.close()
 
     def index(
         self,
@@ -100,7 +56,7 @@ class Client:
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._open_stub().IndexDocument, request, timeout)
+        response = self._call(self._store.IndexDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     def index_many(
@@ -118,7 +74,7 @@ class Client:
         or answers no batch within `timeout` seconds, is an error raised. `scope` is for documents that have none.
         """
         batches = Batcher(scope=scope, ack=ack).all(documents)
-        return index_batches(self._open_stub(), self._target, batches, self._target.time_limit(timeout))
+        return index_batches(self._store, self._target, batches, self._target.time_limit(timeout))
 
     def search(
         self,
@@ -140,14 +96,14 @@ class Client:
         request = requests.search(
             query, top_k=top_k, filters=filters, scope=scope, mode=mode, min_score=min_score, view=view
         )
-        return convert.answer_from_pb(self._call(self._open_stub().SearchDocuments, request, timeout))
+        return convert.answer_from_pb(self._call(self._store.SearchDocuments, request, timeout))
 
     def get(
         self, doc_id: str, *, view: str = values.DocumentView.STANDARD, timeout: float | None = None
     ) -> values.Document:
         """Returns one document; DocumentNotFoundError where there is none."""
         request = requests.get_document(doc_id, view=view)
-        response = self._call(self._open_stub().GetDocument, request, timeout)
+        response = self._call(self._store.GetDocument, request, timeout)
         return convert.document_from_pb(response.document)
 
     def list(
@@ -191,7 +147,7 @@ class Client:
         request = requests.list_documents(
             page_size=page_size, page_token=page_token, filters=filters, scope=scope, view=view
         )
-        return convert.page_from_pb(self._call(self._open_stub().ListDocuments, request, timeout))
+        return convert.page_from_pb(self._call(self._store.ListDocuments, request, timeout))
 
     def count(
         self,
@@ -202,7 +158,7 @@ class Client:
     ) -> int:
         """Counts the documents that match. A filter that is ignored gives an IgnoredFilterWarning."""
         request = requests.count_documents(filters=filters, scope=scope)
-        response = self._call(self._open_stub().CountDocuments, request, timeout)
+        response = self._call(self._store.CountDocuments, request, timeout)
         convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
         return response.count
 
@@ -227,7 +183,7 @@ class Client:
             expected_revision=expected_revision,
             request_id=request_id,
         )
-        response = self._call(self._open_stub().DeleteDocument, request, timeout)
+        response = self._call(self._store.DeleteDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
     def delete_many(
@@ -247,7 +203,7 @@ class Client:
         request = requests.delete_documents(
             filters=filters, scope=scope, dry_run=dry_run, ack=ack, request_id=request_id
         )
-        response = self._call(self._open_stub().DeleteDocuments, request, timeout)
+        response = self._call(self._store.DeleteDocuments, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     def rebuild_index(self, *, timeout: float | None = None) -> Iterator[values.RebuildProgress]:
@@ -256,7 +212,7 @@ class Client:
         Searches are answered meanwhile. Nothing is sent before it is iterated. There is no deadline unless `timeout`
         gives one for the whole. To stop reading does not stop the rebuild.
         """
-        stream = self._open_stub().RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
+        stream = self._store.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
             for progress in stream:
                 yield values.RebuildProgress(progress.done, progress.total)
@@ -267,31 +223,8 @@ class Client:
 
     def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Says how the store and its vector database are."""
-        return convert.health_from_pb(self._call(self._open_stub().CheckHealth, pb.CheckHealthRequest(), timeout))
+        return convert.health_from_pb(self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
 
-    def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Waits until the server serves; DeadlineExceededError when `timeout` seconds have passed."""
-        self._open_stub()
-        check = self._channel.unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
-        waiting = readiness.Readiness(self.address, timeout)
-        while True:
-            try:
-                if waiting.is_ready(check(readiness.REQUEST, timeout=waiting.time_left(), wait_for_ready=True)):
-                    return
-            except grpc.RpcError as error:
-                waiting.failed(error)
-            time.sleep(waiting.pause())
-
-    def _call(
-        self, method: "grpc.UnaryUnaryMultiCallable[_Request, _Response]", request: _Request, timeout: float | None
-    ) -> _Response:
-        limit = self._target.time_limit(timeout)
-        try:
-            return method(request, timeout=limit)
-        except grpc.RpcError as error:
-            raise error_from_call(error, address=self.address, timeout=limit) from error
-
-    def _open_stub(self) -> KnowledgeStoreServiceStub:
-        if self._closed:
-            raise RuntimeError("the client is closed")
-        return self._stub
+    @property
+    def _store(self) -> KnowledgeStoreServiceStub:
+        return self._stub(KnowledgeStoreServiceStub)
