@@ -1,32 +1,30 @@
 """What both clients share of a bulk stream: batches, the order of results, and how patiently to resume."""
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, Generic, TypeVar
 
-from mnemon import _requests as requests
-from mnemon import _values as values
+from google.protobuf.message import Message
+
 from mnemon._channel import MESSAGE_BYTES_MAX
-from mnemon._convert import receipt_from_pb
 from mnemon._errors import InternalError, MessageTooLargeError, MnemonError, UnavailableError
-from mnemon._status import error_from_item
-from mnemon.v1 import knowledge_store_pb2 as pb
 
-BATCH_DOCUMENTS_MAX = 64
+BATCH_ITEMS_MAX = 64
 BATCH_BYTES_MAX = 512 << 10
 BATCHES_IN_FLIGHT_MAX = 4
 ANSWER_TIMEOUT_S = 120.0
 
-# Room for what surrounds one document in a message.
-_DOCUMENT_BYTES_MAX = MESSAGE_BYTES_MAX - 4096
+# Room for what surrounds one item in a message.
+_ITEM_BYTES_MAX = MESSAGE_BYTES_MAX - 4096
 
 # Reasons of a refusal that another try mends, because what it sends is less or comes later.
 _PASSING = ("TOO_MANY_REQUESTS", "SLOW_READER")
 
-Entry: TypeAlias = pb.IndexDocumentRequest | values.IndexResult
-"""A document to send, or the result of one that cannot be sent."""
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 
 class StreamBrokenError(Exception):
@@ -37,75 +35,113 @@ class StreamBrokenError(Exception):
         self.error = error
 
 
-@dataclass
-class Batch:
-    """A run of documents, sent as one message and answered by one; sent again it is the same message."""
+class BulkMethod(ABC, Generic[_Given, _Result]):
+    """What one method of a service adds to a bulk stream: its messages, and what callers give and get."""
 
-    entries: list[Entry] = field(default_factory=list)
+    noun: str
+    """What an item is, for people."""
+
+    @abstractmethod
+    def request(self, given: _Given) -> Message:
+        """The request of one item; MnemonError where it cannot be sent."""
+
+    @abstractmethod
+    def message(self, requests: Sequence[Message]) -> Message:
+        """One message of the stream."""
+
+    @abstractmethod
+    def result(self, position: int, answer: Any) -> _Result:
+        """What the server says of one item; `position` is its place among all."""
+
+    @abstractmethod
+    def failure(self, position: int, given: _Given, error: MnemonError) -> _Result:
+        """The result of an item that cannot be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent(Generic[_Result]):
+    """An item that cannot be sent, as the result that it has."""
+
+    result: _Result
+
+
+@dataclass
+class Batch(Generic[_Result]):
+    """A run of items, sent as one message and answered by one; sent again it is the same message."""
+
+    method: BulkMethod[Any, _Result]
+    start: int
+    """The position of the first item among all."""
+    entries: list[Message | Unsent[_Result]] = field(default_factory=list)
     size_bytes: int = 0
 
     @cached_property
-    def request(self) -> pb.IndexDocumentsRequest | None:
+    def request(self) -> Message | None:
         """The message, None where nothing can be sent; not to be asked for before the batch is complete."""
-        sendable = [entry for entry in self.entries if isinstance(entry, pb.IndexDocumentRequest)]
-        return pb.IndexDocumentsRequest(requests=sendable) if sendable else None
+        sendable = [entry for entry in self.entries if not isinstance(entry, Unsent)]
+        return self.method.message(sendable) if sendable else None
 
-    def results(self, response: pb.IndexDocumentsResponse | None) -> list[values.IndexResult]:
-        """One result per document, in order."""
+    def results(self, response: Any) -> list[_Result]:
+        """One result per item, in order; `response` is None where nothing was sent."""
         answers = iter(response.results if response else ())
         found = [
-            entry if isinstance(entry, values.IndexResult) else _read(next(answers, None)) for entry in self.entries
+            entry.result if isinstance(entry, Unsent) else self._read(position, next(answers, None))
+            for position, entry in enumerate(self.entries, self.start)
         ]
         if next(answers, None) is not None:
-            raise InternalError("the server answered more documents than it was sent")
+            raise InternalError(f"the server answered more {self.method.noun}s than it was sent")
         return found
 
+    def _read(self, position: int, answer: Any) -> _Result:
+        if answer is None:
+            raise InternalError(f"the server answered fewer {self.method.noun}s than it was sent")
+        return self.method.result(position, answer)
 
-class Batcher:
-    """Gathers documents into batches bounded by count and bytes."""
 
-    def __init__(self, *, scope: values.Scope | None, ack: str) -> None:
-        self._scope, self._ack = scope, ack
-        self._batch = Batch()
+class Batcher(Generic[_Given, _Result]):
+    """Gathers items into batches bounded by count and bytes."""
 
-    def add(self, given: requests.DocumentLike) -> Batch | None:
-        """Takes a document, and returns a batch where one became full."""
-        entry = self._entry(given)
-        size_bytes = entry.ByteSize() if isinstance(entry, pb.IndexDocumentRequest) else 0
-        full = None
+    def __init__(self, method: BulkMethod[_Given, _Result]) -> None:
+        self._method = method
+        self._batch = Batch(method, 0)
+
+    def add(self, given: _Given) -> Batch[_Result] | None:
+        """Takes an item, and returns a batch where one became full."""
         batch = self._batch
-        if len(batch.entries) == BATCH_DOCUMENTS_MAX or (
-            batch.entries and batch.size_bytes + size_bytes > BATCH_BYTES_MAX
-        ):
+        entry = self._entry(batch.start + len(batch.entries), given)
+        size_bytes = 0 if isinstance(entry, Unsent) else entry.ByteSize()
+        full = None
+        if len(batch.entries) == BATCH_ITEMS_MAX or (batch.entries and batch.size_bytes + size_bytes > BATCH_BYTES_MAX):
             full = self.rest()
         self._batch.entries.append(entry)
         self._batch.size_bytes += size_bytes
         return full
 
-    def rest(self) -> Batch | None:
+    def rest(self) -> Batch[_Result] | None:
         """What has been gathered so far, None where that is nothing."""
-        batch, self._batch = self._batch, Batch()
+        batch = self._batch
+        self._batch = Batch(self._method, batch.start + len(batch.entries))
         return batch if batch.entries else None
 
-    def all(self, documents: Iterable[requests.DocumentLike]) -> Iterator[Batch]:
-        """The batches of all documents, each one as soon as it is full."""
-        for document in documents:
-            if batch := self.add(document):
+    def all(self, items: Iterable[_Given]) -> Iterator[Batch[_Result]]:
+        """The batches of all items, each one as soon as it is full."""
+        for given in items:
+            if batch := self.add(given):
                 yield batch
         if batch := self.rest():
             yield batch
 
-    def _entry(self, given: requests.DocumentLike) -> Entry:
+    def _entry(self, position: int, given: _Given) -> Message | Unsent[_Result]:
         try:
-            request = requests.index_document_like(given, scope=self._scope, ack=self._ack)
+            request = self._method.request(given)
         except MnemonError as error:
-            return values.IndexResult(requests.id_of(given), error=error)
-        if request.ByteSize() > _DOCUMENT_BYTES_MAX:
-            return values.IndexResult(request.document.doc_id, error=_too_large(request.ByteSize()))
+            return Unsent(self._method.failure(position, given, error))
+        if request.ByteSize() > _ITEM_BYTES_MAX:
+            return Unsent(self._method.failure(position, given, _too_large(self._method.noun, request.ByteSize())))
         return request
 
 
-class Resumption:
+class Resumption(Generic[_Result]):
     """Batches sent and not yet answered, and how long to wait before a broken stream is taken up again.
 
     A stream that was never answered is tried four times, so that a wrong address is told within a second. One that was
@@ -113,7 +149,7 @@ class Resumption:
     """
 
     def __init__(self) -> None:
-        self.pending: deque[Batch] = deque()
+        self.pending: deque[Batch[_Result]] = deque()
         self._failures = 0
         self._attempts_max = 4
 
@@ -122,7 +158,7 @@ class Resumption:
         """True while another batch may be sent."""
         return len(self.pending) < BATCHES_IN_FLIGHT_MAX
 
-    def answered(self) -> Batch:
+    def answered(self) -> Batch[_Result]:
         """Takes the oldest batch off, because its answer is there."""
         self._failures = 0
         self._attempts_max = 20
@@ -139,16 +175,8 @@ class Resumption:
         return max(hint or 0.0, pause_s)
 
 
-def _read(result: pb.IndexDocumentResult | None) -> values.IndexResult:
-    if result is None:
-        raise InternalError("the server answered fewer documents than it was sent")
-    if result.WhichOneof("outcome") == "receipt":
-        return values.IndexResult(result.doc_id, receipt=receipt_from_pb(result.receipt))
-    return values.IndexResult(result.doc_id, error=error_from_item(result.error))
-
-
-def _too_large(size_bytes: int) -> MessageTooLargeError:
+def _too_large(noun: str, size_bytes: int) -> MessageTooLargeError:
     return MessageTooLargeError(
-        f"the document has {size_bytes:,} bytes, and a message holds {_DOCUMENT_BYTES_MAX:,} at most",
+        f"the {noun} has {size_bytes:,} bytes, and a message holds {_ITEM_BYTES_MAX:,} at most",
         reason="MESSAGE_TOO_LARGE",
     )

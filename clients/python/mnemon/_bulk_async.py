@@ -4,45 +4,46 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from mnemon._bulk import Batch, Batcher, Resumption, StreamBrokenError
 from mnemon._channel import Target
 from mnemon._errors import DeadlineExceededError, ServerUnreachableError
-from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
-from mnemon._values import IndexResult
-from mnemon.v1 import knowledge_store_pb2 as pb
 
-if TYPE_CHECKING:
-    from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
+StreamMethod: TypeAlias = "grpc.aio.StreamStreamMultiCallable[Any, Any]"
+"""A method of a stub with a stream in both directions."""
+
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 
 async def all_batches(
-    batcher: Batcher, documents: Iterable[DocumentLike] | AsyncIterable[DocumentLike]
-) -> AsyncIterator[Batch]:
-    """The batches of all documents, each one as soon as it is full."""
-    if not isinstance(documents, AsyncIterable):
-        for batch in batcher.all(documents):
+    batcher: Batcher[_Given, _Result], items: Iterable[_Given] | AsyncIterable[_Given]
+) -> AsyncIterator[Batch[_Result]]:
+    """The batches of all items, each one as soon as it is full."""
+    if not isinstance(items, AsyncIterable):
+        for batch in batcher.all(items):
             yield batch
         return
-    async for document in documents:
-        if full := batcher.add(document):
+    async for given in items:
+        if full := batcher.add(given):
             yield full
     if rest := batcher.rest():
         yield rest
 
 
-async def index_batches(
-    stub: "KnowledgeStoreServiceAsyncStub", target: Target, source: AsyncIterator[Batch], timeout: float | None
-) -> AsyncGenerator[IndexResult, None]:
+async def send_batches(
+    method: StreamMethod, target: Target, source: AsyncIterator[Batch[_Result]], timeout: float | None
+) -> AsyncGenerator[_Result, None]:
     """Sends batches, a few ahead of the answers, and yields the results in order; resumes when the stream breaks."""
-    resumption = Resumption()
+    resumption: Resumption[_Result] = Resumption()
     done = False
     while not done:
-        stream = _Stream(stub, target, timeout)
+        stream = _Stream(method, target, timeout)
         try:
             async with aclosing(_converse(stream, source, resumption)) as results:
                 async for result in results:
@@ -56,8 +57,8 @@ async def index_batches(
 
 
 async def _converse(
-    stream: "_Stream", source: AsyncIterator[Batch], resumption: Resumption
-) -> AsyncGenerator[IndexResult, None]:
+    stream: "_Stream", source: AsyncIterator[Batch[_Result]], resumption: Resumption[_Result]
+) -> AsyncGenerator[_Result, None]:
     for batch in resumption.pending:
         stream.send(batch)
     while True:
@@ -72,22 +73,22 @@ async def _converse(
 
 
 class _Stream:
-    """One call of IndexDocuments, opened with the first message."""
+    """One call of a bulk method, opened with the first message."""
 
-    def __init__(self, stub: "KnowledgeStoreServiceAsyncStub", target: Target, timeout: float | None) -> None:
-        self._stub, self._target, self._timeout = stub, target, timeout
-        self._outbox: asyncio.Queue[pb.IndexDocumentsRequest | None] = asyncio.Queue()
-        self._call: grpc.aio.StreamStreamCall[pb.IndexDocumentsRequest, pb.IndexDocumentsResponse] | None = None
+    def __init__(self, method: StreamMethod, target: Target, timeout: float | None) -> None:
+        self._method, self._target, self._timeout = method, target, timeout
+        self._outbox: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._call: grpc.aio.StreamStreamCall[Any, Any] | None = None
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: Batch[Any]) -> None:
         """Queues a batch; it never waits, because few are in flight."""
         if (request := batch.request) is None:
             return
         self._outbox.put_nowait(request)
         if self._call is None:
-            self._call = self._stub.IndexDocuments(self._requests())
+            self._call = self._method(self._requests())
 
-    async def receive(self, batch: Batch) -> pb.IndexDocumentsResponse | None:
+    async def receive(self, batch: Batch[Any]) -> Message | None:
         """The answer to the batch; a batch that was not sent has none."""
         if self._call is None or batch.request is None:
             return None
@@ -111,13 +112,11 @@ class _Stream:
         if self._call is not None:
             self._call.cancel()
 
-    async def _requests(self) -> AsyncIterator[pb.IndexDocumentsRequest]:
+    async def _requests(self) -> AsyncIterator[Message]:
         while (request := await self._outbox.get()) is not None:
             yield request
 
-    async def _next(
-        self, call: "grpc.aio.StreamStreamCall[pb.IndexDocumentsRequest, pb.IndexDocumentsResponse]"
-    ) -> pb.IndexDocumentsResponse | None:
+    async def _next(self, call: "grpc.aio.StreamStreamCall[Any, Any]") -> Message | None:
         # A deadline on the stream would bound the whole import, so each answer is waited for by itself.
         try:
             async with asyncio.timeout(self._timeout):
@@ -128,4 +127,4 @@ class _Stream:
             ) from error
         except grpc.aio.AioRpcError as error:
             raise StreamBrokenError(error_from_call(error, address=self._target.address)) from error
-        return response if isinstance(response, pb.IndexDocumentsResponse) else None
+        return response if isinstance(response, Message) else None

@@ -3,27 +3,31 @@
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from queue import SimpleQueue
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from mnemon._bulk import Batch, Resumption, StreamBrokenError
 from mnemon._channel import Target
 from mnemon._errors import DeadlineExceededError, ServerUnreachableError
 from mnemon._status import error_from_call
-from mnemon._values import IndexResult
-from mnemon.v1 import knowledge_store_pb2 as pb
-from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
+
+StreamMethod: TypeAlias = "grpc.StreamStreamMultiCallable[Any, Any]"
+"""A method of a stub with a stream in both directions."""
+
+_Result = TypeVar("_Result")
 
 
-def index_batches(
-    stub: KnowledgeStoreServiceStub, target: Target, batches: Iterable[Batch], timeout: float | None
-) -> Generator[IndexResult, None, None]:
+def send_batches(
+    method: StreamMethod, target: Target, batches: Iterable[Batch[_Result]], timeout: float | None
+) -> Generator[_Result, None, None]:
     """Sends batches, a few ahead of the answers, and yields the results in order; resumes when the stream breaks."""
     source = iter(batches)
-    resumption = Resumption()
+    resumption: Resumption[_Result] = Resumption()
     done = threading.Event()
     while not done.is_set():
-        stream = _Stream(stub, target, timeout)
+        stream = _Stream(method, target, timeout)
         try:
             yield from _converse(stream, source, resumption)
             stream.finish()
@@ -34,7 +38,9 @@ def index_batches(
             stream.cancel()
 
 
-def _converse(stream: "_Stream", source: Iterator[Batch], resumption: Resumption) -> Iterator[IndexResult]:
+def _converse(
+    stream: "_Stream", source: Iterator[Batch[_Result]], resumption: Resumption[_Result]
+) -> Iterator[_Result]:
     for batch in resumption.pending:
         stream.send(batch)
     while True:
@@ -48,24 +54,24 @@ def _converse(stream: "_Stream", source: Iterator[Batch], resumption: Resumption
 
 
 class _Stream:
-    """One call of IndexDocuments, opened with the first message."""
+    """One call of a bulk method, opened with the first message."""
 
-    def __init__(self, stub: KnowledgeStoreServiceStub, target: Target, timeout: float | None) -> None:
-        self._stub, self._target, self._timeout = stub, target, timeout
-        self._outbox: SimpleQueue[pb.IndexDocumentsRequest | None] = SimpleQueue()
-        self._call: grpc._CallIterator[pb.IndexDocumentsResponse] | None = None
+    def __init__(self, method: StreamMethod, target: Target, timeout: float | None) -> None:
+        self._method, self._target, self._timeout = method, target, timeout
+        self._outbox: SimpleQueue[Message | None] = SimpleQueue()
+        self._call: grpc._CallIterator[Message] | None = None
         self._stalled = False
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: Batch[Any]) -> None:
         """Queues a batch; it never waits, because few are in flight."""
         if (request := batch.request) is None:
             return
         self._outbox.put(request)
         if self._call is None:
-            # gRPC reads this iterator on a thread of its own, the caller's documents are read on the caller's.
-            self._call = self._stub.IndexDocuments(iter(self._outbox.get, None))
+            # gRPC reads this iterator on a thread of its own, the caller's items are read on the caller's.
+            self._call = self._method(iter(self._outbox.get, None))
 
-    def receive(self, batch: Batch) -> pb.IndexDocumentsResponse | None:
+    def receive(self, batch: Batch[Any]) -> Message | None:
         """The answer to the batch; a batch that was not sent has none."""
         if self._call is None or batch.request is None:
             return None
@@ -90,7 +96,7 @@ class _Stream:
         if self._call is not None:
             self._call.cancel()
 
-    def _next(self, call: "grpc._CallIterator[pb.IndexDocumentsResponse]") -> pb.IndexDocumentsResponse | None:
+    def _next(self, call: "grpc._CallIterator[Message]") -> Message | None:
         # A deadline on the stream would bound the whole import, so a watchdog bounds the wait for each answer.
         watchdog = threading.Timer(self._timeout, self._stall, [call]) if self._timeout is not None else None
         try:
@@ -108,6 +114,6 @@ class _Stream:
             if watchdog:
                 watchdog.cancel()
 
-    def _stall(self, call: "grpc._CallIterator[pb.IndexDocumentsResponse]") -> None:
+    def _stall(self, call: "grpc._CallIterator[Message]") -> None:
         self._stalled = True
         call.cancel()

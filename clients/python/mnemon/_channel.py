@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -15,8 +16,7 @@ DEFAULT_PORT = 50051
 DEFAULT_TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 16 << 20
 
-# What is repeated by the channel itself. Writes are among them, because each one carries a request_id. Streams resume by
-# themselves.
+# Calls that the channel repeats by itself. Writes are among them, because each one carries a request_id.
 _REPEATED = {
     "mnemon.v1.KnowledgeStoreService": (
         "SearchDocuments",
@@ -44,7 +44,7 @@ _REPEATED = {
     ),
 }
 
-SERVICE_CONFIG = {
+SERVICE_CONFIG: dict[str, Any] = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
         {

@@ -11,7 +11,8 @@ from mnemon import _convert as convert
 from mnemon import _requests as requests
 from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
-from mnemon._bulk_async import all_batches, index_batches
+from mnemon._bulk_async import all_batches, send_batches
+from mnemon._bulk_methods import IndexDocuments
 from mnemon._connection import AsyncConnection
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
@@ -73,9 +74,9 @@ class AsyncClient(AsyncConnection):
         connection is taken up again where it broke, every document being stored once; only when the server stays away,
         or answers no batch within `timeout` seconds, is an error raised. `scope` is for documents that have none.
         """
-        batches = all_batches(Batcher(scope=scope, ack=ack), documents)
+        batches = all_batches(Batcher(IndexDocuments(scope=scope, ack=ack)), documents)
         limit = self._target.time_limit(timeout)
-        async with aclosing(index_batches(self._store, self._target, batches, limit)) as results:
+        async with aclosing(send_batches(self._store.IndexDocuments, self._target, batches, limit)) as results:
             async for result in results:
                 yield result
 

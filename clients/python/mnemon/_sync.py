@@ -8,7 +8,8 @@ from mnemon import _convert as convert
 from mnemon import _requests as requests
 from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
-from mnemon._bulk_sync import index_batches
+from mnemon._bulk_methods import IndexDocuments
+from mnemon._bulk_sync import send_batches
 from mnemon._connection import Connection
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
@@ -73,8 +74,8 @@ class Client(Connection):
         connection is taken up again where it broke, every document being stored once; only when the server stays away,
         or answers no batch within `timeout` seconds, is an error raised. `scope` is for documents that have none.
         """
-        batches = Batcher(scope=scope, ack=ack).all(documents)
-        return index_batches(self._store, self._target, batches, self._target.time_limit(timeout))
+        batches = Batcher(IndexDocuments(scope=scope, ack=ack)).all(documents)
+        return send_batches(self._store.IndexDocuments, self._target, batches, self._target.time_limit(timeout))
 
     def search(
         self,

@@ -8,7 +8,7 @@ import mnemon
 import pytest
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
-from mnemon._bulk import BATCH_BYTES_MAX, BATCH_DOCUMENTS_MAX, BATCHES_IN_FLIGHT_MAX
+from mnemon._bulk import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BATCHES_IN_FLIGHT_MAX
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from tests.unit.client.scripted_server import failing, receipts, scripted_server, silent
@@ -35,7 +35,7 @@ def test_batches_are_bounded_by_count_and_by_bytes() -> None:
         results = list(client.index_many([*notes(130), *large]))
 
     assert len(results) == 135
-    assert max(len(request.requests) for request in store.requests) == BATCH_DOCUMENTS_MAX
+    assert max(len(request.requests) for request in store.requests) == BATCH_ITEMS_MAX
     assert max(request.ByteSize() for request in store.requests) <= BATCH_BYTES_MAX + 4096
 
 
@@ -54,7 +54,7 @@ def test_the_documents_are_read_as_they_are_needed() -> None:
         results.close()
 
     assert first.doc_id == "note-1"
-    assert taken <= BATCH_DOCUMENTS_MAX * (BATCHES_IN_FLIGHT_MAX + 1)
+    assert taken <= BATCH_ITEMS_MAX * (BATCHES_IN_FLIGHT_MAX + 1)
 
 
 def test_no_documents_open_no_stream() -> None:

@@ -1,13 +1,14 @@
 """Addresses, plaintext, deadlines and retries of the client's channel."""
 
 import time
+from typing import Any
 
 import grpc
 import mnemon
 import pytest
-from mnemon._channel import is_local, resolve_address
+from mnemon._channel import SERVICE_CONFIG, is_local, resolve_address
 from mnemon.v1 import knowledge_store_pb2 as pb
-from mnemon.v1 import knowledge_store_pb2_grpc
+from mnemon.v1 import knowledge_store_pb2_grpc, memory_pb2
 
 from tests.unit.client.scripted_server import failing, found, receipts, scripted_server
 
@@ -125,13 +126,15 @@ def test_other_failures_are_not_tried_again() -> None:
     assert len(store.requests) == 1
 
 
-def test_every_unary_method_is_in_the_retry_policy() -> None:
-    from mnemon._channel import _READS, _WRITES
+@pytest.mark.parametrize(
+    "service",
+    [pb.DESCRIPTOR.services_by_name["KnowledgeStoreService"], memory_pb2.DESCRIPTOR.services_by_name["MemoryService"]],
+)
+def test_every_unary_method_is_in_the_retry_policy(service: Any) -> None:
+    unary = {method.name for method in service.methods if not method.client_streaming and not method.server_streaming}
+    repeated = [name for each in SERVICE_CONFIG["methodConfig"] for name in each["name"]]
 
-    methods = pb.DESCRIPTOR.services_by_name["KnowledgeStoreService"].methods
-    unary = {method.name for method in methods if not method.client_streaming and not method.server_streaming}
-
-    assert {*_READS, *_WRITES} == unary
+    assert {name["method"] for name in repeated if name["service"] == service.full_name} == unary
 
 
 def test_a_message_beyond_the_library_default_of_four_mebibytes_arrives() -> None:

@@ -1,0 +1,41 @@
+"""The bulk methods of the services: what is sent for each item, and what its answer means."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from mnemon import _requests as requests
+from mnemon import _values as values
+from mnemon._bulk import BulkMethod
+from mnemon._convert import receipt_from_pb
+from mnemon._errors import MnemonError
+from mnemon._status import error_from_item
+from mnemon.v1 import knowledge_store_pb2
+
+
+class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
+    """Stores documents; `scope` counts for those that have none."""
+
+    noun = "document"
+
+    def __init__(self, *, scope: values.Scope | None, ack: str) -> None:
+        self._scope, self._ack = scope, ack
+
+    def request(self, given: requests.DocumentLike) -> Message:
+        """The request of one document."""
+        return requests.index_document_like(given, scope=self._scope, ack=self._ack)
+
+    def message(self, requests: Sequence[Message]) -> Message:
+        """One message of the stream."""
+        return knowledge_store_pb2.IndexDocumentsRequest(requests=requests)  # type: ignore[arg-type]
+
+    def result(self, position: int, answer: knowledge_store_pb2.IndexDocumentResult) -> values.IndexResult:
+        """What became of one document."""
+        if answer.WhichOneof("outcome") == "receipt":
+            return values.IndexResult(answer.doc_id, receipt=receipt_from_pb(answer.receipt))
+        return values.IndexResult(answer.doc_id, error=error_from_item(answer.error))
+
+    def failure(self, position: int, given: Any, error: MnemonError) -> values.IndexResult:
+        """The result of a document that cannot be sent."""
+        return values.IndexResult(requests.id_of(given), error=error)
