@@ -55,6 +55,24 @@ class EventFilter:
         """False where it matches everything."""
         return bool(self.types or self.record_ids) or self.scope != Scope()
 
+    def matches(self, event: Event) -> bool:
+        """Whether the event is meant."""
+        return (
+            (not self.types or event.type in self.types)
+            and (not self.record_ids or event.record_id in self.record_ids)
+            and (self.scope == event.scope or self._scope_matches(event.scope))
+        )
+
+    def _scope_matches(self, scope: Scope) -> bool:
+        wanted = self.scope
+        return (
+            wanted.user in ("", scope.user)
+            and wanted.household in ("", scope.household)
+            and wanted.persona in ("", scope.persona)
+            and wanted.agent in ("", scope.agent)
+            and wanted.project in ("", scope.project)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EventSlice:

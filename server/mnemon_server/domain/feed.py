@@ -12,6 +12,7 @@ from mnemon_server.domain.memories import Memory
 HEARTBEAT_DEFAULT_S, HEARTBEAT_MIN_S, HEARTBEAT_MAX_S = 15.0, 5.0, 60.0
 PAGE_DEFAULT, PAGE_MAX = 100, 1_000
 TYPES_MAX = 64
+EVERYTHING = EventFilter()
 
 
 class Edge(StrEnum):
@@ -37,7 +38,7 @@ class WatchQuery:
     """What to watch. `heartbeat_s`, in seconds, is the longest silence; `batch_max` counts events of a message."""
 
     start: Start = Edge.NOW
-    where: EventFilter = EventFilter()
+    where: EventFilter = EVERYTHING
     heartbeat_s: float | None = None
     batch_max: int = BATCH_DEFAULT
     full: bool = False
@@ -49,7 +50,7 @@ class ListQuery:
     """A page of the log to read; `limit` counts events."""
 
     start: Start = Edge.EARLIEST
-    where: EventFilter = EventFilter()
+    where: EventFilter = EVERYTHING
     limit: int = PAGE_DEFAULT
     full: bool = False
 
