@@ -83,12 +83,21 @@ coverage: $(DEV)/.stamp ## All tests, and how much of the server they reach, ser
 .PHONY: crash-test
 crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=100 times while it writes; nothing acknowledged may be lost.
 	$(BIN)/python -m tests.support.crashing --rounds $(ROUNDS) $(ARGS)
+	$(BIN)/python -m tests.support.memory_crashing --rounds $(ROUNDS)
+
+.PHONY: slow-test
+slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # --- measure
 
 .PHONY: bench
 bench: $(DEV)/.stamp ## Speed, as ratios to the bare embedder; DATA=folder takes its texts from there.
 	$(BIN)/python -m tests.bench.speed $(if $(DATA),--data $(DATA)) $(ARGS)
+
+.PHONY: bench-memories
+bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as ratios to bare gRPC, single commits and hnswlib; takes minutes.
+	$(BIN)/python -m tests.bench.memories $(ARGS)
 
 .PHONY: bench-recall
 bench-recall: $(DEV)/.stamp ## Recall on conversations: make bench-recall DATA=folder

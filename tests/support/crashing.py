@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from mnemon import Client, DeadlineExceededError, HealthStatus, MnemonError, UnavailableError, WriteOutcome
+from mnemon import Client, HealthStatus, MnemonError, WriteOutcome
 
-T = TypeVar("T")
+from tests.support.killable import KillableServer, insist
 
 WORKERS = 8
 DOCUMENTS_PER_WORKER = 12
@@ -37,54 +35,6 @@ client = chromadb.PersistentClient(sys.argv[1], Settings(anonymized_telemetry=Fa
 found = client.get_collection("knowledge", embedding_function=None).get(include=["documents"])
 print(json.dumps(dict(zip(found["ids"], found["documents"]))))
 """
-
-
-class KillableServer:
-    """`mnemon-server serve` as a process of its own, on one port and one folder for all its lives."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self.data_dir = folder / "data"
-        self._log_path = folder / "server.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Returns when the server answers."""
-        command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", self.address]
-        command += ["--data-dir", str(self.data_dir), "--embedding-model", "hashing"]
-        with self._log_path.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
-        with Client(self.address) as client:
-            client.wait_until_ready(30)
-
-    def kill(self) -> None:
-        """Ends it with SIGKILL, wherever it is."""
-        self._end(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        """Ends it in good order."""
-        self._end(signal.SIGTERM)
-
-    def log(self) -> str:
-        """What it said, all its lives long."""
-        return self._log_path.read_text(errors="replace")
-
-    def index_child(self) -> int | None:
-        """The process id of the child that holds the vector index."""
-        assert self._process
-        path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        children = [
-            int(pid) for task in path.parent.parent.iterdir() for pid in (task / "children").read_text().split()
-        ]
-        return children[0] if children else None
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process:
-            self._process.send_signal(how)
-            self._process.wait(30)
-            self._process = None
 
 
 @dataclass
@@ -196,17 +146,6 @@ class Trial:
             assert receipt.revision == (known.revision + 1 if known else 1), (receipt, known)
             self.expected[doc_id] = Expected(content, receipt.revision)
         self.writes += 1
-
-
-def insist(call: Callable[[], T]) -> T:
-    """What the call returns, tried until the server is there to answer it."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return call()
-        except (UnavailableError, DeadlineExceededError):
-            if time.monotonic() > deadline:
-                raise
 
 
 def kill_server(trial: Trial) -> None:

@@ -1,0 +1,46 @@
+"""A bare `grpc.aio` server that answers memory calls with what it was sent: the floor that ours is compared with.
+
+python -m tests.bench.echo 127.0.0.1:50052
+"""
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+from grpc import aio
+from mnemon.v1 import memory_pb2, memory_pb2_grpc
+
+
+class Echo(memory_pb2_grpc.MemoryServiceServicer):
+    """The same messages as the real service, parsed and written, and nothing done."""
+
+    def __init__(self) -> None:
+        self._memory = memory_pb2.Memory()
+
+    async def CreateMemory(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the memory of the request."""
+        self._memory = request.memory
+        return memory_pb2.CreateMemoryResponse(memory=request.memory)
+
+    async def GetMemory(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the newest memory."""
+        return memory_pb2.GetMemoryResponse(memory=self._memory)
+
+
+async def serve(address: str) -> None:
+    """Serves until SIGTERM."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    server = aio.server()
+    memory_pb2_grpc.add_MemoryServiceServicer_to_server(Echo(), server)
+    server.add_insecure_port(address)
+    await server.start()
+    await stopped.wait()
+    await server.stop(None)
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    uvloop.run(serve(sys.argv[1]))

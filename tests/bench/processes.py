@@ -1,0 +1,74 @@
+"""Processes that a measurement starts, asks for their memory, and ends."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from mnemon import Client
+
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 120.0
+
+
+class Process:
+    """A Python program on a free port of loopback."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")}
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *arguments], stdout=output, stderr=output, env=environment
+            )
+
+    def resident_bytes(self) -> int:
+        """What it holds of the machine's memory, files of the page cache left out."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"RssAnon:\s+(\d+) kB", status)
+        assert found is not None, status
+        return int(found[1]) << 10
+
+    def stop(self) -> None:
+        """Ends it in good order."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_TIMEOUT_S)
+
+
+class MnemonServer(Process):
+    """A server of ours, on a folder that outlives it."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.address = free_address()
+        data = ["--data-dir", str(folder / "data"), "--knowledge-store-backend", "local"]
+        super().__init__(
+            folder / "server.log",
+            "mnemon_server",
+            "serve",
+            "--listen",
+            self.address,
+            *data,
+            "--log-level",
+            "warning",
+            *flags,
+        )
+        with Client(self.address) as client:
+            client.wait_until_ready(START_TIMEOUT_S)
+
+
+class EchoServer(Process):
+    """The bare server that answers with what it was sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = free_address()
+        super().__init__(folder / "echo.log", "tests.bench.echo", self.address)
+
+
+def free_address() -> str:
+    """An address of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"

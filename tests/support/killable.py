@@ -1,0 +1,90 @@
+"""A server that is killed and started again, on one port and one folder, and clients that insist on an answer."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+from mnemon import Client, DeadlineExceededError, UnavailableError
+
+T = TypeVar("T")
+
+
+class KillableServer:
+    """`mnemon-server serve` as a process of its own, on one port and one folder for all its lives."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.data_dir = folder / "data"
+        self._flags = flags
+        self._log_path = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when the server answers."""
+        command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", self.address]
+        command += ["--data-dir", str(self.data_dir), "--embedding-model", "hashing", *self._flags]
+        with self._log_path.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        with Client(self.address) as client:
+            client.wait_until_ready(30)
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL, wherever it is."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ends it in good order."""
+        self._end(signal.SIGTERM)
+
+    def log(self) -> str:
+        """What it said, all its lives long."""
+        return self._log_path.read_text(errors="replace")
+
+    def index_child(self) -> int | None:
+        """The process id of the child that holds the vector index."""
+        assert self._process
+        path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        children = [
+            int(pid) for task in path.parent.parent.iterdir() for pid in (task / "children").read_text().split()
+        ]
+        return children[0] if children else None
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            self._process = None
+
+
+def insist(call: Callable[[], T]) -> T:
+    """What the call returns, tried until the server is there to answer it."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except (UnavailableError, DeadlineExceededError):
+            if time.monotonic() > deadline:
+                raise
+
+
+def insist_on(call: Callable[[], T]) -> T:
+    """The same for a call of a stub."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            if error.code() not in _PASSING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+_PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
