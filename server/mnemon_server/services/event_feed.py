@@ -1,7 +1,7 @@
 """The event feed of a vault: its log from any place, for as long as anybody watches, without a gap."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -96,7 +96,7 @@ class EventFeed:
         self._shared: dict[tuple[int, EventFilter, int], _Step] = {}
         self._shared_version = 0
 
-    async def watch(self, query: WatchQuery) -> AsyncIterator[FeedMessage]:
+    async def watch(self, query: WatchQuery) -> AsyncGenerator[FeedMessage, None]:
         """Tells `started`, and then every event behind the start that matches, once and in order, without an end.
 
         What is committed after `started` was handed out is always told. A time before the oldest event that is kept
