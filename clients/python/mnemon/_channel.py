@@ -28,6 +28,7 @@ _REPEATED = {
         "DeleteDocument",
         "DeleteDocuments",
     ),
+    "mnemon.v1.EventService": ("ListEvents",),
     "mnemon.v1.MemoryService": (
         "SearchMemories",
         "GetMemory",
@@ -162,18 +163,23 @@ class Target:
         limit = self.timeout_s if timeout is None else timeout
         return None if math.isinf(limit) else limit
 
-    def open(self) -> grpc.Channel:
-        """A blocking channel; nothing is dialled before the first call."""
+    def open(self, *, own: bool = False) -> grpc.Channel:
+        """A blocking channel; nothing is dialled before the first call. `own`: on connections that nobody shares."""
         if self.credentials is None:
-            return grpc.insecure_channel(self.address, options=self._options())
-        return grpc.secure_channel(self.address, self.credentials, options=self._options())
+            return grpc.insecure_channel(self.address, options=self._options(own=own))
+        return grpc.secure_channel(self.address, self.credentials, options=self._options(own=own))
 
-    def open_aio(self) -> grpc.aio.Channel:
-        """A channel of the running event loop; nothing is dialled before the first call."""
+    def open_aio(self, *, own: bool = False) -> grpc.aio.Channel:
+        """A channel of the running event loop; otherwise as `open`."""
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.address, options=self._options())
-        return grpc.aio.secure_channel(self.address, self.credentials, options=self._options())
+            return grpc.aio.insecure_channel(self.address, options=self._options(own=own))
+        return grpc.aio.secure_channel(self.address, self.credentials, options=self._options(own=own))
 
-    def _options(self) -> list[tuple[str, str | int]]:
-        # A proxy named in the environment would be asked for loopback addresses too.
-        return [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)] if is_local(self.address) else CHANNEL_OPTIONS
+    def _options(self, *, own: bool) -> list[tuple[str, str | int]]:
+        options = list(CHANNEL_OPTIONS)
+        if is_local(self.address):
+            # A proxy named in the environment would be asked for loopback addresses too.
+            options.append(("grpc.enable_http_proxy", 0))
+        if own:
+            options.append(("grpc.use_local_subchannel_pool", 1))
+        return options

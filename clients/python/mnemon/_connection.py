@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 import grpc
 from google.protobuf.message import Message
@@ -38,6 +39,7 @@ class Connection:
         )
         self._channel = self._target.open()
         self._stubs: dict[object, Any] = {}
+        self._watches: WeakSet[Any] = WeakSet()
         self._closed = False
 
     @property
@@ -56,6 +58,8 @@ class Connection:
     def close(self) -> None:
         """Ends the connection and the calls in flight. Calling it again does nothing."""
         self._closed = True
+        for watch in list(self._watches):
+            watch.close()
         self._channel.close()
 
     def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
@@ -111,6 +115,7 @@ class AsyncConnection:
         )
         self._channel: grpc.aio.Channel | None = None
         self._stubs: dict[object, Any] = {}
+        self._watches: WeakSet[Any] = WeakSet()
         self._closed = False
 
     @property
@@ -129,6 +134,8 @@ class AsyncConnection:
     async def close(self) -> None:
         """Ends the connection and the calls in flight. Calling it again does nothing."""
         self._closed = True
+        for watch in list(self._watches):
+            await watch.close()
         if self._channel is not None:
             await self._channel.close()
 

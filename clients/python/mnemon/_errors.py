@@ -3,7 +3,8 @@
 MnemonError                             code, reason, request_id
 ├── InvalidArgumentError                a field is wrong; `violations` names each one
 │   ├── InvalidCursorError              of another vault, damaged or forged
-│   └── InvalidPageTokenError
+│   ├── InvalidPageTokenError
+│   └── InvalidCursorError
 ├── NotFoundError
 │   ├── DocumentNotFoundError
 │   └── MemoryNotFoundError
@@ -15,6 +16,7 @@ MnemonError                             code, reason, request_id
 ├── AbortedError
 │   └── RevisionMismatchError           changed since it was read
 ├── OutOfRangeError                     past what is there
+│   └── CursorExpiredError              the events behind the cursor are no longer kept
 │   └── CursorExpiredError              older than the events that are kept
 ├── ResourceExhaustedError              come back after `retry_after` seconds, where it is not None
 │   ├── MessageTooLargeError
@@ -101,6 +103,10 @@ class InvalidCursorError(InvalidArgumentError):
     """The cursor is damaged, forged, or was given out by another vault."""
 
 
+class InvalidCursorError(InvalidArgumentError):
+    """The cursor is damaged, or belongs to another vault."""
+
+
 class NotFoundError(MnemonError):
     """There is nothing under this id."""
 
@@ -157,6 +163,10 @@ class OutOfRangeError(MnemonError):
 
 class CursorExpiredError(OutOfRangeError):
     """The cursor is older than the events that are kept."""
+
+
+class CursorExpiredError(OutOfRangeError):
+    """The events behind the cursor are no longer kept: read what is there now, and start anew."""
 
 
 class ResourceExhaustedError(MnemonError):
