@@ -103,10 +103,6 @@ class InvalidCursorError(InvalidArgumentError):
     """The cursor is damaged, forged, or was given out by another vault."""
 
 
-class InvalidCursorError(InvalidArgumentError):
-    """The cursor is damaged, or belongs to another vault."""
-
-
 class NotFoundError(MnemonError):
     """There is nothing under this id."""
 
@@ -163,10 +159,6 @@ class OutOfRangeError(MnemonError):
 
 class CursorExpiredError(OutOfRangeError):
     """The cursor is older than the events that are kept."""
-
-
-class CursorExpiredError(OutOfRangeError):
-    """The events behind the cursor are no longer kept: read what is there now, and start anew."""
 
 
 class ResourceExhaustedError(MnemonError):

@@ -17,8 +17,6 @@ REQUEST_ID_METADATA = "x-request-id"
 _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "INVALID_PAGE_TOKEN": errors.InvalidPageTokenError,
     "INVALID_CURSOR": errors.InvalidCursorError,
-    "CURSOR_EXPIRED": errors.CursorExpiredError,
-    "INVALID_CURSOR": errors.InvalidCursorError,
     "DOCUMENT_NOT_FOUND": errors.DocumentNotFoundError,
     "MEMORY_NOT_FOUND": errors.MemoryNotFoundError,
     "REQUEST_ID_REUSED": errors.RequestIdReusedError,
