@@ -3,8 +3,7 @@
 MnemonError                             code, reason, request_id
 ├── InvalidArgumentError                a field is wrong; `violations` names each one
 │   ├── InvalidCursorError              of another vault, damaged or forged
-│   ├── InvalidPageTokenError
-│   └── InvalidCursorError
+│   └── InvalidPageTokenError
 ├── NotFoundError
 │   ├── DocumentNotFoundError
 │   └── MemoryNotFoundError
@@ -16,7 +15,6 @@ MnemonError                             code, reason, request_id
 ├── AbortedError
 │   └── RevisionMismatchError           changed since it was read
 ├── OutOfRangeError                     past what is there
-│   └── CursorExpiredError              the events behind the cursor are no longer kept
 │   └── CursorExpiredError              older than the events that are kept
 ├── ResourceExhaustedError              come back after `retry_after` seconds, where it is not None
 │   ├── MessageTooLargeError
