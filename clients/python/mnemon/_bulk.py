@@ -39,7 +39,7 @@ class BulkMethod(ABC, Generic[_Given, _Result]):
     """What one method of a service adds to a bulk stream: its messages, and what callers give and get."""
 
     noun: str
-    """What an item is, for people."""
+    noun_plural: str
 
     @abstractmethod
     def request(self, given: _Given) -> Message:
@@ -89,12 +89,12 @@ class Batch(Generic[_Result]):
             for position, entry in enumerate(self.entries, self.start)
         ]
         if next(answers, None) is not None:
-            raise InternalError(f"the server answered more {self.method.noun}s than it was sent")
+            raise InternalError(f"the server answered more {self.method.noun_plural} than it was sent")
         return found
 
     def _read(self, position: int, answer: Any) -> _Result:
         if answer is None:
-            raise InternalError(f"the server answered fewer {self.method.noun}s than it was sent")
+            raise InternalError(f"the server answered fewer {self.method.noun_plural} than it was sent")
         return self.method.result(position, answer)
 
 

@@ -5,19 +5,22 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from mnemon import _memory_requests as memory_requests
+from mnemon import _memory_values as memories
 from mnemon import _requests as requests
 from mnemon import _values as values
 from mnemon._bulk import BulkMethod
 from mnemon._convert import receipt_from_pb
 from mnemon._errors import MnemonError
 from mnemon._status import error_from_item
-from mnemon.v1 import knowledge_store_pb2
+from mnemon.v1 import knowledge_store_pb2, memory_pb2
 
 
 class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
     """Stores documents; `scope` counts for those that have none."""
 
     noun = "document"
+    noun_plural = "documents"
 
     def __init__(self, *, scope: values.Scope | None, ack: str) -> None:
         self._scope, self._ack = scope, ack
@@ -39,3 +42,31 @@ class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
     def failure(self, position: int, given: Any, error: MnemonError) -> values.IndexResult:
         """The result of a document that cannot be sent."""
         return values.IndexResult(requests.id_of(given), error=error)
+
+
+class CreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
+    """Stores memories; `scope` counts for those that have none."""
+
+    noun = "memory"
+    noun_plural = "memories"
+
+    def __init__(self, *, scope: values.Scope | None, ack: str) -> None:
+        self._scope, self._ack = scope, ack
+
+    def request(self, given: memories.MemoryLike) -> Message:
+        """The request of one memory."""
+        return memory_requests.create_memory_like(given, scope=self._scope, ack=self._ack)
+
+    def message(self, requests: Sequence[Message]) -> Message:
+        """One message of the stream."""
+        return memory_pb2.CreateMemoriesRequest(requests=requests)  # type: ignore[arg-type]
+
+    def result(self, position: int, answer: memory_pb2.CreateMemoryResult) -> memories.RememberResult:
+        """What became of one memory."""
+        if answer.WhichOneof("outcome") == "receipt":
+            return memories.RememberResult(position, receipt=receipt_from_pb(answer.receipt))
+        return memories.RememberResult(position, error=error_from_item(answer.error))
+
+    def failure(self, position: int, given: Any, error: MnemonError) -> memories.RememberResult:
+        """The result of a memory that cannot be sent."""
+        return memories.RememberResult(position, error=error)

@@ -13,7 +13,7 @@ from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_async import all_batches, send_batches
 from mnemon._bulk_methods import IndexDocuments
-from mnemon._connection import AsyncConnection
+from mnemon._memories_async import AsyncMemoryMethods
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
 from mnemon.v1 import knowledge_store_pb2 as pb
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
 
 
-class AsyncClient(AsyncConnection):
+class AsyncClient(AsyncMemoryMethods):
     """A connection to a Mnemon server, for one event loop; otherwise as `Client`.
 
     async with AsyncClient("127.0.0.1:50051") as memory:
         await memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
         hits = await memory.search("Where does Ada sit?")
+        await memory.remember("Ada dislikes early flights.", type="preference", user="ada")
+        facts = await memory.recall("When should Ada fly?", user="ada")
     """
 
     async def index(

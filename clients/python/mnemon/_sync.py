@@ -10,14 +10,14 @@ from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_methods import IndexDocuments
 from mnemon._bulk_sync import send_batches
-from mnemon._connection import Connection
+from mnemon._memories_sync import MemoryMethods
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
-class Client(Connection):
+class Client(MemoryMethods):
     """A connection to a Mnemon server, safe to share between threads.
 
     `address` is host:port or unix:path; else MNEMON_ADDRESS counts, else 127.0.0.1:50051. Plaintext is for this machine
@@ -29,6 +29,8 @@ class Client(Connection):
         with Client("127.0.0.1:50051") as memory:
             memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
             hits = memory.search("Where does Ada sit?")
+            memory.remember("Ada dislikes early flights.", type="preference", user="ada")
+            facts = memory.recall("When should Ada fly?", user="ada")
     """
 
     def index(
