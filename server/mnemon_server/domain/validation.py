@@ -51,19 +51,20 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
 def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
     """What is wrong with a scope."""
     for part in fields(scope):
-        value = getattr(scope, part.name)
-        if len(value.encode("utf-8", "surrogatepass")) > SCOPE_BYTES_MAX:
-            yield FieldViolation(f"{field}.{part.name}", f"must be at most {SCOPE_BYTES_MAX} bytes of UTF-8")
-        elif "\0" in value or _unpaired(value):
-            yield FieldViolation(f"{field}.{part.name}", "must be valid Unicode without U+0000")
+        yield from text_violations(getattr(scope, part.name), f"{field}.{part.name}", SCOPE_BYTES_MAX)
+
+
+def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViolation]:
+    """What is wrong with a short text."""
+    if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
+        yield FieldViolation(field, f"must be at most {bytes_max} bytes of UTF-8")
+    elif "\0" in text or _unpaired(text):
+        yield FieldViolation(field, "must be valid Unicode without U+0000")
 
 
 def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:
     """What is wrong with a request id."""
-    if len(request_id.encode("utf-8", "surrogatepass")) > REQUEST_ID_BYTES_MAX:
-        yield FieldViolation(field, f"must be at most {REQUEST_ID_BYTES_MAX} bytes")
-    elif "\0" in request_id or _unpaired(request_id):
-        yield FieldViolation(field, "must be valid Unicode without U+0000")
+    yield from text_violations(request_id, field, REQUEST_ID_BYTES_MAX)
 
 
 def revision_violations(revision: int | None, field: str = "expected_revision") -> Iterable[FieldViolation]:

@@ -19,26 +19,33 @@ VECTOR_WEIGHT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class FusedScores:
-    """Scores of passages, 0 to 1: four arrays of one length, in no promised order. A half that found nothing says 0."""
+    """Scores of passages, 0 to 1: arrays of one length, in no promised order. A half that found nothing says 0."""
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
     vector_scores: NDArray[np.float64]
     keyword_scores: NDArray[np.float64]
+    cosines: NDArray[np.float64]
+    """What the vector scores were before all below 0 became 0."""
+
+
+def effective_weight(query: str, vector_weight: float) -> float:
+    """The share of meaning in the score: all of it where the query has no word."""
+    return vector_weight if query_terms(query) else 1.0
 
 
 def fuse(query: str, vector: Scores, keyword: Scores, *, vector_weight: float = VECTOR_WEIGHT) -> FusedScores:
     """The fused score of every passage that either half found; of the vector alone where the query has no word."""
     places, is_new = _places(keyword.passage_ids, vector.passage_ids)
     passage_ids = np.concatenate((vector.passage_ids, keyword.passage_ids[is_new]))
-    vector_scores, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
-    vector_scores[: len(vector.scores)] = vector.scores
+    cosines, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
+    cosines[: len(vector.scores)] = vector.scores
     keyword_scores[places] = keyword.scores
-    np.clip(vector_scores, 0.0, 1.0, out=vector_scores)
+    vector_scores: NDArray[np.float64] = np.clip(cosines, 0.0, 1.0)
     np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
-    weight = vector_weight if query_terms(query) else 1.0
+    weight = effective_weight(query, vector_weight)
     scores = weight * vector_scores + (1.0 - weight) * keyword_scores
-    return FusedScores(passage_ids, scores, vector_scores, keyword_scores)
+    return FusedScores(passage_ids, scores, vector_scores, keyword_scores, cosines)
 
 
 def _places(wanted: PassageIds, known: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

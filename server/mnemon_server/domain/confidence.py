@@ -1,0 +1,126 @@
+"""Confidence: computed from a memory's age whenever it is read, and as a condition on its times."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Operator
+from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy, Memory
+
+DEFAULT_DECAY: Mapping[DecayPolicy, Decay] = {
+    DecayPolicy.REINFORCEABLE: Decay(timedelta(hours=720)),
+    DecayPolicy.CONTEXTUAL: Decay(timedelta(hours=168)),
+}
+
+_MICROSECOND = timedelta(microseconds=1)
+_AGE_MAX = 1 << 60
+"""In microseconds: 36,000 years, more than a time can be old."""
+
+
+class ConfidenceModel:
+    """How confidence fades: a decay for each policy but `stable`, which never does."""
+
+    def __init__(self, decay: Mapping[DecayPolicy, Decay]) -> None:
+        for policy in (DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL):
+            if policy not in decay:
+                raise ConfigurationError(f"the decay policy {policy} has no half-life")
+        self._decay: dict[DecayPolicy, Decay] = {
+            policy: decay[policy] for policy in DecayPolicy if policy is not DecayPolicy.STABLE
+        }
+
+    def at(self, memory: Memory, time: datetime) -> float:
+        """The memory's confidence at a time, 0 to 1; naive times are UTC, and a negative age counts as 0."""
+        decay = self._decay.get(memory.decay_policy)
+        return 1.0 if decay is None else decay.confidence(_utc(time) - _fades_from(memory))
+
+    def at_least(self, bound: float, time: datetime) -> Expression:
+        """What holds for exactly the memories whose confidence at `time` is at least `bound`, 0 to 1.
+
+        The bound becomes one on a time, and no rounding comes between: an age that is a microsecond too high is the
+        first that `at` gives less for.
+        """
+        unbounded, parts = [DecayPolicy.STABLE.value], list[Expression]()
+        for policy, decay in self._decay.items():
+            earliest = _earliest(decay, bound, time)
+            if earliest is None:
+                unbounded.append(policy.value)
+            else:
+                parts.append(AllOf((Condition("decay_policy", Operator.EQ, (policy.value,)), _since(policy, earliest))))
+        return AnyOf((Condition("decay_policy", Operator.IN, tuple(unbounded)), *parts))
+
+    def fade_time(self, memory: Memory, bound: float) -> datetime | None:
+        """When the memory's confidence falls, or fell, below `bound`; None where it never does."""
+        decay = self._decay.get(memory.decay_policy)
+        oldest = oldest_age(decay, bound) if decay else None
+        if oldest is None:
+            return None
+        try:
+            return _fades_from(memory) + oldest + _MICROSECOND
+        except OverflowError:
+            return None
+
+    def explain(self, memory: Memory, time: datetime) -> str:
+        """How the memory's confidence at a time comes about, as a sentence with its figures."""
+        decay = self._decay.get(memory.decay_policy)
+        if decay is None:
+            return f"Confidence is 1, because a {memory.decay_policy.value} memory does not fade."
+        fades_from = _fades_from(memory)
+        age, half_life = max(_utc(time) - fades_from, timedelta(0)) / _HOUR, decay.half_life / _HOUR
+        is_linear = decay.curve is DecayCurve.LINEAR
+        formula = f"1 - {age:.1f} h / (2 * {half_life:g} h)" if is_linear else f"0.5 ^ ({age:.1f} h / {half_life:g} h)"
+        since = "its creation" if fades_from == _utc(memory.create_time) else "its last reinforcement"
+        floor = ", and never less than 0" if is_linear and age > 2 * half_life else ""
+        return (
+            f"Confidence is {self.at(memory, time):.4f} = {formula}{floor}: "
+            f"a {memory.decay_policy.value} memory, {age:.1f} h after {since}."
+        )
+
+
+_HOUR = timedelta(hours=1)
+
+
+@lru_cache(maxsize=256)
+def oldest_age(decay: Decay, bound: float) -> timedelta | None:
+    """The greatest age, to the microsecond, whose confidence is at least `bound`, 0 to 1; None where every one is."""
+    low, high = 0, 1
+    while decay.confidence(high * _MICROSECOND) >= bound:
+        low, high = high, 2 * high
+        if high > _AGE_MAX:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if decay.confidence(middle * _MICROSECOND) >= bound:
+            low = middle
+        else:
+            high = middle
+    return low * _MICROSECOND
+
+
+def _earliest(decay: Decay, bound: float, time: datetime) -> datetime | None:
+    """The earliest beginning of a memory that has this confidence at `time`; None where any has."""
+    oldest = oldest_age(decay, bound)
+    if oldest is None:
+        return None
+    try:
+        return _utc(time) - oldest
+    except OverflowError:
+        return None
+
+
+def _since(policy: DecayPolicy, earliest: datetime) -> Expression:
+    created = Condition("create_time", Operator.GTE, (earliest,))
+    if policy is DecayPolicy.CONTEXTUAL:
+        return created
+    never_reinforced = Condition("reinforce_time", Operator.EXISTS, (False,))
+    return AnyOf((Condition("reinforce_time", Operator.GTE, (earliest,)), AllOf((never_reinforced, created))))
+
+
+def _fades_from(memory: Memory) -> datetime:
+    """What a memory's age is counted from: only a reinforceable one grows younger."""
+    reinforced = memory.reinforce_time if memory.decay_policy is DecayPolicy.REINFORCEABLE else None
+    return _utc(reinforced or memory.create_time)
+
+
+def _utc(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,109 @@
+"""How memories are stored: checked, embedded together, and handed to the records in their order."""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_digest
+from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.memories import CreateMemory
+from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.services.embedded_passages import embed_passages, whole_passage
+from mnemon_server.services.index_applier import IndexApplier
+from mnemon_server.services.memory_checks import create_violations
+from mnemon_server.services.memory_documents import to_document
+from mnemon_server.services.writes import acknowledge, request_key
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What was asked to be stored, under the id that it got, and the receipt, whose id is another for a replay."""
+
+    document: Document
+    receipt: WriteReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    request: CreateMemory
+    document: Document
+    future: "Future[WriteReceipt]"
+
+
+class MemoryCreation:
+    """Stores new memories; any number of calls at the same time."""
+
+    def __init__(
+        self, records: RecordEngine, embedder: EmbeddingBatcher, *, dimension: int, applier: IndexApplier | None
+    ) -> None:
+        self._records = records
+        self._embedder = embedder
+        self._dimension = dimension
+        self._applier = applier
+
+    async def create(self, requests: Sequence[CreateMemory]) -> list[Created | MnemonError]:
+        """Stores memories in their order, one result each; what is wrong with one is no other's business."""
+        results: list[Created | MnemonError | None] = [self._problem(request) for request in requests]
+        valid = [i for i, result in enumerate(results) if result is None]
+        passages = await self._passages([requests[i] for i in valid])
+        # All are handed over before the first is awaited, and so keep their order.
+        writes = [self._put(requests[i], parts) for i, parts in zip(valid, passages, strict=True)]
+        for i, result in zip(valid, await asyncio.gather(*map(self._result, writes)), strict=True):
+            results[i] = result
+        return [result for result in results if result is not None]
+
+    def _problem(self, request: CreateMemory) -> InvalidArgumentError | None:
+        violations = list(create_violations(request, self._dimension))
+        return InvalidArgumentError(violations) if violations else None
+
+    async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:
+        """The passages of each memory; those that came without a vector are embedded together, or fail together."""
+        texts = [request.memory.content for request in requests if request.embedding is None]
+        embedded: Sequence[list[PassageInput] | MnemonError]
+        try:
+            embedded = await embed_passages(self._embedder, texts) if texts else []
+        except MnemonError as error:
+            embedded = [error] * len(texts)
+        of_texts = iter(embedded)
+        return [
+            next(of_texts) if request.embedding is None else whole_passage(request.memory.content, request.embedding)
+            for request in requests
+        ]
+
+    def _put(self, request: CreateMemory, passages: list[PassageInput] | MnemonError) -> _Write | MnemonError:
+        if isinstance(passages, MnemonError):
+            return passages
+        asked = to_document(replace(request.memory, memory_id="", reinforce_time=None, delete_time=None))
+        document = replace(asked, doc_id=str(uuid.uuid4()))
+        key = None
+        if request.request_id:
+            key = request_key(request.request_id, "create", document_digest(asked), vector_bytes(request.embedding))
+        write = DocumentWrite(document=document, passages=passages, request=key, event=EventType.MEMORY_CREATED)
+        return _Write(request, document, self._records.put_document(write))
+
+    async def _result(self, write: _Write | MnemonError) -> Created | MnemonError:
+        if isinstance(write, MnemonError):
+            return write
+        try:
+            receipt = await asyncio.wrap_future(write.future)
+            await acknowledge(self._applier, write.request.ack, receipt.sequence)
+        except MnemonError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - one memory's failure must not take the others' receipts
+            failure = IndexingError("the memory could not be stored")
+            failure.__cause__ = error
+            return failure
+        return Created(write.document, receipt)
+
+
+def vector_bytes(vector: Sequence[float] | None) -> bytes:
+    """A vector as part of what a request asks for; empty where it has none."""
+    return b"" if vector is None else np.array(vector, "<f8").tobytes()
