@@ -34,6 +34,7 @@ from mnemon._errors import (
     UnavailableError,
     UnimplementedError,
 )
+from mnemon._event_values import Event, EventPage, EventType
 from mnemon._filters import F, Filter, FilterLike
 from mnemon._memory_values import (
     DecayPolicy,
@@ -76,12 +77,15 @@ from mnemon._values import (
     WriteOutcome,
     WriteReceipt,
 )
+from mnemon._watch_async import AsyncWatch
+from mnemon._watch_sync import Watch
 
 __all__ = [
     "AbortedError",
     "AckLevel",
     "AlreadyExistsError",
     "AsyncClient",
+    "AsyncWatch",
     "BackendUnreachableError",
     "BulkDeleteReceipt",
     "CallCancelledError",
@@ -96,6 +100,9 @@ __all__ = [
     "DocumentView",
     "EmbeddingModel",
     "EmbeddingModelMismatchError",
+    "Event",
+    "EventPage",
+    "EventType",
     "F",
     "FailedPreconditionError",
     "FieldViolation",
@@ -148,6 +155,7 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "VectorIndexStatus",
+    "Watch",
     "WriteOutcome",
     "WriteReceipt",
 ]

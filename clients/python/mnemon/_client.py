@@ -13,6 +13,7 @@ from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_async import all_batches, send_batches
 from mnemon._bulk_methods import IndexDocuments
+from mnemon._events_async import AsyncEventMethods
 from mnemon._memories_async import AsyncMemoryMethods
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
 
 
-class AsyncClient(AsyncMemoryMethods):
+class AsyncClient(AsyncMemoryMethods, AsyncEventMethods):
     """A connection to a Mnemon server, for one event loop; otherwise as `Client`.
 
     async with AsyncClient("127.0.0.1:50051") as memory:

@@ -10,6 +10,7 @@ from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_methods import IndexDocuments
 from mnemon._bulk_sync import send_batches
+from mnemon._events_sync import EventMethods
 from mnemon._memories_sync import MemoryMethods
 from mnemon._requests import DocumentLike
 from mnemon._status import error_from_call
@@ -17,7 +18,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
-class Client(MemoryMethods):
+class Client(MemoryMethods, EventMethods):
     """A connection to a Mnemon server, safe to share between threads.
 
     `address` is host:port or unix:path; else MNEMON_ADDRESS counts, else 127.0.0.1:50051. Plaintext is for this machine

@@ -1,0 +1,111 @@
+"""What both clients share of a watch: where it stands, what it has handed out, and how patiently to resume."""
+
+import random
+from collections.abc import Iterator
+
+from mnemon import _event_values as events
+from mnemon._errors import (
+    CallCancelledError,
+    DeadlineExceededError,
+    InternalError,
+    MnemonError,
+    ServerUnreachableError,
+    UnavailableError,
+)
+from mnemon._event_convert import event_from_pb
+from mnemon.v1 import events_pb2 as pb
+
+SILENT_INTERVALS = 2.5
+"""So many intervals of the heartbeat without a message: the server, or the way to it, is gone."""
+FIRST_ATTEMPTS_MAX = 4
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
+
+# Refusals that another try mends.
+_PASSING = ("SLOW_READER", "TOO_MANY_REQUESTS", "TOO_MANY_VAULTS")
+
+# What a proxy or a broken connection makes of a stream; of a server, it would come with a reason.
+_BROKEN = (UnavailableError, CallCancelledError, DeadlineExceededError, InternalError)
+
+
+class StreamLostError(Exception):
+    """A stream ended that should have gone on."""
+
+    def __init__(self, error: MnemonError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Progress:
+    """How far a watch has come, through all the streams that it needs.
+
+    A watch that was never confirmed is tried four times, so that a wrong address is told within a second. One that was
+    is taken up again for as long as it takes, behind the last message that was received.
+    """
+
+    def __init__(self, request: pb.WatchEventsRequest, *, answer_within_s: float | None) -> None:
+        self.request = request
+        """The next stream's."""
+        self.cursor = request.cursor
+        """Everything up to here has been handed out."""
+        self.caught_up = False
+        """Whether the end of the log was reached at the last look."""
+        self.silence_s = answer_within_s
+        """The longest wait for the next message; None waits for ever."""
+        self._answer_within_s = answer_within_s
+        self._sequence = 0
+        self._failures = 0
+        self.confirmed = False
+        """Whether a server has said that it watches."""
+
+    def opened(self) -> None:
+        """A new stream begins."""
+        self.silence_s = self._answer_within_s
+
+    def received(self, message: pb.WatchEventsResponse) -> Iterator[events.Event]:
+        """Takes a message, and gives its events, each one once; to be read to its end before the next message."""
+        # A stream that breaks now is resumed behind this message, which is here as a whole.
+        self.request.cursor = message.cursor
+        self._failures = 0
+        match message.WhichOneof("payload"):
+            case "started":
+                self.confirmed = True
+                self.silence_s = message.started.heartbeat_interval.ToTimedelta().total_seconds() * SILENT_INTERVALS
+                self.cursor = message.cursor
+            case "batch":
+                return self._handed_out(message)
+            case "progress":
+                self.cursor, self.caught_up = message.cursor, message.progress.caught_up
+        return iter(())
+
+    def pause_after(self, lost: StreamLostError) -> float:
+        """Seconds to wait before the next stream; raises the error where there is to be none."""
+        self._failures += 1
+        error = lost.error
+        broken = isinstance(error, _BROKEN) and (not error.reason or isinstance(error, UnavailableError))
+        again = broken or error.reason in _PASSING
+        if not again or (not self.confirmed and self._failures >= FIRST_ATTEMPTS_MAX):
+            raise error from lost
+        pause_s = min(PAUSE_FIRST_S * 2.0 ** min(self._failures - 1, 10), PAUSE_MAX_S)
+        # Watchers that lost the same server must not come back all at once.
+        return max(error.retry_after or 0.0, pause_s * random.uniform(0.75, 1.25))  # noqa: S311
+
+    def _handed_out(self, message: pb.WatchEventsResponse) -> Iterator[events.Event]:
+        batch = message.batch
+        last = len(batch.events) - 1
+        for index, event in enumerate(batch.events):
+            if event.sequence > self._sequence:
+                self._sequence = event.sequence
+                if index == last:
+                    self.cursor, self.caught_up = message.cursor, batch.caught_up
+                yield event_from_pb(event)
+        self.cursor, self.caught_up = message.cursor, batch.caught_up
+
+
+def silent(address: str, silence_s: float | None) -> StreamLostError:
+    """The server says nothing any more."""
+    return StreamLostError(ServerUnreachableError(f"{address} has said nothing for {silence_s or 0:g} s"))
+
+
+def ended(address: str) -> StreamLostError:
+    """A stream ended in order, although a watch has no end."""
+    return StreamLostError(ServerUnreachableError(f"{address} ended the watch"))
