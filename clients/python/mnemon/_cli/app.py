@@ -6,8 +6,11 @@ import click
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli.changing import delete, rebuild_index
+from mnemon._cli.forgetting import forget, reinforce
 from mnemon._cli.indexing import index
 from mnemon._cli.reading import count, get, health, list_documents, search
+from mnemon._cli.recalling import forecast, list_memories, recall
+from mnemon._cli.remembering import remember
 from mnemon._cli.session import Session
 from mnemon._errors import MnemonError, ServerUnreachableError
 
@@ -63,9 +66,12 @@ def _sentence(error: MnemonError) -> str:
 @click.option("--insecure", is_flag=True, help="Allow plaintext to another machine.")
 @click.pass_context
 def mnemon(context: click.Context, address: str, timeout: float, ca: str | None, *, tls: bool, insecure: bool) -> None:
-    """Index and search the documents of a Mnemon server."""
+    """Index documents and remember facts on a Mnemon server, and find them again."""
     context.obj = Session(context, address=address, timeout=timeout, tls=tls, ca_file=ca, insecure=insecure)
 
 
-for command in (index, search, get, list_documents, count, delete, health, rebuild_index):
+_DOCUMENTS = (index, search, get, list_documents, count, delete, rebuild_index)
+_MEMORIES = (remember, recall, list_memories, reinforce, forget, forecast)
+
+for command in (*_DOCUMENTS, *_MEMORIES, health):
     mnemon.add_command(command)

@@ -13,7 +13,7 @@ from mnemon._errors import DocumentNotFoundError
 
 @click.command()
 @click.argument("doc_ids", nargs=-1, metavar="[DOC_ID]...")
-@filter_option
+@filter_option("documents")
 @scope_options
 @click.option("--dry-run", is_flag=True, help="Only count what the filter matches.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -8,15 +8,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mnemon import _values as values
 from mnemon._cli.options import json_option, meta_option, scope_options
+from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._cli.sources import Skipped, SourceOptions, Unreadable, find_inputs, read_inputs
-
-_PLAIN_LINE_EVERY = 1000
 
 
 @click.command()
@@ -25,7 +23,7 @@ _PLAIN_LINE_EVERY = 1000
 @click.option("--hidden", is_flag=True, help="Also files and folders whose names begin with a dot.")
 @click.option("--jsonl", is_flag=True, help="Read every input as JSON lines, whatever its name.")
 @click.option("--id-prefix", default="", help="Put this before every document id.")
-@meta_option
+@meta_option("document")
 @scope_options
 @click.option(
     "--ack",
@@ -79,20 +77,16 @@ class _Report:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        console = self.session.error_console
-        columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=self.as_json or not console.is_terminal)
-        self._task = self._bar.add_task("", total=self.total)
-        self._seen = 0
+        self._progress = BulkProgress(self.session.error_console, "indexing", self.total, quiet=self.as_json)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._progress.__enter__()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._progress.__exit__(exc_type, exc, traceback)
         self._show_summary()
 
     def documents_of(self, sources: Iterable[values.Document | Skipped | Unreadable]) -> Iterator[values.Document]:
@@ -114,28 +108,21 @@ class _Report:
             self._print_json(
                 {"doc_id": result.doc_id, "outcome": result.receipt.outcome, "revision": result.receipt.revision}
             )
-            self._advance()
+            self._progress.advance()
 
     def _fail(self, name: str, error: dict[str, Any], message: str) -> None:
         self.counts["failed"] += 1
         self._print_json({"doc_id": name, "error": error})
         if not self.as_json:
             self.session.error_console.print(plain(f"failed: {name}: {message}"), soft_wrap=True)
-        self._advance()
+        self._progress.advance()
 
     def _skip(self, skipped: Skipped) -> None:
         self.skipped[skipped.reason] += 1
         self._print_json({"path": skipped.path, "skipped": skipped.reason})
         if self.verbose and not self.as_json:
             self.session.error_console.print(plain(f"skipped: {skipped.path}: {skipped.reason}"), soft_wrap=True)
-        self._advance()
-
-    def _advance(self) -> None:
-        self._seen += 1
-        # One file of JSON lines holds many documents, so the end may move.
-        self._bar.update(self._task, advance=1, total=max(self.total, self._seen))
-        if self._bar.disable and not self.as_json and self._seen % _PLAIN_LINE_EVERY == 0:
-            click.echo(f"{self._seen:,} done", err=True)
+        self._progress.advance()
 
     def _print_json(self, line: dict[str, Any]) -> None:
         if self.as_json:

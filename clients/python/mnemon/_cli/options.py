@@ -53,20 +53,20 @@ def _as_mapping(
     return found
 
 
-def filter_option(command: _Command) -> _Command:
+def filter_option(noun: str) -> Callable[[_Command], _Command]:
     """`--filter key=value`, repeatable; the command gets `filters`."""
-    text = 'Only documents with this metadata; repeatable. true, false and numbers are typed, "quotes" force text.'
+    text = f'Only {noun} with this metadata; repeatable. true, false and numbers are typed, "quotes" force text.'
     return click.option(
         "--filter", "filters", type=key_value, metavar="KEY=VALUE", multiple=True, callback=_as_mapping, help=text
-    )(command)
+    )
 
 
-def meta_option(command: _Command) -> _Command:
+def meta_option(noun: str) -> Callable[[_Command], _Command]:
     """`--meta key=value`, repeatable; the command gets `metadata`."""
-    text = 'Metadata for every document; repeatable. true, false and numbers are typed, "quotes" force text.'
+    text = f'Metadata for every {noun}; repeatable. true, false and numbers are typed, "quotes" force text.'
     return click.option(
         "--meta", "metadata", type=key_value, metavar="KEY=VALUE", multiple=True, callback=_as_mapping, help=text
-    )(command)
+    )
 
 
 def json_option(command: _Command) -> _Command:

@@ -5,11 +5,15 @@ import warnings
 from itertools import islice
 
 import click
+from rich.text import Text
 
 from mnemon import _values as values
 from mnemon._cli import render
+from mnemon._cli.memory_render import status_table
 from mnemon._cli.options import filter_option, json_option, scope_options
 from mnemon._cli.session import Session
+from mnemon._errors import UnimplementedError
+from mnemon._memory_values import MemoryStatus
 
 _LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000
@@ -18,7 +22,7 @@ _PAGE_SIZE_MAX = 1000
 @click.command()
 @click.argument("query")
 @click.option("--top-k", "-k", type=int, default=5, show_default=True, help="Most results to show, at most 100.")
-@filter_option
+@filter_option("documents")
 @scope_options
 @click.option(
     "--mode",
@@ -46,9 +50,9 @@ def search(
     if as_json:
         click.echo(answer.to_json())
         return
-    _note(render.ignored_lines(answer.ignored_filters))
+    note(render.ignored_lines(answer.ignored_filters))
     if answer.diagnostics.degraded:
-        _note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
+        note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
     session.console.print(render.search_table(answer))
 
 
@@ -66,7 +70,7 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
 
 
 @click.command("list")
-@filter_option
+@filter_option("documents")
 @scope_options
 @click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
@@ -85,13 +89,13 @@ def list_documents(
         else:
             session.console.print(render.document_table(islice(found, limit or None)))
         more = limit > 0 and next(found, None) is not None
-    _note([str(each.message) for each in caught])
+    note([str(each.message) for each in caught])
     if more:
-        _note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
+        note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
 
 
 @click.command()
-@filter_option
+@filter_option("documents")
 @scope_options
 @json_option
 @click.pass_obj
@@ -100,7 +104,7 @@ def count(session: Session, scope: values.Scope, *, filters: dict[str, values.Fi
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         number = session.client.count(filters=filters, scope=scope)
-    _note([str(each.message) for each in caught])
+    note([str(each.message) for each in caught])
     click.echo(json.dumps({"count": number}) if as_json else f"{number}")
 
 
@@ -108,16 +112,28 @@ def count(session: Session, scope: values.Scope, *, filters: dict[str, values.Fi
 @json_option
 @click.pass_obj
 def health(session: Session, *, as_json: bool) -> None:
-    """Say how the store is; exit code 1 where it takes no writes."""
-    found = session.client.check_health()
+    """Say how the server is; exit code 1 where documents or memories are unhealthy."""
+    store, memories = session.client.check_health(), _memory_status(session)
     if as_json:
-        click.echo(found.to_json())
+        click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
     else:
-        session.console.print(render.health_table(found))
-    if found.status not in (values.HealthStatus.HEALTHY, values.HealthStatus.DEGRADED):
+        session.console.print(render.health_table(store))
+        if memories:
+            session.console.print(Text(), status_table(memories))
+    serving = (values.HealthStatus.HEALTHY, values.HealthStatus.DEGRADED)
+    if store.status not in serving or (memories and memories.status not in serving):
         raise SystemExit(1)
 
 
-def _note(lines: list[str]) -> None:
+def _memory_status(session: Session) -> MemoryStatus | None:
+    try:
+        return session.client.memory_status()
+    except UnimplementedError:
+        # A server from before there were memories is healthy without them.
+        return None
+
+
+def note(lines: list[str]) -> None:
+    """What is good to know of an answer, beside it."""
     for line in lines:
         click.echo(f"note: {line}", err=True)

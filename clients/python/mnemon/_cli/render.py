@@ -53,7 +53,7 @@ def document_table(documents: Iterable[values.Document]) -> RenderableType:
         table.add_row(
             plain(document.doc_id),
             str(document.revision),
-            _time(document.update_time),
+            short_time(document.update_time),
             one_line(document.content, _FIRST_WORDS_CHARACTERS_MAX),
         )
     return table
@@ -65,8 +65,8 @@ def document_sheet(document: values.Document) -> RenderableType:
     fields = {
         "document": document.doc_id,
         "revision": document.revision,
-        "created": _time(document.create_time),
-        "updated": _time(document.update_time),
+        "created": short_time(document.create_time),
+        "updated": short_time(document.update_time),
         "passages": document.passage_count,
         **scope,
     }
@@ -106,5 +106,6 @@ def ignored_lines(ignored: Iterable[values.IgnoredFilter]) -> list[str]:
     return [plain(f"filter {each.key!r} was not applied: {each.reason}").plain for each in ignored]
 
 
-def _time(time: datetime | None) -> str:
+def short_time(time: datetime | None) -> str:
+    """A time to the minute, in the zone of this machine; empty where there is none."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""

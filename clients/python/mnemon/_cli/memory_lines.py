@@ -1,0 +1,82 @@
+"""Reads memories from JSON lines of files and standard input."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mnemon._cli.sources import STDIN, Unreadable
+from mnemon._memory_values import Memory, MemoryLike
+
+_TEXTS = ("content", "type", "agent", "project", "personality", "user", "household", "persona", "decay")
+_GIVEN = {*_TEXTS, "is_global", "metadata", "embedding"}
+# What `memories --json` prints beside; the server sets it anew.
+_SET_BY_THE_SERVER = {
+    "memory_id",
+    "confidence",
+    "revision",
+    "create_time",
+    "update_time",
+    "reinforce_time",
+    "delete_time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """A memory, and where it was written."""
+
+    place: str
+    item: MemoryLike
+
+
+def read_lines(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[MemoryLine | Unreadable]:
+    """The memories of a file, or of standard input: one JSON object, or one JSON text, per line.
+
+    `fields` count where a line has none of its own; `metadata` is added to every one.
+    """
+    try:
+        with sys.stdin.buffer if path == STDIN else Path(path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _read_line(f"{path}:{number}", line, fields, metadata)
+    except OSError as error:
+        yield Unreadable(path, error.strerror or type(error).__name__)
+
+
+def _read_line(
+    place: str, line: bytes, fields: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> MemoryLine | Unreadable:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        return Unreadable(place, f"not JSON: {error}")
+    if isinstance(found, str):
+        found = {"content": found}
+    if problem := _problem(found):
+        return Unreadable(place, problem)
+    own = {name: value for name, value in found.items() if name in _GIVEN and value not in (None, "")}
+    embedding = own.pop("embedding", None)
+    memory = Memory(**{"content": "", **fields, **own, "metadata": {**own.get("metadata", {}), **metadata}})
+    return MemoryLine(place, memory if embedding is None else (memory, embedding))
+
+
+def _problem(found: Any) -> str | None:
+    if not isinstance(found, dict):
+        return 'a line must be text or an object, such as {"content": "…", "type": "preference"}'
+    if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
+        return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
+    if not isinstance(found.get("content"), str):
+        return '"content" must be text'
+    for name in _TEXTS:
+        if not isinstance(found.get(name) or "", str):
+            return f'"{name}" must be text'
+    if not isinstance(found.get("is_global") or False, bool):
+        return '"is_global" must be true or false'
+    if not isinstance(found.get("metadata") or {}, dict):
+        return '"metadata" must be an object'
+    if not isinstance(found.get("embedding") or [], list):
+        return '"embedding" must be a list of numbers'
+    return None
