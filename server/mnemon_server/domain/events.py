@@ -83,6 +83,8 @@ class EventSlice:
     """Everything up to here was read."""
     caught_up: bool
     """Nothing lay behind `position`."""
+    floor: int = 0
+    """Events up to here were gone when it was read, so that a slice from before may have a gap."""
 
 
 @dataclass(frozen=True, slots=True)

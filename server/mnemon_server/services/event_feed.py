@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError
-from mnemon_server.domain.events import Event, EventFilter, EventLogState
+from mnemon_server.domain.events import Event, EventFilter, EventLogState, EventSlice
 from mnemon_server.domain.feed import (
+    EVERYTHING,
     HEARTBEAT_DEFAULT_S,
     Batch,
     Cursor,
@@ -180,7 +181,7 @@ class EventFeed:
         if isinstance(start, Cursor):
             position = self._cursors.read(start.text)
             state = self._log.state()
-            _check_kept(position, state)
+            self._check_known(position, state)
             return position, state
         if isinstance(start, datetime):
             if start > self._clock() + CLOCK_DIFFERENCE_MAX:
@@ -193,12 +194,29 @@ class EventFeed:
     def _read_log(self, position: int, where: EventFilter, limit: int, *, full: bool) -> _Step:
         """Up to `limit` events behind the position; whole commits where they fit."""
         # One more than wanted tells whether the last commit is whole.
-        found = self._log.read(position, limit=limit + 1, where=where)
-        # What is kept is looked at last: whatever went before the read could be missing from it.
-        state = self._log.state()
-        _check_kept(position, state)
-        step = _Step((), found.position, found.caught_up, state.head_time)
-        return self._completed(_cut(found.events, limit, step), full=full)
+        found = self._read(position, limit + 1, where)
+        events = list(found.events)
+        while 0 < len(events) <= limit and not found.caught_up and self._goes_on(events[-1].commit, found.position):
+            found = self._read(found.position, limit + 1 - len(events), where)
+            events += found.events
+        step = _Step((), found.position, found.caught_up, self._log.state().head_time)
+        return self._completed(_cut(events, limit, step), full=full)
+
+    def _read(self, position: int, limit: int, where: EventFilter) -> EventSlice:
+        found = self._log.read(position, limit=limit, where=where)
+        _check_kept(position, found.floor)
+        return found
+
+    def _goes_on(self, commit: int, position: int) -> bool:
+        """Whether the commit has events behind the position, where a read that looks at so much at a time stopped."""
+        following = self._log.read(position, limit=1, where=EVERYTHING).events
+        return bool(following) and following[0].commit == commit
+
+    def _check_known(self, position: int, state: EventLogState) -> None:
+        _check_kept(position, state.floor)
+        # The state may be told a moment later than the events, and a cursor may be that fast.
+        if position > state.head and not self._log.read(position - 1, limit=1, where=EVERYTHING).events:
+            raise CursorExpiredError("the cursor lies behind the newest event; read what is there now, and start anew")
 
     # On either
 
@@ -229,11 +247,9 @@ def _shortened(step: _Step, events: Sequence[Event], count: int) -> _Step:
     return replace(step, events=tuple(events[:count]), position=events[count - 1].sequence, caught_up=False)
 
 
-def _check_kept(position: int, state: EventLogState) -> None:
-    if position < state.floor:
+def _check_kept(position: int, floor: int) -> None:
+    if position < floor:
         raise CursorExpiredError("events behind the cursor are no longer kept; read what is there now, and start anew")
-    if position > state.head:
-        raise CursorExpiredError("the cursor lies behind the newest event; read what is there now, and start anew")
 
 
 def _progress_time(told: _Told, step: _Step, heartbeat_s: float) -> float:

@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from mnemon_server.domain.errors import NotServingError
-from mnemon_server.domain.events import Event, EventFilter, EventLogState
+from mnemon_server.domain.events import Event, EventLogState
+from mnemon_server.domain.feed import EVERYTHING
 from mnemon_server.engines.base import EventLog
 from mnemon_server.services.offload import Offload
 
@@ -16,8 +17,6 @@ EVENTS_MAX = 4_096
 PAUSE_PER_FOLLOWER_S, PAUSE_MAX_S = 0.000_2, 0.05
 
 log = logging.getLogger(__name__)
-
-_EVERYTHING = EventFilter()
 
 
 class EventTail:
@@ -146,9 +145,10 @@ class EventTail:
         if self._head is None:
             self._reset(await self._offload(self._log.state))
             return
-        news = await self._offload(self._log.read, self._head, limit=EVENTS_MAX, where=_EVERYTHING)
-        if not news.caught_up:
-            # So much at once is better read from the log, page by page; a part of it could end amid a commit.
+        news = await self._offload(self._log.read, self._head, limit=EVENTS_MAX, where=EVERYTHING)
+        if not news.caught_up or news.floor > self._head:
+            # So much at once is better read from the log, page by page; a part of it could end amid a commit. And where
+            # events went unread, those who stand before them must learn it from the log.
             self._reset(await self._offload(self._log.state))
         elif news.events:
             self._events += news.events
