@@ -12,6 +12,7 @@ from mnemon._cli.reading import count, get, health, list_documents, search
 from mnemon._cli.recalling import forecast, list_memories, recall
 from mnemon._cli.remembering import remember
 from mnemon._cli.session import Session
+from mnemon._cli.watching import watch
 from mnemon._errors import MnemonError, ServerUnreachableError
 
 # What gRPC writes before the cause itself: what failed, a status, and the address once more.
@@ -73,5 +74,5 @@ def mnemon(context: click.Context, address: str, timeout: float, ca: str | None,
 _DOCUMENTS = (index, search, get, list_documents, count, delete, rebuild_index)
 _MEMORIES = (remember, recall, list_memories, reinforce, forget, forecast)
 
-for command in (*_DOCUMENTS, *_MEMORIES, health):
+for command in (*_DOCUMENTS, *_MEMORIES, watch, health):
     mnemon.add_command(command)
