@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from mnemon_server.app import open_configured_embedder, records_folder
+from mnemon_server.app import open_configured_embedder, vault_folder
 from mnemon_server.config import Settings
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
@@ -32,7 +32,7 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
         def embed(documents: Sequence[Document]) -> list[list[PassageInput]]:
             return _passages(embedder, documents)
 
-        yield from reembed(records_folder(settings), embedder.model.identity, embed)
+        yield from reembed(vault_folder(settings), embedder.model.identity, embed)
 
 
 def _passages(embedder: Embedder, documents: Sequence[Document]) -> list[list[PassageInput]]:

@@ -285,12 +285,17 @@ class MemoryStore:
             return MemoryReceipt(receipt, await self._offload(self._read, receipt.id))
         return MemoryReceipt(receipt, to_memory(changed.document, self._confidence, receipt.commit_time))
 
+    def read_many(self, memory_ids: Sequence[str]) -> builtins.list[Memory | None]:
+        """The memories with these ids, in their order; None where there is none, or it is deleted. Blocks."""
+        now = self._clock()
+        documents = self._records.get_documents(memory_ids)
+        return [
+            None if document is None or document.hidden else to_memory(document, self._confidence, now)
+            for document in documents
+        ]
+
     def _read(self, memory_id: str) -> Memory | None:
-        """The memory, or None where there is none, or it is deleted."""
-        [document] = self._records.get_documents([memory_id])
-        if document is None or document.hidden:
-            return None
-        return to_memory(document, self._confidence, self._clock())
+        return self.read_many([memory_id])[0]
 
     def _forecast(self, memory: Memory, bound: float, by: datetime) -> MemoryForecast:
         fade_time = self._confidence.fade_time(memory, bound)

@@ -1,0 +1,208 @@
+"""The vaults of all tenants: each opened on first use, closed when idle, and never more open than allowed."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from mnemon_server.domain.documents import HealthStatus
+from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
+from mnemon_server.services.event_feed import EventFeed
+from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.services.memory import MemoryStore
+
+TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+RETRY_AFTER_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVault:
+    """The services of one tenant, over one vault. `close` gives everything back, in reverse order of opening."""
+
+    documents: DocumentStore
+    memories: MemoryStore
+    feed: EventFeed
+    close: Callable[[], Awaitable[None]]
+
+    async def is_ready(self) -> bool:
+        """Whether it takes writes; reopens its records after a failure of the disk, where that helps."""
+        return (await self.documents.check_health()).status is not HealthStatus.UNHEALTHY
+
+
+@dataclass(slots=True)
+class _Entry:
+    opening: "asyncio.Task[OpenVault]"
+    users: int = 0
+    idle_since: float = 0.0
+    closing: "asyncio.Task[None] | None" = None
+
+    @property
+    def vault(self) -> OpenVault | None:
+        """The vault once it is open."""
+        return self.opening.result() if self.opening.done() else None
+
+
+class VaultPool:
+    """Hands out vaults. Belongs to one event loop; an async context manager that closes all of them.
+
+    A vault in use stays open. One that nobody used for `idle_s` is closed, and the one idle longest makes room where
+    `open_max` are open.
+    """
+
+    def __init__(
+        self, open_vault: Callable[[str], Awaitable[OpenVault]], *, open_max: int, idle_s: float | None
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            open_vault: opens the vault of a tenant.
+            open_max: vaults open at once.
+            idle_s: seconds after which an unused vault is closed; None keeps them open until the pool is closed.
+        """
+        self._open_vault = open_vault
+        self._open_max = open_max
+        self._idle_s = idle_s
+        self._entries: dict[str, _Entry] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def open_tenants(self) -> tuple[str, ...]:
+        """Whose vaults are open, or being opened or closed."""
+        return tuple(self._entries)
+
+    def use(self, tenant: str) -> "VaultLease":
+        """The tenant's vault, for as long as the block lasts: `async with pool.use(tenant) as vault`.
+
+        Entering it raises
+            InvalidArgumentError: this is no id of a tenant;
+            TooManyVaultsError: all vaults that may be open are in use;
+            NotServingError: the pool is closed;
+            ConfigurationError, StorageFailedError: the vault cannot be opened.
+        """
+        return VaultLease(self, tenant)
+
+    async def is_ready(self) -> bool:
+        """Whether every open vault takes writes."""
+        open_now = [entry.vault for entry in self._entries.values() if entry.vault and not entry.closing]
+        return all(await asyncio.gather(*(vault.is_ready() for vault in open_now)))
+
+    async def __aenter__(self) -> Self:
+        if self._idle_s is not None:
+            self._sweeper = asyncio.create_task(self._sweep(self._idle_s))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        closings = [self._begin_closing(tenant, entry) for tenant, entry in list(self._entries.items())]
+        await asyncio.gather(*closings)
+
+    async def acquire(self, tenant: str) -> _Entry:
+        """For VaultLease: the tenant's entry, open and counted as used."""
+        while True:
+            if self._closed:
+                raise NotServingError("the server is shutting down")
+            entry = self._entries.get(tenant)
+            if entry is None:
+                entry = await self._begin_opening(tenant)
+            if entry is None:
+                continue
+            if entry.closing is not None:
+                await asyncio.shield(entry.closing)
+                continue
+            entry.users += 1
+            try:
+                await asyncio.shield(entry.opening)
+            except BaseException:
+                self.release(entry)
+                raise
+            return entry
+
+    def release(self, entry: _Entry) -> None:
+        """For VaultLease: one user less."""
+        entry.users -= 1
+        entry.idle_since = asyncio.get_running_loop().time()
+
+    async def _begin_opening(self, tenant: str) -> _Entry | None:
+        """A new entry; None where the caller must look again, since time has passed."""
+        if not TENANT_ID.fullmatch(tenant):
+            raise InvalidArgumentError.of(
+                "tenant", 'must be 1 to 63 lower-case letters, digits, "_" and "-", a letter or digit first'
+            )
+        if len(self._entries) >= self._open_max:
+            await asyncio.shield(self._close_idlest())
+            return None
+        entry = _Entry(asyncio.create_task(self._open(tenant)))
+        self._entries[tenant] = entry
+        return entry
+
+    async def _open(self, tenant: str) -> OpenVault:
+        try:
+            return await self._open_vault(tenant)
+        except BaseException:
+            # Whoever comes next tries again.
+            self._entries.pop(tenant, None)
+            raise
+
+    def _close_idlest(self) -> "asyncio.Task[None]":
+        closing = next((entry.closing for entry in self._entries.values() if entry.closing), None)
+        if closing is not None:
+            return closing
+        idle = [(entry.idle_since, tenant) for tenant, entry in self._entries.items() if not entry.users]
+        if not idle:
+            raise TooManyVaultsError(f"all {self._open_max} vaults that may be open are in use", RETRY_AFTER_S)
+        tenant = min(idle)[1]
+        return self._begin_closing(tenant, self._entries[tenant])
+
+    def _begin_closing(self, tenant: str, entry: _Entry) -> "asyncio.Task[None]":
+        if entry.closing is None:
+            entry.closing = asyncio.create_task(self._close(tenant, entry))
+        return entry.closing
+
+    async def _close(self, tenant: str, entry: _Entry) -> None:
+        try:
+            vault = await entry.opening
+            await vault.close()
+        except MnemonError:
+            log.warning("a vault could not be closed in order", exc_info=True)
+        finally:
+            self._entries.pop(tenant, None)
+
+    async def _sweep(self, idle_s: float) -> None:
+        while True:
+            await asyncio.sleep(idle_s / 4)
+            now = asyncio.get_running_loop().time()
+            for tenant, entry in list(self._entries.items()):
+                if not entry.users and entry.vault is not None and now - entry.idle_since >= idle_s:
+                    self._begin_closing(tenant, entry)
+
+
+class VaultLease:
+    """The use of a vault, for the length of a block."""
+
+    __slots__ = ("_entry", "_pool", "_tenant")
+
+    def __init__(self, pool: VaultPool, tenant: str) -> None:
+        self._pool = pool
+        self._tenant = tenant
+        self._entry: _Entry | None = None
+
+    async def __aenter__(self) -> OpenVault:
+        self._entry = await self._pool.acquire(self._tenant)
+        assert self._entry.vault is not None  # noqa: S101 - an acquired entry is open
+        return self._entry.vault
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._entry is not None:
+            self._pool.release(self._entry)

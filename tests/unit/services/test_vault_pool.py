@@ -1,0 +1,148 @@
+"""Vaults open on first use, close when idle, and are never more than allowed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, NotServingError, TooManyVaultsError
+from mnemon_server.services.vaults import OpenVault, VaultPool
+
+
+class Folder:
+    """Where vaults come from: it refuses to open one that is still open, as the lock of a real folder does."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self.opened = 0
+        self.broken = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def open_vault(self, tenant: str) -> OpenVault:
+        await self.gate.wait()
+        if self.broken:
+            raise ConfigurationError("the vault cannot be opened")
+        assert tenant not in self.open, f"{tenant} was opened twice"
+        self.open.append(tenant)
+        self.opened += 1
+
+        async def close() -> None:
+            await asyncio.sleep(0)
+            self.open.remove(tenant)
+
+        return OpenVault(documents=cast("Any", tenant), memories=cast("Any", None), feed=cast("Any", None), close=close)
+
+
+@asynccontextmanager
+async def pool(open_max: int = 2, idle_s: float | None = None) -> AsyncIterator[tuple[VaultPool, Folder]]:
+    folder = Folder()
+    async with VaultPool(folder.open_vault, open_max=open_max, idle_s=idle_s) as vaults:
+        yield vaults, folder
+    assert folder.open == []
+
+
+async def test_a_vault_is_opened_once_for_all_who_use_it_at_the_same_time() -> None:
+    async with pool() as (vaults, folder):
+        folder.gate.clear()
+
+        async def use() -> str:
+            async with vaults.use("ada") as vault:
+                return str(vault.documents)
+
+        users = [asyncio.create_task(use()) for _ in range(20)]
+        await asyncio.sleep(0)
+        folder.gate.set()
+        assert await asyncio.gather(*users) == ["ada"] * 20
+        assert folder.opened == 1
+
+
+async def test_the_vault_idle_longest_makes_room_and_opens_again_when_it_is_wanted() -> None:
+    async with pool(open_max=2) as (vaults, folder):
+        for tenant in ("ada", "bob", "ada", "cem"):
+            async with vaults.use(tenant):
+                pass
+        assert sorted(folder.open) == ["ada", "cem"]
+        async with vaults.use("bob"):
+            assert sorted(folder.open) == ["bob", "cem"]
+
+
+async def test_a_vault_in_use_is_never_closed_for_another() -> None:
+    async with pool(open_max=1) as (vaults, folder):
+        async with vaults.use("ada"):
+            with pytest.raises(TooManyVaultsError, match="all 1 vaults"):
+                async with vaults.use("bob"):
+                    pass
+            assert folder.open == ["ada"]
+        async with vaults.use("bob"):
+            assert folder.open == ["bob"]
+
+
+async def test_many_tenants_in_turns_never_have_more_open_than_allowed() -> None:
+    async with pool(open_max=3) as (vaults, folder):
+
+        async def use(tenant: str) -> None:
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        async with vaults.use(tenant):
+                            assert len(folder.open) <= 3
+                            await asyncio.sleep(0)
+                        return
+                    except TooManyVaultsError:
+                        await asyncio.sleep(0)
+
+        await asyncio.gather(*(use(f"t{number % 8}") for number in range(200)))
+
+
+async def test_a_vault_that_nobody_uses_is_closed_after_a_while() -> None:
+    async with pool(idle_s=0.05) as (vaults, folder):
+        async with vaults.use("ada"):
+            pass
+        async with asyncio.timeout(10):
+            while folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
+                await asyncio.sleep(0.01)
+        async with vaults.use("ada"):
+            assert folder.open == ["ada"]
+
+
+async def test_a_vault_that_could_not_be_opened_is_tried_again() -> None:
+    async with pool() as (vaults, folder):
+        folder.broken = True
+        with pytest.raises(ConfigurationError):
+            async with vaults.use("ada"):
+                pass
+        folder.broken = False
+        async with vaults.use("ada") as vault:
+            assert str(vault.documents) == "ada"
+
+
+async def test_somebody_who_gives_up_while_it_opens_leaves_nothing_behind() -> None:
+    async with pool(open_max=1) as (vaults, folder):
+        folder.gate.clear()
+        user = asyncio.create_task(vaults.use("ada").__aenter__())
+        await asyncio.sleep(0)
+        user.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await user
+        folder.gate.set()
+        async with vaults.use("bob"):
+            assert folder.open == ["bob"]
+
+
+@pytest.mark.parametrize("tenant", ["", "../ada", "Ada", "a/b", "a" * 64, "ada\n", "."])
+async def test_what_is_no_id_of_a_tenant_names_no_folder(tenant: str) -> None:
+    async with pool() as (vaults, folder):
+        with pytest.raises(InvalidArgumentError, match="tenant"):
+            async with vaults.use(tenant):
+                pass
+        assert folder.opened == 0
+
+
+async def test_a_closed_pool_opens_nothing() -> None:
+    async with pool() as (vaults, _):
+        pass
+    with pytest.raises(NotServingError):
+        async with vaults.use("ada"):
+            pass
