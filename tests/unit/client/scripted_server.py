@@ -17,12 +17,13 @@ from mnemon.v1.knowledge_store_pb2_grpc import (
     KnowledgeStoreServiceServicer,
     add_KnowledgeStoreServiceServicer_to_server,
 )
+from mnemon.v1.memory_pb2_grpc import MemoryServiceServicer, add_MemoryServiceServicer_to_server
 
 Script = Callable[[Any, grpc.ServicerContext], Any]
 
 
 @dataclass
-class ScriptedStore(KnowledgeStoreServiceServicer):
+class ScriptedStore(KnowledgeStoreServiceServicer, MemoryServiceServicer):
     """Answers each call with the next line of its script, the last one again and again; notes the requests."""
 
     script: list[Script]
@@ -36,13 +37,15 @@ class ScriptedStore(KnowledgeStoreServiceServicer):
 
     IndexDocument = GetDocument = SearchDocuments = CountDocuments = ListDocuments = DeleteDocument = _answer
     DeleteDocuments = RebuildIndex = CheckHealth = _answer
+    CreateMemory = GetMemory = ListMemories = SearchMemories = UpdateMemory = ReinforceMemory = _answer
+    DeleteMemory = UndeleteMemory = PurgeMemories = CountMemories = ForecastMemories = GetStatus = _answer
 
-    def IndexDocuments(  # noqa: N802
-        self, request_iterator: Iterator[pb.IndexDocumentsRequest], context: grpc.ServicerContext
-    ) -> Iterator[pb.IndexDocumentsResponse]:
+    def _answer_all(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         self.streams += 1
         for request in request_iterator:
             yield self._answer(request, context)
+
+    IndexDocuments = CreateMemories = _answer_all
 
 
 @contextmanager
@@ -51,6 +54,7 @@ def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     store = ScriptedStore(list(script))
     add_KnowledgeStoreServiceServicer_to_server(store, server)
+    add_MemoryServiceServicer_to_server(store, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -1,0 +1,226 @@
+"""Options and lines of the memory commands are read as they are meant, and their tables cannot be steered."""
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from mnemon import (
+    F,
+    Filter,
+    MatchExplanation,
+    Memory,
+    MemoryForecast,
+    MemoryMatch,
+    RecallAnswer,
+    ScorePart,
+    SearchDiagnostics,
+    SearchMode,
+)
+from mnemon._cli.app import mnemon
+from mnemon._cli.memory_lines import MemoryLine, read_lines
+from mnemon._cli.memory_options import comparison, future, moment, past
+from mnemon._cli.memory_render import forecast_table, memory_sheet, memory_table, recall_table
+from mnemon._cli.sources import Unreadable
+from rich.console import Console
+
+DIAGNOSTICS = SearchDiagnostics(SearchMode.HYBRID, True, 1, 1, 0, "", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("metadata.score>=3", F("metadata.score") >= 3),
+        ("metadata.score > 3.0", F("metadata.score") > 3.0),
+        ("metadata.score<=3", F("metadata.score") <= 3),
+        ("metadata.score<3", F("metadata.score") < 3),
+        ("agent!=claude", F("agent") != "claude"),
+        ('metadata.code="007"', F("metadata.code") == "007"),
+        ("content~green tea", F("content").contains("green tea")),
+        ("metadata.equation=a=b", F("metadata.equation") == "a=b"),
+        ("create_time>=2026-05-01T12:00Z", F("create_time") >= datetime(2026, 5, 1, 12, tzinfo=UTC)),
+    ],
+)
+def test_a_comparison_means_what_it_reads_as(text: str, expected: Filter) -> None:
+    assert repr(comparison(text)) == repr(expected)
+
+
+@pytest.mark.parametrize("text", ["metadata.score", "=3", ""])
+def test_what_is_no_comparison_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"metadata\.score>=3"):
+        comparison(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90m", timedelta(minutes=90)),
+        ("1.5h", timedelta(minutes=90)),
+        ("30d", timedelta(days=30)),
+        ("2w", timedelta(days=14)),
+        ("2026-05-01T12:00+01:00", datetime(2026, 5, 1, 11, tzinfo=UTC)),
+        ("2026-05-01", datetime(2026, 5, 1).astimezone()),
+    ],
+)
+def test_a_moment_is_a_time_or_a_distance(text: str, expected: Any) -> None:
+    assert moment(text) == expected
+
+
+def test_a_distance_is_counted_back_or_on_from_now() -> None:
+    now = datetime.now(UTC)
+
+    assert abs(past("2h") - (now - timedelta(hours=2))) < timedelta(minutes=1)
+    assert abs(future("30d") - (now + timedelta(days=30))) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("text", ["soon", "30", "30y", "2026-13-01", "999999999999999d", "99999999w", ""])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        future(text)
+
+
+def lines_of(tmp_path: Path, *lines: str, **fields: Any) -> list[MemoryLine | Unreadable]:
+    path = tmp_path / "memories.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return list(read_lines(str(path), fields, {"source": "file"}))
+
+
+def test_a_line_is_a_text_or_an_object_and_the_options_fill_what_it_lacks(tmp_path: Path) -> None:
+    text, whole, vector = lines_of(
+        tmp_path,
+        '"Ada likes tea."',
+        "",
+        json.dumps({"content": "Bob?", "type": "fact", "agent": "", "decay": "contextual", "metadata": {"n": 1}}),
+        json.dumps({"content": "Vector.", "embedding": [0.5, 1]}),
+        type="preference",
+        agent="claude",
+    )
+
+    assert isinstance(text, MemoryLine) and isinstance(whole, MemoryLine) and isinstance(vector, MemoryLine)
+    assert text.item == Memory("Ada likes tea.", type="preference", agent="claude", metadata={"source": "file"})
+    assert whole.item == Memory(
+        "Bob?", type="fact", agent="claude", decay="contextual", metadata={"n": 1, "source": "file"}
+    )
+    assert whole.place.endswith("memories.jsonl:3")
+    assert vector.item == (
+        Memory("Vector.", type="preference", agent="claude", metadata={"source": "file"}),
+        [0.5, 1],
+    )
+
+
+def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
+    printed = Memory("text", memory_id="m-1", type="a", is_global=True, decay="reinforceable", metadata={"n": 5})
+    [line] = lines_of(tmp_path, printed.to_json())
+
+    assert isinstance(line, MemoryLine)
+    assert line.item == Memory(
+        "text", type="a", is_global=True, decay="reinforceable", metadata={"n": 5, "source": "file"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{broken", "not JSON"),
+        ("[1]", "must be text or an object"),
+        ('{"type": "a"}', '"content" must be text'),
+        ('{"content": "a", "agnet": "b"}', '"agnet" is no field'),
+        ('{"content": "a", "type": 1}', '"type" must be text'),
+        ('{"content": "a", "is_global": "yes"}', '"is_global" must be true or false'),
+        ('{"content": "a", "metadata": [1]}', '"metadata" must be an object'),
+        ('{"content": "a", "embedding": "x"}', '"embedding" must be a list'),
+    ],
+)
+def test_a_line_that_holds_no_memory_says_what_is_wrong(tmp_path: Path, line: str, problem: str) -> None:
+    [found] = lines_of(tmp_path, line)
+
+    assert isinstance(found, Unreadable)
+    assert problem in found.problem
+    assert found.path.endswith("memories.jsonl:1")
+
+
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    assert [type(each) for each in read_lines(str(tmp_path / "gone"), {}, {})] == [Unreadable]
+
+
+def shown(renderable: object, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_recall_shows_score_confidence_text_id_and_tags_and_why() -> None:
+    why = MatchExplanation((ScorePart("vector", 0.5, 0.6, 0.3),), ("tea",), "reinforced 3 days ago", 0, 4)
+    memory = Memory("Ada likes tea.", memory_id="m-1", type="preference", user="ada", is_global=True, confidence=0.93)
+    text = shown(recall_table(RecallAnswer((MemoryMatch(memory, 0.5, explanation=why),), DIAGNOSTICS)))
+
+    for part in ("0.500", "93%", "Ada likes tea.", "m-1", "type=preference", "user=ada", "global"):
+        assert part in text
+    for part in ("vector 0.500 x 0.60", "words: tea", "reinforced 3 days ago"):
+        assert part in text
+
+
+def test_nothing_found_and_nothing_that_fades_are_said() -> None:
+    assert shown(recall_table(RecallAnswer((), DIAGNOSTICS))).strip() == "nothing found"
+    assert shown(forecast_table([])).strip() == "nothing fades by then"
+
+
+def test_a_forecast_shows_when_and_how_sure_now_and_then() -> None:
+    fades = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    text = shown(forecast_table([MemoryForecast(Memory("text", memory_id="m-1", confidence=0.5), 0.125, fades)]))
+
+    for part in (fades.astimezone().strftime("%Y-%m-%d %H:%M"), "50%", "12%", "m-1"):
+        assert part in text
+
+
+def test_stored_text_cannot_steer_the_terminal() -> None:
+    hostile = Memory("a\x1b[2Jb\u202e [bold]c[/bold]", memory_id="m-1", type="\x1b]0;x\x07", metadata={"k": "\x9b"})
+
+    for text in (shown(memory_table([hostile])), shown(memory_sheet(hostile))):
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+        assert "[bold]c[/bold]" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_table_of_memories_fits_the_width(width: int) -> None:
+    lines = shown(memory_table([Memory("word " * 300, memory_id="m" * 36)]), width).splitlines()
+
+    assert max(len(line) for line in lines) <= width
+
+
+@pytest.mark.parametrize(
+    ("arguments", "right"),
+    [
+        (["remember"], "--file"),
+        (["remember", "text", "--file", "-"], "not both"),
+        (["remember", "text", "--decay", "never"], "reinforceable"),
+        (["remember", "text", "--agent", ""], "--agent"),
+        (["remember", "text", "--meta", "novalue"], "topic=travel"),
+        (["recall"], "QUERY"),
+        (["recall", "x", "--limit", "0"], "--limit"),
+        (["recall", "x", "--min-confidence", "2"], "--min-confidence"),
+        (["recall", "x", "--where", "score"], "metadata.score>=3"),
+        (["recall", "x", "--since", "soon"], "--since"),
+        (["recall", "x", "--user", ""], "--user"),
+        (["memories", "m-1", "--type", "x"], "not both"),
+        (["reinforce"], "MEMORY_ID"),
+        (["forget"], "name memories"),
+        (["forget", "--purge"], "--user ada"),
+        (["forget", "m-1", "--undo", "--purge"], "choose one"),
+        (["forget", "m-1", "--user", "ada", "--purge"], "not both"),
+        (["forget", "--user", "ada"], "--purge"),
+        (["forget", "m-1", "--dry-run"], "--purge"),
+        (["forecast"], "--by"),
+        (["forecast", "--by", "soon"], "30d"),
+    ],
+)
+def test_a_memory_command_written_wrongly_says_what_would_be_right(arguments: list[str], right: str) -> None:
+    done = CliRunner().invoke(mnemon, ["--address", "127.0.0.1:1", *arguments], prog_name="mnemon")
+
+    assert done.exit_code == 2
+    assert right in done.stderr
