@@ -19,7 +19,7 @@ from google.rpc import error_details_pb2
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
-from mnemon.v1 import knowledge_store_pb2_grpc
+from mnemon.v1 import events_pb2_grpc, knowledge_store_pb2_grpc, memory_pb2_grpc
 from mnemon_server.config import Settings
 from mnemon_server.transport.server import GrpcServer
 
@@ -40,6 +40,16 @@ class Connection:
     def store(self) -> Any:
         """The stub of the knowledge store."""
         return knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(self.channel)
+
+    @property
+    def memories(self) -> Any:
+        """The stub of the memory service."""
+        return memory_pb2_grpc.MemoryServiceStub(self.channel)
+
+    @property
+    def events(self) -> Any:
+        """The stub of the event service."""
+        return events_pb2_grpc.EventServiceStub(self.channel)
 
     @property
     def health(self) -> Any:

@@ -1,13 +1,22 @@
-"""Several requests of a stream in work at once, answered in order."""
+"""Bulk streams: several requests in work at once, answered in order, and items that fail alone."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
+from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.transport.incidents import report
+from mnemon_server.transport.status import Failure
+
+REQUESTS_AHEAD, BYTES_AHEAD = 4, 4 << 20
+"""Of one stream in work at once: enough to fill the embedder's batches while answers travel."""
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +39,8 @@ class ReadAhead(Generic[Request, Response]):
         *,
         keys: Callable[[Request], Collection[str]],
         weight: Callable[[Request], int],
-        ahead: int,
-        weight_max: int,
+        ahead: int = REQUESTS_AHEAD,
+        weight_max: int = BYTES_AHEAD,
     ) -> None:
         """Notes what to do.
 
@@ -95,6 +104,32 @@ class ReadAhead(Generic[Request, Response]):
         async with self._changed:
             change()
             self._changed.notify_all()
+
+
+async def write_each(
+    items: Sequence[Request],
+    *,
+    check: Callable[[Request], None],
+    convert: Callable[[Request], Value],
+    write: Callable[[list[Value]], Awaitable[Sequence[WriteReceipt | MnemonError]]],
+) -> list[WriteReceipt | Failure]:
+    """What became of each item. One whose check fails is left out of the write, not of the answer."""
+    failures = [_failure(check, item) for item in items]
+    good = [convert(item) for item, failure in zip(items, failures, strict=True) if failure is None]
+    written = iter(await write(good))
+    return [failure or _outcome(next(written)) for failure in failures]
+
+
+def _failure(check: Callable[[Request], None], item: Request) -> Failure | None:
+    try:
+        check(item)
+    except InvalidArgumentError as error:
+        return Failure.of(error)
+    return None
+
+
+def _outcome(result: WriteReceipt | MnemonError) -> WriteReceipt | Failure:
+    return report(result) if isinstance(result, MnemonError) else result
 
 
 async def _cancel(tasks: Iterable["asyncio.Task[Any]"]) -> None:

@@ -3,10 +3,25 @@
 import base64
 import binascii
 from hashlib import blake2b
+from typing import Any
 
 from mnemon_server.domain.errors import FieldViolation, InvalidPageTokenError
 
 _POSITION_BYTES, _DIGEST_BYTES = 8, 12
+
+
+def page_query(request: Any) -> bytes:
+    """What a page token is bound to: all of the request but the token itself and the size of the page."""
+    query = type(request)()
+    query.CopyFrom(request)
+    query.ClearField("page_token")
+    query.ClearField("page_size")
+    return bytes(query.SerializeToString(deterministic=True))
+
+
+def next_page_token(position: int | None, query: bytes) -> str:
+    """The token of the page behind `position`; empty where there is none."""
+    return "" if position is None else make_page_token(position, query)
 
 
 def make_page_token(position: int, query: bytes) -> str:

@@ -12,12 +12,19 @@ import structlog
 from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
-from mnemon.v1 import knowledge_store_pb2, knowledge_store_pb2_grpc
+from mnemon.v1 import (
+    events_pb2,
+    events_pb2_grpc,
+    knowledge_store_pb2,
+    knowledge_store_pb2_grpc,
+    memory_pb2,
+    memory_pb2_grpc,
+)
 
 from mnemon_server.address import Address
 from mnemon_server.config import Settings
-from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.transport.event_servicer import EventServicer
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, keep_readiness
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
@@ -26,15 +33,20 @@ from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.request_log import RequestLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.knowledge_store_servicer import KnowledgeStoreServicer
+from mnemon_server.transport.memory_servicer import MemoryServicer
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.tls import server_credentials
 from mnemon_server.transport.unknown_methods import UnknownMethods
 
 if TYPE_CHECKING:
-    from mnemon_server.services.knowledge_store import DocumentStore
+    from mnemon_server.services.vaults import VaultPool
 
-SERVICES = (knowledge_store_pb2.DESCRIPTOR.services_by_name["KnowledgeStoreService"].full_name,)
+SERVICES = tuple(
+    service.full_name
+    for file in (knowledge_store_pb2, memory_pb2, events_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+)
 DRAIN_S = 3.0
 LAST_WORD_S = 1.0
 _LOOK_S = 0.02
@@ -43,7 +55,7 @@ _log = structlog.get_logger()
 
 
 class GrpcServer:
-    """Serves health from the start, and the store once it is attached. An async context manager."""
+    """Serves health from the start, and vaults once they are attached. An async context manager."""
 
     def __init__(self, settings: Settings, *, extra_handlers: Sequence[grpc.GenericRpcHandler] = ()) -> None:
         self._settings = settings
@@ -51,6 +63,8 @@ class GrpcServer:
         self._address = Address.parse(settings.listen)
         self._health = HealthServicer(SERVICES)
         self._knowledge_store = KnowledgeStoreServicer()
+        self._memories = MemoryServicer()
+        self._events = EventServicer()
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
         self._readiness: asyncio.Task[None] | None = None
@@ -96,15 +110,12 @@ class GrpcServer:
         if self._server is not None:
             await self._server.stop(None)
 
-    async def serve(self, store: "DocumentStore") -> None:
-        """Serves the store, and says so to health checks for as long as the store takes writes."""
-
-        async def is_ready() -> bool:
-            return (await store.check_health()).status is not HealthStatus.UNHEALTHY
-
-        self._knowledge_store.attach(store)
-        self._health.set_ready(ready=await is_ready())
-        watching = keep_readiness(self._health, is_ready, interval_s=self._settings.health_check_interval_s)
+    async def serve(self, vaults: "VaultPool") -> None:
+        """Serves the vaults, and says so to health checks for as long as they take writes."""
+        for servicer in (self._knowledge_store, self._memories, self._events):
+            servicer.attach(vaults)
+        self._health.set_ready(ready=await vaults.is_ready())
+        watching = keep_readiness(self._health, vaults.is_ready, interval_s=self._settings.health_check_interval_s)
         self._readiness = asyncio.create_task(watching)
 
     async def shut_down(self) -> None:
@@ -138,6 +149,8 @@ class GrpcServer:
     def _build(self) -> aio.Server:
         server = aio.server(interceptors=self._interceptors(), options=server_options(self._settings))
         knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, server)
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, server)
+        events_pb2_grpc.add_EventServiceServicer_to_server(self._events, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._has_reflection():
             add_reflection(server, [*SERVICES, HEALTH_SERVICE])

@@ -9,7 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.transport import checks
+from mnemon_server.transport.checks import documents as checks
+from mnemon_server.transport.checks.common import check_bulk
 
 
 def value(**kind: Any) -> common_pb2.MetadataValue:
@@ -59,7 +60,7 @@ def test_everything_that_is_wrong_with_a_document_is_named_at_once() -> None:
 @pytest.mark.parametrize(("count", "wrong"), [(0, ["requests"]), (1, []), (1000, []), (1001, ["requests"])])
 def test_a_bulk_message_holds_one_to_a_thousand_documents(count: int, wrong: list[str]) -> None:
     request = pb.IndexDocumentsRequest(requests=[pb.IndexDocumentRequest()] * count)
-    assert fields(checks.check_index_documents, request) == wrong
+    assert fields(lambda run: check_bulk(run.requests), request) == wrong
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,15 @@ def test_health_says_everything_and_a_latency_only_where_there_is_one(status: He
 
 def test_scopes_come_back() -> None:
     scope = Scope("a", "b", "c", "d", "e")
-    assert records.scope_from_pb(records.scope_to_pb(scope)) == scope
+    message = pb.Document()
+    records.fill_scope(message, scope)
+    assert records.scope_from_pb(message.scope) == scope
+
+
+def test_a_scope_without_fields_is_left_out() -> None:
+    message = pb.Document()
+    records.fill_scope(message, Scope())
+    assert not message.HasField("scope")
 
 
 def _document() -> Document:

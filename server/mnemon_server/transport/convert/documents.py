@@ -1,7 +1,5 @@
 """Conversion of the knowledge store's requests and answers. Both directions."""
 
-import asyncio
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,23 +18,21 @@ from mnemon_server.domain.documents import (
     StoreHealth,
 )
 from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.transport.convert.pause import Pause
 from mnemon_server.transport.convert.records import (
     ACK_LEVELS,
     SEARCH_MODES,
     diagnostics_to_pb,
     duration_to_pb,
     fill_metadata,
+    fill_scope,
+    fill_time,
     ignored_to_pb,
     metadata_from_pb,
     receipt_to_pb,
     scope_from_pb,
-    scope_to_pb,
-    time_to_pb,
 )
 from mnemon_server.transport.status import Failure
-
-# Longer than this at a stretch, and other calls would notice.
-_SLICE_S = 0.005
 
 _STATUSES_TO_PB = {status: pb.HealthStatus.Value(f"HEALTH_STATUS_{status.name}") for status in HealthStatus}
 
@@ -92,20 +88,27 @@ def search_query_from_pb(message: pb.SearchDocumentsRequest) -> SearchQuery:
 
 def document_to_pb(document: Document, view: View) -> pb.Document:
     """The document, as much of it as the view shows."""
-    message = pb.Document(
-        doc_id=document.doc_id,
-        content=document.content if view.content else "",
-        scope=scope_to_pb(document.scope),
-        revision=document.revision,
-        create_time=time_to_pb(document.create_time) if document.create_time else None,
-        update_time=time_to_pb(document.update_time) if document.update_time else None,
-        passage_count=len(document.passages),
-    )
-    fill_metadata(message.metadata, document.metadata)
+    message = pb.Document()
+    fill_document(message, document, view)
+    return message
+
+
+def fill_document(target: pb.Document, document: Document, view: View) -> None:
+    """Writes as much of a document as the view shows into a message of its own."""
+    target.doc_id = document.doc_id
+    if view.content:
+        target.content = document.content
+    fill_scope(target, document.scope)
+    fill_metadata(target.metadata, document.metadata)
+    target.revision = document.revision
+    if document.create_time:
+        fill_time(target.create_time, document.create_time)
+    if document.update_time:
+        fill_time(target.update_time, document.update_time)
+    target.passage_count = len(document.passages)
     if view.vectors:
         for passage in document.passages:
-            message.embeddings.add(values=passage.embedding or ())
-    return message
+            target.embeddings.add(values=passage.embedding or ())
 
 
 async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb.ListDocumentsResponse:
@@ -113,9 +116,9 @@ async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb
     message = pb.ListDocumentsResponse(
         next_page_token=next_page_token, ignored_filters=ignored_to_pb(page.ignored_filters)
     )
-    pause = _Pause()
+    pause = Pause()
     for document in page.documents:
-        message.documents.append(document_to_pb(document, view))
+        fill_document(message.documents.add(), document, view)
         await pause.where_due()
     return message
 
@@ -125,9 +128,9 @@ async def answer_to_pb(answer: SearchAnswer, view: View) -> pb.SearchDocumentsRe
     message = pb.SearchDocumentsResponse(
         ignored_filters=ignored_to_pb(answer.ignored_filters), diagnostics=diagnostics_to_pb(answer.diagnostics)
     )
-    pause = _Pause()
+    pause = Pause()
     for result in answer.results:
-        message.results.append(_result_to_pb(result, view))
+        _fill_result(message.results.add(), result, view)
         await pause.where_due()
     return message
 
@@ -166,29 +169,19 @@ def health_to_pb(health: StoreHealth) -> pb.CheckHealthResponse:
     )
 
 
-def _result_to_pb(result: SearchResult, view: View) -> pb.SearchResult:
+def _fill_result(target: pb.SearchResult, result: SearchResult, view: View) -> None:
     document = result.document or Document(result.doc_id, result.content, result.metadata)
-    message = pb.SearchResult(document=document_to_pb(document, view), score=result.score, source=result.source)
+    fill_document(target.document, document, view)
+    target.score, target.source = result.score, result.source
     if result.vector_score is not None:
-        message.vector_score = result.vector_score
+        target.vector_score = result.vector_score
     if result.keyword_score is not None:
-        message.keyword_score = result.keyword_score
+        target.keyword_score = result.keyword_score
     if result.passage is not None:
-        message.passage.CopyFrom(_passage_to_pb(result.passage))
-    return message
+        _fill_passage(target.passage, result.passage)
 
 
-def _passage_to_pb(passage: Passage) -> pb.Passage:
-    return pb.Passage(index=passage.index, start=passage.start, end=passage.end)
-
-
-class _Pause:
-    """Lets the event loop run in between, once a slice of time is used up."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    async def where_due(self) -> None:
-        if time.perf_counter() - self._since > _SLICE_S:
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
+def _fill_passage(target: pb.Passage, passage: Passage) -> None:
+    # Also where all of it is zero, there is a passage.
+    target.SetInParent()
+    target.index, target.start, target.end = passage.index, passage.start, passage.end

@@ -1,13 +1,14 @@
 """Conversion of what all services share: scope, metadata, receipts, diagnostics, times. Both directions."""
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2 as pb
 
+from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.records import (
     AckLevel,
     IgnoredFilter,
@@ -18,8 +19,6 @@ from mnemon_server.domain.records import (
     WriteOutcome,
     WriteReceipt,
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 ACK_LEVELS: Mapping[int, AckLevel] = {
     pb.ACK_LEVEL_UNSPECIFIED: AckLevel.DURABLE,
@@ -41,15 +40,18 @@ def scope_from_pb(message: pb.Scope) -> Scope:
     return Scope(message.user, message.household, message.persona, message.agent, message.project)
 
 
-def scope_to_pb(scope: Scope) -> pb.Scope:
-    """The scope as a message."""
-    return pb.Scope(
-        user=scope.user,
-        household=scope.household,
-        persona=scope.persona,
-        agent=scope.agent,
-        project=scope.project,
-    )
+def fill_scope(owner: Any, scope: Scope) -> None:
+    """Writes a scope into the `scope` of a message, as far as it is set: most of its fields mostly are not."""
+    if scope.user:
+        owner.scope.user = scope.user
+    if scope.household:
+        owner.scope.household = scope.household
+    if scope.persona:
+        owner.scope.persona = scope.persona
+    if scope.agent:
+        owner.scope.agent = scope.agent
+    if scope.project:
+        owner.scope.project = scope.project
 
 
 def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]:
@@ -83,15 +85,31 @@ def time_from_pb(message: Timestamp) -> datetime | None:
     if not 0 <= message.nanos < 1_000_000_000:
         return None
     try:
-        return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+        return EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     except OverflowError:
         return None
 
 
+def checked_time_from_pb(message: Timestamp) -> datetime:
+    """The same of a time that a check has let through."""
+    time = time_from_pb(message)
+    if time is None:
+        raise ValueError("the time was not checked")
+    return time
+
+
 def time_to_pb(time: datetime) -> Timestamp:
     """The time as a message."""
-    delta = time - _EPOCH
-    return Timestamp(seconds=delta.days * 86_400 + delta.seconds, nanos=delta.microseconds * 1000)
+    message = Timestamp()
+    fill_time(message, time)
+    return message
+
+
+def fill_time(target: Timestamp, time: datetime) -> None:
+    """Writes a time into the field of a message."""
+    delta = time - EPOCH
+    target.seconds = delta.days * 86_400 + delta.seconds
+    target.nanos = delta.microseconds * 1000
 
 
 def duration_to_pb(seconds: float) -> Duration:
@@ -102,13 +120,18 @@ def duration_to_pb(seconds: float) -> Duration:
 
 def receipt_to_pb(receipt: WriteReceipt) -> pb.WriteReceipt:
     """The receipt as a message."""
-    return pb.WriteReceipt(
-        id=receipt.id,
-        outcome=_OUTCOMES_TO_PB[receipt.outcome],
-        revision=receipt.revision,
-        commit_time=time_to_pb(receipt.commit_time),
-        replayed=receipt.replayed,
-    )
+    message = pb.WriteReceipt()
+    fill_receipt(message, receipt)
+    return message
+
+
+def fill_receipt(target: pb.WriteReceipt, receipt: WriteReceipt) -> None:
+    """Writes a receipt into the field of a message."""
+    target.id = receipt.id
+    target.outcome = _OUTCOMES_TO_PB[receipt.outcome]
+    target.revision = receipt.revision
+    fill_time(target.commit_time, receipt.commit_time)
+    target.replayed = receipt.replayed
 
 
 def ignored_to_pb(ignored: Iterable[IgnoredFilter]) -> list[pb.IgnoredFilter]:
@@ -140,7 +163,7 @@ def _fill_value(target: pb.MetadataValue, value: MetadataValue) -> None:
         case float():
             target.double_value = value
         case datetime():
-            target.timestamp_value.CopyFrom(time_to_pb(value))
+            fill_time(target.timestamp_value, value)
         case _:
             # Also where it is empty, the list is the kind of value.
             target.string_list_value.SetInParent()

@@ -1,0 +1,125 @@
+"""Events and queries of the log survive the way into messages, and batches that are shared are made once."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import events_pb2 as pb
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.domain.feed import Batch, Cursor, Edge, EventPage, ListQuery, Progress, Started, WatchQuery
+from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.records import Scope
+from mnemon_server.transport.convert import events as convert
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+EVENT = Event(
+    sequence=7,
+    commit=6,
+    time=NOW,
+    type=EventType.MEMORY_UPDATED,
+    record_id="m-1",
+    revision=3,
+    scope=Scope(user="ada"),
+    request_id="once",
+    changed=("content", "metadata.topic"),
+)
+
+
+def test_an_event_comes_out_whole() -> None:
+    message = convert.page_to_pb(EventPage("c", (EVENT,), (), caught_up=True))
+    assert (message.cursor, message.caught_up) == ("c", True)
+    [event] = message.events
+    assert (event.sequence, event.commit_id, event.record_id, event.revision) == (7, "6", "m-1", 3)
+    assert event.commit_time.ToDatetime(UTC) == NOW
+    assert (event.type, event.scope.user, event.request_id) == (pb.EVENT_TYPE_MEMORY_UPDATED, "ada", "once")
+    assert list(event.changed_fields) == ["content", "metadata.topic"]
+    assert event.WhichOneof("record") is None
+
+
+@pytest.mark.parametrize("type_", list(EventType))
+def test_every_type_of_event_has_a_number(type_: EventType) -> None:
+    [event] = convert.page_to_pb(EventPage("c", (replace(EVENT, type=type_),), (), caught_up=True)).events
+    assert pb.EventType.Name(event.type) == f"EVENT_TYPE_{type_.name}"
+
+
+def test_an_event_without_a_scope_carries_none() -> None:
+    [event] = convert.page_to_pb(EventPage("c", (replace(EVENT, scope=Scope()),), (), caught_up=False)).events
+    assert not event.HasField("scope")
+
+
+def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> None:
+    other = replace(EVENT, time=NOW + timedelta(microseconds=1))
+    after = replace(EVENT, sequence=8)
+    events = convert.page_to_pb(EventPage("c", (EVENT, other, after), (), caught_up=True)).events
+    again = convert.page_to_pb(EventPage("c", (EVENT,), (), caught_up=True)).events
+    assert len({event.event_id for event in events}) == 3
+    assert events[0].event_id == again[0].event_id
+
+
+def test_the_full_view_carries_records_and_leaves_out_those_that_are_gone() -> None:
+    records = (Memory("m-1", "a fact"), None, Document("d-1", "a text"))
+    first, second, third = convert.page_to_pb(EventPage("c", (EVENT,) * 3, records, caught_up=True)).events
+    assert (first.memory.memory_id, first.memory.content, first.WhichOneof("record")) == ("m-1", "a fact", "memory")
+    assert second.WhichOneof("record") is None
+    assert (third.document.doc_id, third.document.content, third.WhichOneof("record")) == ("d-1", "a text", "document")
+
+
+def test_a_batch_that_watchers_share_is_converted_once() -> None:
+    encoder = convert.WatchEncoder()
+    batch = Batch("c", (EVENT,), (), caught_up=True)
+    message = encoder.message(batch)
+    assert (message.cursor, message.batch.caught_up, message.batch.events[0].sequence) == ("c", True, 7)
+    assert encoder.message(batch) is message
+    assert encoder.message(Batch("c", (EVENT,), (), caught_up=True)) is not message
+
+
+def test_messages_without_events_say_what_they_are() -> None:
+    encoder = convert.WatchEncoder()
+    started = encoder.message(Started("a", 7.5, NOW))
+    assert (started.WhichOneof("payload"), started.cursor) == ("started", "a")
+    assert started.started.heartbeat_interval == Duration(seconds=7, nanos=500_000_000)
+    assert started.started.retained_since.ToDatetime(UTC) == NOW
+    assert not encoder.message(Started("a", 15.0, None)).started.HasField("retained_since")
+    progress = encoder.message(Progress("b", NOW, caught_up=True))
+    assert (progress.WhichOneof("payload"), progress.cursor, progress.progress.caught_up) == ("progress", "b", True)
+    assert progress.progress.head_time.ToDatetime(UTC) == NOW
+    empty = encoder.message(Progress("b", None, caught_up=False))
+    assert (empty.WhichOneof("payload"), empty.progress.HasField("head_time")) == ("progress", False)
+
+
+def test_queries_come_in_with_their_defaults() -> None:
+    assert convert.watch_query_from_pb(pb.WatchEventsRequest()) == WatchQuery()
+    assert convert.list_query_from_pb(pb.ListEventsRequest()) == ListQuery()
+    assert (WatchQuery().start, ListQuery().start) == (Edge.NOW, Edge.EARLIEST)
+
+
+def test_queries_come_in_whole() -> None:
+    where = pb.EventFilter(types=[pb.EVENT_TYPE_MEMORY_PURGED], scope={"agent": "claude"}, record_ids=["a", "b"])
+    meant = EventFilter(frozenset({EventType.MEMORY_PURGED}), Scope(agent="claude"), frozenset({"a", "b"}))
+    watch = pb.WatchEventsRequest(
+        cursor="c", filter=where, heartbeat_interval=Duration(seconds=7), max_batch_size=9, view=pb.EVENT_VIEW_FULL
+    )
+    query = WatchQuery(start=Cursor("c"), where=meant, heartbeat_s=7.0, batch_max=9, full=True)
+    assert convert.watch_query_from_pb(watch) == query
+    page = pb.ListEventsRequest(start_time=Timestamp(seconds=60), filter=where, page_size=5)
+    start = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    assert convert.list_query_from_pb(page) == ListQuery(start=start, where=meant, limit=5)
+    assert convert.watch_query_from_pb(pb.WatchEventsRequest(earliest=True)).start is Edge.EARLIEST
+
+
+def test_what_is_too_large_is_cut_to_the_most() -> None:
+    assert convert.watch_query_from_pb(pb.WatchEventsRequest(max_batch_size=5000)).batch_max == 1000
+    assert convert.list_query_from_pb(pb.ListEventsRequest(page_size=5000)).limit == 1000
+
+
+def test_an_event_costs_few_microseconds() -> None:
+    events = (replace(EVENT, request_id="", changed=()),) * 1000
+    page = EventPage("c", events, (), caught_up=True)
+    started = time.process_time()
+    for _ in range(10):
+        convert.page_to_pb(page)
+    assert (time.process_time() - started) / 10_000 < 50e-6

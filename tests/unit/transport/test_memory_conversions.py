@@ -1,0 +1,243 @@
+"""Memories and what is asked of them survive the way into messages and back."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import memory_pb2 as pb
+from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.filters import Condition, Operator
+from mnemon_server.domain.memories import (
+    CreateMemory,
+    DecayPolicy,
+    Explanation,
+    ForecastPage,
+    Memory,
+    MemoryFilter,
+    MemoryForecast,
+    MemoryMatch,
+    MemoryPage,
+    MemoryQuery,
+    MemoryReceipt,
+    MemorySearchAnswer,
+    MemoryStatus,
+    ScorePart,
+    UpdateMemory,
+)
+from mnemon_server.domain.records import AckLevel, Scope, SearchDiagnostics, SearchMode, WriteOutcome, WriteReceipt
+from mnemon_server.transport.convert import memories as convert
+from mnemon_server.transport.status import Failure
+
+CREATED, UPDATED, REINFORCED, DELETED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3, 4))
+MEMORY = Memory(
+    memory_id="m-1",
+    content="Ada prefers window seats.",
+    scope=Scope("ada", "home", "butler", "claude", "trip"),
+    personality="engineer",
+    type="preference",
+    is_global=True,
+    decay_policy=DecayPolicy.REINFORCEABLE,
+    metadata={"topic": "travel", "rank": 5, "sure": 0.5, "open": False, "tags": ("a", "b"), "seen": CREATED},
+    confidence=0.75,
+    revision=4,
+    create_time=CREATED,
+    update_time=UPDATED,
+    reinforce_time=REINFORCED,
+    delete_time=DELETED,
+)
+RECEIPT = WriteReceipt("m-1", WriteOutcome.CREATED, 1, CREATED)
+DIAGNOSTICS = SearchDiagnostics(mode=SearchMode.HYBRID, exact=True, scanned=9)
+
+
+def message_of(memory: Memory) -> pb.Memory:
+    """The memory as it arrives."""
+    message = pb.Memory()
+    convert.fill_memory(message, memory)
+    return pb.Memory.FromString(message.SerializeToString())
+
+
+def test_a_memory_goes_out_whole() -> None:
+    message = message_of(MEMORY)
+    assert (message.memory_id, message.content) == ("m-1", "Ada prefers window seats.")
+    scope = message.scope
+    assert (scope.user, scope.household, scope.persona, scope.agent, scope.project) == (
+        "ada", "home", "butler", "claude", "trip",
+    )  # fmt: skip
+    assert (message.personality, message.type, getattr(message, "global")) == ("engineer", "preference", True)
+    assert message.decay_policy == pb.DECAY_POLICY_REINFORCEABLE
+    assert (message.confidence, message.revision) == (0.75, 4)
+    times = (message.create_time, message.update_time, message.reinforce_time, message.delete_time)
+    assert tuple(time.ToDatetime(UTC) for time in times) == (CREATED, UPDATED, REINFORCED, DELETED)
+    assert convert.memory_from_pb(message).metadata == MEMORY.metadata
+
+
+def test_what_a_memory_lacks_is_left_out() -> None:
+    message = message_of(Memory("m-1", "text"))
+    assert not any(message.HasField(field) for field in ("scope", "reinforce_time", "delete_time"))
+    assert (message.decay_policy, message.confidence, len(message.metadata)) == (pb.DECAY_POLICY_STABLE, 1.0, 0)
+
+
+def test_what_only_the_server_sets_is_ignored_on_the_way_in() -> None:
+    came = convert.create_from_pb(pb.CreateMemoryRequest(memory=message_of(MEMORY))).memory
+    assert (came.confidence, came.revision, came.reinforce_time, came.delete_time) == (1.0, 0, None, None)
+    assert came.create_time == Memory("", "").create_time
+
+
+@pytest.mark.parametrize("policy", list(DecayPolicy))
+def test_every_decay_policy_comes_back(policy: DecayPolicy) -> None:
+    message = message_of(Memory("m", "text", decay_policy=policy))
+    assert pb.DecayPolicy.Name(message.decay_policy) == f"DECAY_POLICY_{policy.name}"
+    assert convert.memory_from_pb(message).decay_policy is policy
+
+
+def test_a_request_with_nothing_but_content_has_the_defaults() -> None:
+    request = convert.create_from_pb(pb.CreateMemoryRequest(memory=pb.Memory(content="test")))
+    assert request == CreateMemory(memory=Memory("", "test"))
+    assert (request.memory.decay_policy, request.embedding, request.ack) == (DecayPolicy.STABLE, None, AckLevel.DURABLE)
+
+
+def test_a_vector_comes_in_as_it_was_sent() -> None:
+    request = pb.CreateMemoryRequest(memory=pb.Memory(content="test"), embedding=[0.5, -0.25, 0.0])
+    assert list(convert.create_from_pb(request).embedding or ()) == [0.5, -0.25, 0.0]
+
+
+def test_a_change_comes_in_whole() -> None:
+    message = pb.UpdateMemoryRequest(
+        memory=pb.Memory(memory_id="m-1", type="fact"),
+        update_mask=FieldMask(paths=["type", "metadata.topic"]),
+        expected_revision=0,
+        request_id="once",
+        ack=common_pb2.ACK_LEVEL_SEARCHABLE,
+    )
+    assert convert.update_from_pb(message) == UpdateMemory(
+        memory=Memory("m-1", "", type="fact"),
+        mask=("type", "metadata.topic"),
+        expected_revision=0,
+        request_id="once",
+        ack=AckLevel.SEARCHABLE,
+    )
+    message.ClearField("expected_revision")
+    assert convert.update_from_pb(message).expected_revision is None
+
+
+def test_a_search_has_its_defaults_only_where_nothing_is_set() -> None:
+    assert convert.query_from_pb(pb.SearchMemoriesRequest()) == MemoryQuery()
+    assert (MemoryQuery().limit, MemoryQuery().min_confidence, MemoryQuery().mode) == (10, 0.3, None)
+    zeros = convert.query_from_pb(pb.SearchMemoriesRequest(limit=0, min_confidence=0.0))
+    assert (zeros.limit, zeros.min_confidence) == (0, 0.0)
+
+
+@pytest.mark.parametrize("mode", list(SearchMode))
+def test_every_mode_of_search_comes_in(mode: SearchMode) -> None:
+    number = common_pb2.SearchMode.Value(f"SEARCH_MODE_{mode.name}")
+    assert convert.query_from_pb(pb.SearchMemoriesRequest(mode=number)).mode is mode
+
+
+@pytest.mark.parametrize(("sent", "meant"), [({}, None), ({"global": False}, False), ({"global": True}, True)])
+def test_the_filter_on_global_has_three_states(sent: dict[str, Any], *, meant: bool | None) -> None:
+    assert convert.filter_from_pb(pb.MemoryFilter(**sent)).is_global is meant
+
+
+def test_a_filter_comes_in_whole() -> None:
+    message = pb.MemoryFilter(
+        scope={"agent": "claude"},
+        personality="engineer",
+        type="preference",
+        metadata={"n": common_pb2.MetadataValue(int_value=5)},
+        created_from=Timestamp(seconds=1),
+        created_to=Timestamp(seconds=2),
+        reinforced_from=Timestamp(seconds=3),
+        reinforced_to=Timestamp(seconds=4),
+        min_confidence=0.5,
+        filter={"condition": {"field": "content", "operator": common_pb2.FILTER_OPERATOR_CONTAINS,
+                              "values": [{"string_value": "seat"}]}},
+    )  # fmt: skip
+    times = [datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(5)]
+    assert convert.filter_from_pb(message) == MemoryFilter(
+        scope=Scope(agent="claude"),
+        personality="engineer",
+        type="preference",
+        metadata={"n": 5},
+        created_from=times[1],
+        created_to=times[2],
+        reinforced_from=times[3],
+        reinforced_to=times[4],
+        min_confidence=0.5,
+        expression=Condition("content", Operator.CONTAINS, ("seat",)),
+    )
+    assert not convert.filter_from_pb(pb.MemoryFilter())
+
+
+def test_an_acknowledgement_holds_the_receipt_and_the_memory_where_there_is_one() -> None:
+    whole = convert.fill_change(pb.CreateMemoryResponse(), MemoryReceipt(RECEIPT, MEMORY))
+    assert (whole.receipt.id, whole.memory.content) == ("m-1", MEMORY.content)
+    bare = convert.fill_change(pb.UpdateMemoryResponse(), MemoryReceipt(RECEIPT, None))
+    assert (bare.receipt.revision, bare.HasField("memory")) == (1, False)
+
+
+def test_results_of_a_bulk_stream_are_receipts_and_errors_in_order() -> None:
+    failure = Failure.of(InvalidArgumentError.of("memory.content", "must not be blank"))
+    first, second = convert.create_results_to_pb([failure, RECEIPT]).results
+    assert (first.error.reason, first.error.violations[0].field) == (
+        errors_pb2.ERROR_REASON_INVALID_ARGUMENT,
+        "memory.content",
+    )
+    assert (second.WhichOneof("outcome"), second.receipt.id) == ("receipt", "m-1")
+
+
+async def test_a_page_holds_its_memories_and_the_token_of_the_next() -> None:
+    page = await convert.page_to_pb(MemoryPage((MEMORY, Memory("m-2", "x")), 7), "token")
+    assert ([memory.memory_id for memory in page.memories], page.next_page_token) == (["m-1", "m-2"], "token")
+
+
+async def test_a_forecast_says_when_and_how_far() -> None:
+    forecast = MemoryForecast(MEMORY, confidence_then=0.25, fade_time=DELETED)
+    page = await convert.forecast_to_pb(ForecastPage((forecast,), None), "")
+    [message] = page.forecasts
+    assert (message.memory.memory_id, message.confidence_then) == ("m-1", 0.25)
+    assert message.fade_time.ToDatetime(UTC) == DELETED
+
+
+async def test_a_match_that_was_not_compared_has_no_scores_and_one_that_is_zero_has() -> None:
+    bare = MemoryMatch(MEMORY, 0.5)
+    whole = MemoryMatch(MEMORY, 0.25, similarity=0.0, distance=0.0, keyword_score=0.0)
+    answer = await convert.answer_to_pb(MemorySearchAnswer((bare, whole), DIAGNOSTICS))
+    assert (answer.count, answer.diagnostics.scanned) == (2, 9)
+    first, second = answer.results
+    optional = ("similarity", "distance", "keyword_score", "explanation")
+    assert [first.HasField(field) for field in optional] == [False] * 4
+    assert [second.HasField(field) for field in optional] == [True] * 3 + [False]
+
+
+async def test_an_explanation_adds_up() -> None:
+    parts = (ScorePart("vector", 0.5, 0.6), ScorePart("keyword", 0.25, 0.4))
+    explanation = Explanation(parts, ("seat", "window"), "Confidence is 1.")
+    match = MemoryMatch(MEMORY, 0.4, passage=Passage(1, 4, 9), explanation=explanation)
+    answer = await convert.answer_to_pb(MemorySearchAnswer((match,), DIAGNOSTICS))
+    said = answer.results[0].explanation
+    assert [(part.name, part.score, part.weight) for part in said.parts] == [
+        ("vector", 0.5, 0.6),
+        ("keyword", 0.25, 0.4),
+    ]
+    assert sum(part.contribution for part in said.parts) == pytest.approx(answer.results[0].score)
+    assert (list(said.matched_terms), said.confidence) == (["seat", "window"], "Confidence is 1.")
+    assert (said.passage_start, said.passage_end) == (4, 9)
+
+
+def test_the_status_says_everything() -> None:
+    status = MemoryStatus(
+        healthy=False, error="e", backend="chromadb", host="h", collection="c", memory_count=1, deleted_count=2,
+        flat_count=3, graph_count=4, dead_count=5, index_bytes=6, snapshot_time=CREATED, pending=7,
+    )  # fmt: skip
+    message = convert.status_to_pb(status)
+    assert (message.status, message.error, message.backend) == ("unhealthy", "e", "chromadb")
+    assert (message.host, message.collection, message.memory_count, message.deleted_count) == ("h", "c", 1, 2)
+    index = message.index
+    assert (index.flat_count, index.graph_count, index.dead_count, index.bytes, index.pending) == (3, 4, 5, 6, 7)
+    assert index.snapshot_time.ToDatetime(UTC) == CREATED
+    well = convert.status_to_pb(MemoryStatus(healthy=True, backend="local", host="embedded", collection=""))
+    assert (well.status, well.index.HasField("snapshot_time")) == ("healthy", False)
