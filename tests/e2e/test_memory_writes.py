@@ -1,0 +1,341 @@
+"""What the memory service promises of writes: request ids, revisions, masks, deletion, purges and bulk streams."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.rpc import error_details_pb2
+from grpc import aio
+from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import memory_pb2 as pb
+
+from tests.support.memory_messages import compare, contents_of, create, metadata, remember, update, where
+from tests.support.server import Connection, detail, failure_of, reason, stream_end, until, whole_server
+
+DIMENSION = 64
+"""Of the hashing embedder."""
+
+
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server on an empty folder."""
+    async with whole_server(tmp_path) as connected:
+        yield connected
+
+
+@pytest.fixture
+def memories(connection: Connection) -> Any:
+    """The stub of its memory service."""
+    return connection.memories
+
+
+async def get(memories: Any, memory_id: str) -> pb.Memory:
+    """The memory with this id."""
+    return (await memories.GetMemory(pb.GetMemoryRequest(memory_id=memory_id))).memory
+
+
+def violations(error: aio.AioRpcError) -> set[str]:
+    """The fields that an error names."""
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    named = detail(error, error_details_pb2.BadRequest).field_violations
+    assert all(violation.description for violation in named)
+    return {violation.field for violation in named}
+
+
+async def test_every_field_that_is_wrong_is_named_at_once(memories: Any) -> None:
+    request = create(
+        " ",
+        scope={"agent": "a" * 257},
+        type="t" * 257,
+        decay_policy=9,
+        metadata={"unset": common_pb2.MetadataValue(), "not a key": common_pb2.MetadataValue(int_value=1)},
+        request_id="r" * 129,
+        ack=9,
+    )
+    assert violations(await failure_of(memories.CreateMemory(request))) == {
+        "ack",
+        "memory.content",
+        "memory.decay_policy",
+        "memory.metadata",
+        "memory.metadata.unset",
+        "memory.scope.agent",
+        "memory.type",
+        "request_id",
+    }
+    assert (await memories.CountMemories(pb.CountMemoriesRequest())).count == 0
+
+
+@pytest.mark.parametrize(
+    "embedding", [[1.0], [0.0] * DIMENSION, [float("nan")] * DIMENSION, [float("inf")] * DIMENSION], ids=len
+)
+async def test_a_vector_of_another_dimension_or_without_a_direction_is_refused(
+    memories: Any, embedding: list[float]
+) -> None:
+    assert violations(await failure_of(memories.CreateMemory(create("x", embedding=embedding)))) == {"embedding"}
+
+
+async def test_a_vector_that_is_given_is_the_one_that_is_searched(memories: Any) -> None:
+    ahead, aside = [0.0] * DIMENSION, [0.0] * DIMENSION
+    ahead[0], aside[1] = 250.0, 1e-3
+    await memories.CreateMemory(create("words that say nothing", embedding=ahead))
+    await memories.CreateMemory(create("other words", embedding=aside))
+    answer = await memories.SearchMemories(pb.SearchMemoriesRequest(vector=ahead))
+    first, second = answer.results
+    assert (first.memory.content, first.similarity) == ("words that say nothing", pytest.approx(1, abs=1e-6))
+    assert (second.similarity, second.distance) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-6))
+    assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
+
+
+Call = Callable[[Any, str], Awaitable[Any]]
+
+
+@pytest.mark.parametrize(
+    ("call", "other"),
+    [
+        (lambda stub, _: stub.CreateMemory(create("a", request_id="once")),
+         lambda stub, _: stub.CreateMemory(create("b", request_id="once"))),
+        (lambda stub, memory_id: stub.UpdateMemory(update(memory_id, "type", type="x", request_id="once")),
+         lambda stub, memory_id: stub.UpdateMemory(update(memory_id, "type", type="y", request_id="once"))),
+        (lambda stub, memory_id: stub.ReinforceMemory(_on(pb.ReinforceMemoryRequest, memory_id)),
+         lambda stub, memory_id: stub.DeleteMemory(_on(pb.DeleteMemoryRequest, memory_id))),
+        (lambda stub, memory_id: stub.DeleteMemory(_on(pb.DeleteMemoryRequest, memory_id)),
+         lambda stub, memory_id: stub.DeleteMemory(_on(pb.DeleteMemoryRequest, memory_id, expected_revision=1))),
+    ],
+    ids=["create", "update", "reinforce", "delete"],
+)  # fmt: skip
+async def test_a_request_id_makes_a_repeated_call_harmless_and_another_call_an_error(
+    memories: Any, call: Call, other: Call
+) -> None:
+    [memory] = await remember(memories, "there before", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
+    first = await call(memories, memory.memory_id)
+    await memories.CreateMemory(create("in between"))
+    again = await call(memories, memory.memory_id)
+    assert (first.receipt.replayed, again.receipt.replayed) == (False, True)
+    first.receipt.replayed = True
+    assert again.receipt == first.receipt
+    error = await failure_of(other(memories, memory.memory_id))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+
+
+async def test_a_repeated_creation_answers_with_the_first_memory_as_it_is_now(memories: Any) -> None:
+    request = create("a", type="old", request_id="once")
+    first = (await memories.CreateMemory(request)).memory
+    await memories.UpdateMemory(update(first.memory_id, "type", type="new"))
+    again = (await memories.CreateMemory(request)).memory
+    assert (again.memory_id, again.type, again.revision) == (first.memory_id, "new", 2)
+    assert (await memories.CountMemories(pb.CountMemoriesRequest())).count == 1
+
+
+async def test_a_stale_revision_is_aborted_with_both_figures_and_changes_nothing(memories: Any) -> None:
+    [memory] = await remember(memories, "a", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
+    memory_id = memory.memory_id
+    for call in (
+        memories.UpdateMemory(update(memory_id, "content", content="b", expected_revision=7)),
+        memories.ReinforceMemory(pb.ReinforceMemoryRequest(memory_id=memory_id, expected_revision=7)),
+        memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory_id, expected_revision=7)),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.ABORTED, "REVISION_MISMATCH")
+        figures = detail(error, error_details_pb2.ErrorInfo).metadata
+        assert dict(figures) == {"expected_revision": "7", "actual_revision": "1"}
+    unchanged = await get(memories, memory_id)
+    assert (unchanged.content, unchanged.revision, unchanged.HasField("reinforce_time")) == ("a", 1, False)
+    changed = await memories.UpdateMemory(update(memory_id, "content", content="b", expected_revision=1))
+    assert (changed.memory.content, changed.memory.revision) == ("b", 2)
+
+
+async def test_of_many_who_change_the_same_revision_one_succeeds(memories: Any) -> None:
+    [memory] = await remember(memories, "a")
+    calls = [
+        memories.UpdateMemory(update(memory.memory_id, "type", type=f"t{i}", expected_revision=1)) for i in range(20)
+    ]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    won = [outcome for outcome in outcomes if isinstance(outcome, pb.UpdateMemoryResponse)]
+    lost = {outcome.code() for outcome in outcomes if isinstance(outcome, aio.AioRpcError)}
+    assert (len(won), lost) == (1, {grpc.StatusCode.ABORTED})
+    assert (await get(memories, memory.memory_id)).type == won[0].memory.type
+
+
+async def test_a_change_touches_what_the_mask_names_and_nothing_else(memories: Any) -> None:
+    [before] = await remember(
+        memories, "old words", scope={"user": "ada", "agent": "claude"}, type="t", metadata=metadata(a=1, b="x", c=True)
+    )
+    request = update(
+        before.memory_id,
+        "content",
+        "scope.agent",
+        "global",
+        "decay_policy",
+        "metadata.b",
+        "metadata.c",
+        content="new words",
+        scope={"user": "not taken", "agent": "gpt"},
+        type="not taken",
+        decay_policy=pb.DECAY_POLICY_CONTEXTUAL,
+        metadata=metadata(a=9, b="y"),
+        **{"global": True},
+    )
+    answer = await memories.UpdateMemory(request)
+    after = await get(memories, before.memory_id)
+    assert (after.content, after.type, getattr(after, "global")) == ("new words", "t", True)
+    assert (after.scope.user, after.scope.agent) == ("ada", "gpt")
+    assert after.decay_policy == pb.DECAY_POLICY_CONTEXTUAL
+    assert dict(after.metadata) == metadata(a=1, b="y")
+    assert (after.create_time, after.revision) == (before.create_time, 2)
+    assert after.update_time == answer.receipt.commit_time
+    answer.memory.confidence = after.confidence
+    assert answer.memory == after
+    found = (await memories.SearchMemories(pb.SearchMemoriesRequest(query="new words"))).results
+    assert found[0].similarity == pytest.approx(1, abs=1e-5)
+
+
+async def test_a_mask_may_name_metadata_or_scope_as_a_whole(memories: Any) -> None:
+    [memory] = await remember(memories, "a", scope={"user": "ada", "agent": "x"}, metadata=metadata(a=1, b=2))
+    request = update(memory.memory_id, "metadata", "scope", scope={"user": "bob"}, metadata=metadata(c=3))
+    changed = (await memories.UpdateMemory(request)).memory
+    assert (dict(changed.metadata), changed.scope) == (metadata(c=3), common_pb2.Scope(user="bob"))
+
+
+@pytest.mark.parametrize(
+    ("paths", "wrong"),
+    [
+        ((), {"update_mask"}),
+        (("*",), {"update_mask"}),
+        (("confidence",), {"update_mask"}),
+        (("memory_id",), {"update_mask"}),
+        (("scope.nobody",), {"update_mask"}),
+        (("metadata.not a key",), {"update_mask"}),
+        (("content",), {"memory.content"}),
+        (("type", "content", "nonsense"), {"memory.content", "update_mask"}),
+    ],
+)
+async def test_a_mask_that_names_nothing_or_what_cannot_be_changed_is_refused(
+    memories: Any, paths: tuple[str, ...], wrong: set[str]
+) -> None:
+    [memory] = await remember(memories, "a")
+    assert violations(await failure_of(memories.UpdateMemory(update(memory.memory_id, *paths)))) == wrong
+
+
+async def test_what_was_deleted_cannot_be_changed_until_it_is_undeleted(memories: Any) -> None:
+    [memory] = await remember(memories, "come and gone", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
+    memory_id = memory.memory_id
+    await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory_id))
+    for call in (
+        memories.UpdateMemory(update(memory_id, "type", type="x")),
+        memories.ReinforceMemory(pb.ReinforceMemoryRequest(memory_id=memory_id)),
+    ):
+        assert reason(await failure_of(call)) == "MEMORY_NOT_FOUND"
+    request = pb.UndeleteMemoryRequest(memory_id=memory_id, request_id="back", expected_revision=2)
+    back = await memories.UndeleteMemory(request)
+    assert (back.memory.content, back.memory.revision, back.memory.HasField("delete_time")) == (
+        memory.content,
+        3,
+        False,
+    )
+    assert (await memories.UndeleteMemory(request)).receipt.replayed
+    assert (await get(memories, memory_id)).revision == 3
+    assert (await memories.SearchMemories(pb.SearchMemoriesRequest(query="come and gone"))).count == 1
+    error = await failure_of(memories.UndeleteMemory(pb.UndeleteMemoryRequest(memory_id=memory_id)))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION")
+
+
+async def test_a_purge_removes_for_good_what_matches_deleted_or_not(memories: Any) -> None:
+    gone, _, _ = await remember(memories, "a1", "a2", "a3", type="a")
+    await remember(memories, "b1", type="b")
+    await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=gone.memory_id))
+    dry = await memories.PurgeMemories(pb.PurgeMemoriesRequest(filter=where(type="a"), dry_run=True))
+    assert (dry.purged_count, len(await contents_of(memories, where(), show_deleted=True))) == (3, 4)
+    request = pb.PurgeMemoriesRequest(filter=where(type="a"), request_id="once")
+    real, again = await memories.PurgeMemories(request), await memories.PurgeMemories(request)
+    assert (real.purged_count, real.replayed, again.purged_count, again.replayed) == (3, False, 3, True)
+    assert await contents_of(memories, where(), show_deleted=True) == ["b1"]
+    undelete = memories.UndeleteMemory(pb.UndeleteMemoryRequest(memory_id=gone.memory_id))
+    assert reason(await failure_of(undelete)) == "MEMORY_NOT_FOUND"
+
+
+async def test_a_purge_of_everything_needs_to_be_of_what_is_deleted(memories: Any) -> None:
+    first, _ = await remember(memories, "gone", "kept")
+    await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=first.memory_id))
+    for request in (pb.PurgeMemoriesRequest(), pb.PurgeMemoriesRequest(filter=where(), dry_run=True)):
+        assert violations(await failure_of(memories.PurgeMemories(request))) == {"filter"}
+    assert (await memories.PurgeMemories(pb.PurgeMemoriesRequest(only_deleted=True))).purged_count == 1
+    assert await contents_of(memories, where(), show_deleted=True) == ["kept"]
+
+
+async def test_a_purge_takes_a_filter_of_any_kind(memories: Any) -> None:
+    await remember(memories, "keep me", "drop me", "drop me too")
+    request = pb.PurgeMemoriesRequest(filter=where(compare("content", "CONTAINS", "drop")))
+    assert (await memories.PurgeMemories(request)).purged_count == 2
+    assert await contents_of(memories, where(), show_deleted=True) == ["keep me"]
+
+
+async def test_a_bulk_stream_answers_each_message_in_order_and_a_bad_memory_fails_alone(memories: Any) -> None:
+    requests = [
+        pb.CreateMemoriesRequest(requests=[create(f"text {i} {j}", type=f"t{i}") for j in range(i + 1)])
+        for i in range(6)
+    ]
+    requests[1].requests.append(create(" ", metadata={"unset": common_pb2.MetadataValue()}))
+    requests[2].requests.insert(0, pb.CreateMemoryRequest())
+    responses = [response async for response in memories.CreateMemories(iter(requests))]
+    assert [len(response.results) for response in responses] == [1, 3, 4, 4, 5, 6]
+    failed = {
+        (i, j): {violation.field for violation in result.error.violations}
+        for i, response in enumerate(responses)
+        for j, result in enumerate(response.results)
+        if result.HasField("error")
+    }
+    assert failed == {(1, 2): {"memory.content", "memory.metadata.unset"}, (2, 0): {"memory"}}
+    assert responses[2].results[0].error.reason == errors_pb2.ERROR_REASON_INVALID_ARGUMENT
+    assert (await memories.CountMemories(pb.CountMemoriesRequest())).count == 21
+    last = await get(memories, responses[5].results[3].receipt.id)
+    assert (last.content, last.type) == ("text 5 3", "t5")
+
+
+async def test_a_request_id_counts_across_messages_of_a_bulk_stream(memories: Any) -> None:
+    requests = [
+        pb.CreateMemoriesRequest(requests=[create(f"text {i % 3}", request_id=f"id-{i % 3}")]) for i in range(9)
+    ]
+    responses = [response async for response in memories.CreateMemories(iter(requests))]
+    receipts = [response.results[0].receipt for response in responses]
+    assert [receipt.replayed for receipt in receipts] == [False] * 3 + [True] * 6
+    assert len({receipt.id for receipt in receipts}) == 3
+
+
+async def test_a_bulk_message_that_is_empty_or_too_long_ends_the_stream_after_the_answers_before_it(
+    memories: Any,
+) -> None:
+    for wrong in (pb.CreateMemoriesRequest(), pb.CreateMemoriesRequest(requests=[create()] * 1001)):
+        stream = memories.CreateMemories(iter([pb.CreateMemoriesRequest(requests=[create("a")]), wrong]))
+        responses, error = await stream_end(stream)
+        assert [response.results[0].receipt.revision for response in responses] == [1]
+        assert violations(error) == {"requests"}
+
+
+async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connection: Connection) -> None:
+    for _ in range(5):
+        stream = connection.memories.CreateMemories()
+        for i in range(5):
+            await stream.write(pb.CreateMemoriesRequest(requests=[create(f"text {i} " + "word " * 500)]))
+        stream.cancel()
+    await until(lambda: connection.server.open_streams == 0)
+    assert (await connection.memories.CreateMemory(create("after"))).memory.confidence == 1.0
+
+
+async def test_an_unknown_enum_value_is_refused_rather_than_taken_for_another(memories: Any) -> None:
+    [memory] = await remember(memories, "a")
+    for call, field in (
+        (memories.CreateMemory(create(ack=9)), "ack"),
+        (memories.CreateMemory(create(decay_policy=9)), "memory.decay_policy"),
+        (memories.UpdateMemory(update(memory.memory_id, "type", ack=9)), "ack"),
+        (memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory.memory_id, ack=9)), "ack"),
+        (memories.SearchMemories(pb.SearchMemoriesRequest(query="x", mode=9)), "mode"),
+    ):
+        assert violations(await failure_of(call)) == {field}
+
+
+def _on(kind: Any, memory_id: str, **fields: Any) -> Any:
+    return kind(memory_id=memory_id, request_id="once", **fields)
