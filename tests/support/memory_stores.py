@@ -1,0 +1,72 @@
+"""Memory stores over either kind of vault, with a clock that only the test moves, for tests of the memory service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.collections import MEMORIES
+from mnemon_server.domain.memories import CreateMemory, Memory, MemoryMatch
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.memory import MemoryStore
+
+ENGINES = ("in_memory", "sqlite")
+DIMENSION = 64
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class MovingClock:
+    """A time that stands still until it is moved."""
+
+    def __init__(self, time: datetime = NOON) -> None:
+        self.time = time
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def pass_hours(self, hours: float) -> None:
+        """Moves the time on."""
+        self.time += timedelta(hours=hours)
+
+
+class Opened:
+    """A memory store with its vault and its clock."""
+
+    def __init__(self, store: MemoryStore, vault: Vault, clock: MovingClock) -> None:
+        self.store, self.vault, self.clock = store, vault, clock
+
+    async def remember(self, content: str, **fields: Any) -> Memory:
+        """Stores a memory, and returns it."""
+        created = await self.store.create(CreateMemory(memory=Memory("", content, **fields)))
+        assert created.memory is not None
+        return created.memory
+
+
+@asynccontextmanager
+async def open_memories(engine: str, folder: Path, **options: Any) -> AsyncIterator[Opened]:
+    """A memory store on this engine; `options` are those of MemoryStore."""
+    clock = MovingClock()
+    embedder = HashingEmbedder(DIMENSION)
+    vault: Vault = (
+        InMemoryVault(clock=clock)
+        if engine == "in_memory"
+        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
+    )
+    try:
+        async with EmbeddingBatcher(embedder) as batcher:
+            store = MemoryStore(vault.collection(MEMORIES), batcher, model=embedder.model, clock=clock, **options)
+            yield Opened(store, vault, clock)
+            await store.aclose()
+    finally:
+        vault.close()
+        embedder.close()
+
+
+def contents(matches: tuple[MemoryMatch, ...]) -> list[str]:
+    """What the memories that were found say."""
+    return [match.memory.content for match in matches]

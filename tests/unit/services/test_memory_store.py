@@ -1,0 +1,530 @@
+"""The memory service over both kinds of vault: what each operation does, refuses, and says when it is repeated."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon_server.domain.errors import (
+    InvalidArgumentError,
+    InvalidOperationError,
+    MemoryNotFoundError,
+    MnemonError,
+    RequestIdReusedError,
+    RevisionMismatchError,
+)
+from mnemon_server.domain.events import EventFilter, EventType
+from mnemon_server.domain.filters import AllOf, Condition, Negation, Operator
+from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery, UpdateMemory
+from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
+
+from tests.support.memory_stores import DIMENSION, ENGINES, NOON, Opened, open_memories
+
+STABLE, REINFORCEABLE, CONTEXTUAL = DecayPolicy.STABLE, DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+ADA = Memory(
+    "",
+    "Ada prefers Python",
+    scope=Scope(user="ada", agent="claude", project="apollo"),
+    personality="engineer",
+    type="preference",
+    is_global=True,
+    decay_policy=REINFORCEABLE,
+    metadata={"topic": "code", "since": datetime(2020, 1, 1), "rank": 5},
+)
+
+
+@pytest.fixture(params=ENGINES)
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_memories(request.param, tmp_path / "vault") as opened:
+        yield opened
+
+
+def event_types(opened: Opened) -> list[EventType]:
+    return [event.type for event in opened.vault.events.read(0, limit=100, where=EventFilter()).events]
+
+
+def fields_of(error: InvalidArgumentError) -> list[str]:
+    return [violation.field for violation in error.violations]
+
+
+def condition(field: str, operator: Operator, *values: Any) -> Condition:
+    return Condition(field, operator, values)
+
+
+async def test_a_created_memory_is_read_back_as_it_was_answered(opened: Opened) -> None:
+    answer = await opened.store.create(CreateMemory(memory=replace(ADA, memory_id="mine", confidence=0.1, revision=9)))
+    memory = answer.memory
+    assert memory is not None
+    assert answer.receipt.outcome is WriteOutcome.CREATED
+    assert answer.receipt.id == memory.memory_id != "mine"
+    assert (memory.confidence, memory.revision, memory.reinforce_time, memory.delete_time) == (1.0, 1, None, None)
+    assert (memory.create_time, memory.update_time) == (NOON, NOON)
+    assert memory.metadata["since"] == datetime.fromisoformat("2020-01-01T00:00:00+00:00")
+    assert replace(memory, memory_id="", metadata=ADA.metadata, revision=0, create_time=ADA.create_time,
+                   update_time=ADA.update_time) == ADA  # fmt: skip
+    assert await opened.store.get(memory.memory_id) == memory
+
+
+async def test_defaults_are_plain(opened: Opened) -> None:
+    memory = await opened.remember("test")
+    assert (memory.scope, memory.personality, memory.type) == (Scope(), "", "")
+    assert (memory.is_global, memory.decay_policy, memory.metadata) == (False, STABLE, {})
+
+
+async def test_confidence_is_of_the_moment_of_reading(opened: Opened) -> None:
+    memory = await opened.remember("fades", decay_policy=CONTEXTUAL)
+    opened.clock.pass_hours(168)
+    assert (await opened.store.get(memory.memory_id)).confidence == 0.5
+    opened.clock.pass_hours(168)
+    assert (await opened.store.get(memory.memory_id)).confidence == 0.25
+    assert (await opened.store.get(memory.memory_id)).revision == 1
+
+
+async def test_a_repeated_create_gives_the_first_memory_as_it_is_now(opened: Opened) -> None:
+    request = CreateMemory(memory=ADA, request_id="r1")
+    first = await opened.store.create(request)
+    await opened.store.update(
+        UpdateMemory(memory=replace(ADA, memory_id=first.receipt.id, type="fact"), mask=("type",))
+    )
+    again = await opened.store.create(request)
+    assert again.receipt == replace(first.receipt, replayed=True)
+    assert again.memory is not None
+    assert (again.memory.memory_id, again.memory.type) == (first.receipt.id, "fact")
+    assert await opened.store.count() == 1
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.create(replace(request, memory=replace(ADA, content="something else")))
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.create(replace(request, embedding=(1.0,) * DIMENSION))
+    await opened.store.delete(first.receipt.id)
+    assert (await opened.store.create(request)).memory is None
+
+
+async def test_a_bad_memory_of_many_fails_alone(opened: Opened) -> None:
+    requests = [
+        CreateMemory(memory=Memory("", "one")),
+        CreateMemory(memory=Memory("", " ")),
+        CreateMemory(memory=Memory("", "three"), embedding=(1.0,) * (DIMENSION - 1)),
+        CreateMemory(memory=Memory("", "four"), embedding=(0.5,) * DIMENSION),
+    ]
+    one, two, three, four = await opened.store.create_many(requests)
+    assert isinstance(one, WriteReceipt)
+    assert isinstance(four, WriteReceipt)
+    assert isinstance(two, InvalidArgumentError)
+    assert fields_of(two) == ["memory.content"]
+    assert isinstance(three, InvalidArgumentError)
+    assert fields_of(three) == ["embedding"]
+    listed = await opened.store.list(limit=10)
+    assert [memory.content for memory in listed.memories] == ["one", "four"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "embedding", "field"),
+    [
+        (Memory("", "\n"), None, "memory.content"),
+        (Memory("", "a\0b"), None, "memory.content"),
+        (Memory("", "x", personality="é" * 129), None, "memory.personality"),
+        (Memory("", "x", type="a\0"), None, "memory.type"),
+        (Memory("", "x", scope=Scope(agent="y" * 257)), None, "memory.scope.agent"),
+        (Memory("", "x", metadata={"k": float("inf")}), None, "memory.metadata.k"),
+        (Memory("", "x", metadata={"$where": 1}), None, "memory.metadata"),
+        (Memory("", "x"), (0.0,) * DIMENSION, "embedding"),
+        (Memory("", "x"), (float("nan"),) * DIMENSION, "embedding"),
+        (Memory("", "x"), (), "embedding"),
+    ],
+)
+async def test_what_is_wrong_with_a_memory_is_named(
+    opened: Opened, memory: Memory, embedding: tuple[float, ...] | None, field: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await opened.store.create(CreateMemory(memory=memory, embedding=embedding))
+    assert fields_of(caught.value) == [field]
+
+
+@pytest.mark.parametrize("length", [1e-30, 1.0, 1e30])
+async def test_a_given_embedding_is_searched_whatever_its_length(opened: Opened, length: float) -> None:
+    near = tuple(length if i == 3 else 0.0 for i in range(DIMENSION))
+    await opened.store.create(CreateMemory(memory=Memory("", "words that say nothing"), embedding=near))
+    [match] = (await opened.store.search(MemoryQuery(vector=tuple(x / length for x in near)))).results
+    assert match.similarity == pytest.approx(1.0, abs=1e-6)
+    assert match.distance == pytest.approx(0.0, abs=1e-6)
+    assert match.passage is not None
+    assert (match.passage.start, match.passage.end) == (0, 22)
+
+
+async def test_a_reinforcement_counts_from_now_and_can_be_repeated(opened: Opened) -> None:
+    memory = await opened.remember("fades", decay_policy=REINFORCEABLE)
+    opened.clock.pass_hours(720)
+    first = await opened.store.reinforce(memory.memory_id, request_id="r")
+    assert first.memory is not None
+    assert (first.memory.confidence, first.memory.revision) == (1.0, 2)
+    assert first.memory.reinforce_time == first.memory.update_time == opened.clock.time
+    assert await opened.store.get(memory.memory_id) == first.memory
+    opened.clock.pass_hours(12)
+    again = await opened.store.reinforce(memory.memory_id, request_id="r")
+    assert again.receipt == replace(first.receipt, replayed=True)
+    assert again.memory is not None
+    assert again.memory.reinforce_time == first.memory.reinforce_time
+    assert again.memory.confidence == pytest.approx(0.5 ** (12 / 720))
+
+
+@pytest.mark.parametrize("policy", [STABLE, CONTEXTUAL])
+async def test_other_policies_cannot_be_reinforced(opened: Opened, policy: DecayPolicy) -> None:
+    memory = await opened.remember("text", decay_policy=policy)
+    with pytest.raises(InvalidOperationError, match=f"{policy} memory cannot be reinforced"):
+        await opened.store.reinforce(memory.memory_id)
+    assert await opened.store.get(memory.memory_id) == memory
+
+
+async def test_a_deleted_memory_is_gone_until_it_is_undeleted(opened: Opened) -> None:
+    memory = await opened.remember("Ada likes tea", decay_policy=REINFORCEABLE)
+    receipt = await opened.store.delete(memory.memory_id, request_id="d")
+    assert (receipt.outcome, receipt.revision) == (WriteOutcome.DELETED, 2)
+    assert (await opened.store.search(MemoryQuery(text="Ada likes tea"))).results == ()
+    assert (await opened.store.list(limit=5)).memories == ()
+    [shown] = (await opened.store.list(limit=5, show_deleted=True)).memories
+    assert shown.delete_time == opened.clock.time
+    assert (await opened.store.count(), await opened.store.count(show_deleted=True)) == (0, 1)
+    for use in (opened.store.get, opened.store.reinforce):
+        with pytest.raises(MemoryNotFoundError):
+            await use(memory.memory_id)
+    with pytest.raises(MemoryNotFoundError):
+        await opened.store.update(UpdateMemory(memory=replace(memory, type="x"), mask=("type",)))
+    with pytest.raises(InvalidOperationError, match="deleted already"):
+        await opened.store.delete(memory.memory_id)
+    assert await opened.store.delete(memory.memory_id, request_id="d") == replace(receipt, replayed=True)
+
+    undeleted = await opened.store.undelete(memory.memory_id, request_id="u")
+    assert undeleted.memory == replace(memory, revision=3)
+    [match] = (await opened.store.search(MemoryQuery(text="Ada likes tea"))).results
+    assert match.memory == undeleted.memory
+    with pytest.raises(InvalidOperationError, match="not deleted"):
+        await opened.store.undelete(memory.memory_id)
+    again = await opened.store.undelete(memory.memory_id, request_id="u")
+    assert (again.receipt.replayed, again.memory) == (True, undeleted.memory)
+
+
+async def test_what_was_never_there_is_not_found(opened: Opened) -> None:
+    store = opened.store
+    for call in (store.get, store.reinforce, store.delete, store.undelete):
+        with pytest.raises(MemoryNotFoundError, match=UNKNOWN):
+            await call(UNKNOWN)
+    with pytest.raises(MemoryNotFoundError):
+        await store.update(UpdateMemory(memory=Memory(UNKNOWN, "x"), mask=("content",)))
+
+
+async def test_a_stale_revision_is_refused(opened: Opened) -> None:
+    memory = await opened.remember("text", decay_policy=REINFORCEABLE)
+    change = UpdateMemory(memory=replace(memory, type="a"), mask=("type",), expected_revision=1)
+    await opened.store.update(change)
+    with pytest.raises(RevisionMismatchError):
+        await opened.store.update(replace(change, memory=replace(memory, type="b")))
+    with pytest.raises(RevisionMismatchError):
+        await opened.store.delete(memory.memory_id, expected_revision=1)
+    assert (await opened.store.delete(memory.memory_id, expected_revision=2)).revision == 3
+
+
+CHANGE = Memory(
+    "",
+    "Ada prefers Rust",
+    scope=Scope(user="bob", persona="pirate"),
+    personality="poet",
+    type="fact",
+    decay_policy=CONTEXTUAL,
+    metadata={"topic": "tea", "new": True},
+)
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (("content",), {"content": "Ada prefers Rust"}),
+        (("scope",), {"scope": CHANGE.scope}),
+        (("scope.agent", "scope.user"), {"scope": Scope(user="bob", agent="", project="apollo")}),
+        (("personality", "type"), {"personality": "poet", "type": "fact"}),
+        (("global",), {"is_global": False}),
+        (("decay_policy",), {"decay_policy": CONTEXTUAL}),
+        (("metadata",), {"metadata": {"topic": "tea", "new": True}}),
+        (("metadata.topic",), {"metadata": {"topic": "tea", "rank": 5}}),
+        (("metadata.rank",), {"metadata": {"topic": "code"}}),
+        (("metadata.new", "metadata.unknown"), {"metadata": {"topic": "code", "rank": 5, "new": True}}),
+    ],
+)
+async def test_an_update_changes_what_its_mask_names_and_nothing_else(
+    opened: Opened, mask: tuple[str, ...], expected: dict[str, Any]
+) -> None:
+    stored = replace(ADA, metadata={"topic": "code", "rank": 5})
+    created = (await opened.store.create(CreateMemory(memory=stored))).memory
+    assert created is not None
+    opened.clock.pass_hours(1)
+    answer = await opened.store.update(UpdateMemory(memory=replace(CHANGE, memory_id=created.memory_id), mask=mask))
+    now = opened.clock.time
+    wanted = replace(created, **expected, revision=2, update_time=now)
+    assert answer.memory is not None
+    assert replace(answer.memory, confidence=1.0) == wanted
+    assert await opened.store.get(created.memory_id) == answer.memory
+
+
+async def test_a_new_content_is_found_and_the_old_one_is_not(opened: Opened) -> None:
+    memory = await opened.remember("Ada likes tea")
+    await opened.store.update(UpdateMemory(memory=replace(memory, content="zebras graze"), mask=("content",)))
+    [match] = (await opened.store.search(MemoryQuery(text="zebras graze"))).results
+    assert match.score == pytest.approx(1.0)
+    [match] = (await opened.store.search(MemoryQuery(text="likes tea"))).results
+    assert match.keyword_score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("memory", "mask", "field", "sentence"),
+    [
+        (CHANGE, (), "update_mask", "must name what to change"),
+        (CHANGE, ("colour",), "update_mask", "'colour' is not a field"),
+        (CHANGE, ("*",), "update_mask", "not a field"),
+        (CHANGE, ("scope.tenant",), "update_mask", "'scope.tenant'"),
+        (CHANGE, ("confidence",), "update_mask", "set by the server"),
+        (CHANGE, ("create_time",), "update_mask", "set by the server"),
+        (CHANGE, ("metadata.$set",), "update_mask", "metadata"),
+        (replace(CHANGE, content=" "), ("content",), "memory.content", "blank"),
+        (replace(CHANGE, type="t" * 257), ("type",), "memory.type", "256"),
+        (replace(CHANGE, metadata={"k": None}), ("metadata.k",), "memory.metadata.k", "null"),
+    ],
+)
+async def test_a_bad_update_is_refused_by_name(
+    opened: Opened, memory: Memory, mask: tuple[str, ...], field: str, sentence: str
+) -> None:
+    created = await opened.remember("text")
+    with pytest.raises(InvalidArgumentError, match=sentence) as caught:
+        await opened.store.update(UpdateMemory(memory=replace(memory, memory_id=created.memory_id), mask=mask))
+    assert fields_of(caught.value) == [field]
+    assert await opened.store.get(created.memory_id) == created
+
+
+async def test_an_update_judges_only_what_its_mask_names(opened: Opened) -> None:
+    created = await opened.remember("text")
+    bad = Memory(created.memory_id, "", type="t" * 300, personality="poet")
+    answer = await opened.store.update(UpdateMemory(memory=bad, mask=("personality",)))
+    assert answer.memory is not None
+    assert (answer.memory.personality, answer.memory.content) == ("poet", "text")
+
+
+async def test_an_embedding_needs_a_new_content(opened: Opened) -> None:
+    created = await opened.remember("text")
+    with pytest.raises(InvalidArgumentError) as caught:
+        await opened.store.update(UpdateMemory(memory=created, mask=("type",), embedding=(1.0,) * DIMENSION))
+    assert fields_of(caught.value) == ["embedding"]
+
+
+async def test_metadata_keys_may_not_grow_past_their_limit_one_by_one(opened: Opened) -> None:
+    created = await opened.remember("text", metadata={f"k{i}": i for i in range(64)})
+    change = Memory(created.memory_id, "", metadata={"one-more": 1})
+    with pytest.raises(InvalidArgumentError, match="64 keys"):
+        await opened.store.update(UpdateMemory(memory=change, mask=("metadata.one-more",)))
+
+
+async def test_an_update_that_changes_nothing_writes_nothing(opened: Opened) -> None:
+    created = await opened.remember("text", type="fact")
+    opened.clock.pass_hours(1)
+    answer = await opened.store.update(UpdateMemory(memory=created, mask=("type", "content")))
+    assert (answer.receipt.outcome, answer.memory) == (WriteOutcome.UNCHANGED, created)
+    assert event_types(opened) == [EventType.MEMORY_CREATED]
+
+
+async def test_every_change_is_one_event(opened: Opened) -> None:
+    memory = await opened.remember("text", decay_policy=REINFORCEABLE)
+    await opened.store.update(UpdateMemory(memory=replace(memory, type="fact"), mask=("type",)))
+    opened.clock.pass_hours(1)
+    await opened.store.reinforce(memory.memory_id)
+    await opened.store.delete(memory.memory_id)
+    await opened.store.undelete(memory.memory_id)
+    await opened.store.purge(MemoryFilter(type="fact"))
+    assert event_types(opened) == [
+        EventType.MEMORY_CREATED,
+        EventType.MEMORY_UPDATED,
+        EventType.MEMORY_REINFORCED,
+        EventType.MEMORY_DELETED,
+        EventType.MEMORY_UNDELETED,
+        EventType.MEMORY_PURGED,
+    ]
+
+
+async def test_a_purge_takes_what_matches_deleted_or_not_and_a_dry_run_takes_nothing(opened: Opened) -> None:
+    kept = await opened.remember("kept", type="fact")
+    gone = [await opened.remember(text, type="note") for text in ("one", "two")]
+    await opened.store.delete(gone[0].memory_id)
+    where = MemoryFilter(type="note")
+    assert (await opened.store.purge(where, dry_run=True)).deleted_count == 2
+    assert (await opened.store.purge(where, only_deleted=True, dry_run=True)).deleted_count == 1
+    assert await opened.store.count(show_deleted=True) == 3
+    first = await opened.store.purge(where, request_id="p")
+    assert (first.deleted_count, first.replayed) == (2, False)
+    assert [memory.memory_id for memory in (await opened.store.list(limit=9, show_deleted=True)).memories] == [
+        kept.memory_id
+    ]
+    await opened.remember("three", type="note")
+    again = await opened.store.purge(where, request_id="p")
+    assert (again.deleted_count, again.replayed) == (2, True)
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.purge(MemoryFilter(type="fact"), request_id="p")
+    with pytest.raises(InvalidArgumentError, match="only_deleted"):
+        await opened.store.purge(MemoryFilter())
+    await opened.store.delete(kept.memory_id)
+    assert (await opened.store.purge(MemoryFilter(), only_deleted=True)).deleted_count == 1
+    assert await opened.store.count(show_deleted=True) == 1
+
+
+async def test_a_purge_by_confidence_is_repeated_as_the_same_request(opened: Opened) -> None:
+    await opened.remember("fades", decay_policy=CONTEXTUAL)
+    where = MemoryFilter(min_confidence=0.4)
+    assert (await opened.store.purge(where, request_id="p")).deleted_count == 1
+    opened.clock.pass_hours(2)
+    assert (await opened.store.purge(where, request_id="p")).replayed
+
+
+async def test_pages_are_in_the_order_of_creation_and_neither_skip_nor_repeat(opened: Opened) -> None:
+    wanted = [(await opened.remember(f"memory {i}", type="odd" if i % 2 else "even")).memory_id for i in range(130)]
+    seen: list[str] = []
+    position: int | None = 0
+    while position is not None:
+        page = await opened.store.list(after=position, limit=60)
+        seen += [memory.memory_id for memory in page.memories]
+        position = page.next_position
+    assert seen == wanted
+    odd = await opened.store.list(MemoryFilter(type="odd"), limit=100)
+    assert [memory.memory_id for memory in odd.memories] == wanted[1::2]
+    assert odd.next_position is None
+
+
+async def test_a_page_ends_before_it_outgrows_a_message(opened: Opened) -> None:
+    vector = (1.0,) * DIMENSION
+    large = [CreateMemory(memory=Memory("", "x" * (1 << 20)), embedding=vector) for _ in range(4)]
+    assert not any(isinstance(result, MnemonError) for result in await opened.store.create_many(large))
+    page = await opened.store.list(limit=100)
+    assert len(page.memories) == 3
+    assert page.next_position is not None
+    assert len((await opened.store.list(after=page.next_position, limit=100)).memories) == 1
+
+
+FILTERS: list[tuple[MemoryFilter, set[str]]] = [
+    (MemoryFilter(), {"ada", "bob", "old"}),
+    (MemoryFilter(scope=Scope(agent="claude")), {"ada", "old"}),
+    (MemoryFilter(scope=Scope(agent="claude", project="apollo")), {"ada"}),
+    (MemoryFilter(personality="engineer"), {"ada"}),
+    (MemoryFilter(type="fact"), {"bob", "old"}),
+    (MemoryFilter(is_global=True), {"ada"}),
+    (MemoryFilter(is_global=False), {"bob", "old"}),
+    (MemoryFilter(metadata={"rank": 5}), {"ada"}),
+    (MemoryFilter(metadata={"rank": 5.0}), {"bob"}),
+    (MemoryFilter(metadata={"rank": 5, "topic": "code"}), {"ada"}),
+    (MemoryFilter(metadata={"rank": 5, "topic": "tea"}), set()),
+    (MemoryFilter(created_from=NOON), {"ada", "bob"}),
+    (MemoryFilter(created_from=NOON + timedelta(microseconds=1)), set()),
+    (MemoryFilter(created_to=NOON - timedelta(hours=1)), {"old"}),
+    (MemoryFilter(created_to=(NOON - timedelta(hours=336)).replace(tzinfo=None)), {"old"}),
+    (MemoryFilter(reinforced_from=NOON), {"old"}),
+    (MemoryFilter(reinforced_to=NOON), {"old"}),
+    (MemoryFilter(reinforced_to=NOON - timedelta(microseconds=1)), set()),
+    (MemoryFilter(min_confidence=0.5), {"ada", "bob", "old"}),
+    (MemoryFilter(expression=condition("decay_policy", Operator.IN, "stable", "contextual")), {"bob"}),
+    (MemoryFilter(expression=condition("metadata.rank", Operator.GTE, 5)), {"ada", "bob"}),
+    (MemoryFilter(expression=condition("global", Operator.EQ, True)), {"ada"}),
+    (MemoryFilter(expression=condition("reinforce_time", Operator.EXISTS, False)), {"ada", "bob"}),
+    (MemoryFilter(expression=condition("content", Operator.CONTAINS, "%")), set()),
+    (
+        MemoryFilter(type="fact", expression=Negation(condition("agent", Operator.EQ, "claude"))),
+        {"bob"},
+    ),
+    (
+        MemoryFilter(expression=AllOf((condition("create_time", Operator.LT, datetime(2026, 3, 1)),))),
+        {"old"},
+    ),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_filters_mean_what_they_say(engine: str, tmp_path: Path) -> None:
+    async with open_memories(engine, tmp_path / "vault") as opened:
+        opened.clock.pass_hours(-336)
+        old = await opened.remember("old", type="fact", scope=Scope(agent="claude"), decay_policy=REINFORCEABLE)
+        opened.clock.pass_hours(336)
+        await opened.store.reinforce(old.memory_id)
+        await opened.store.create(CreateMemory(memory=replace(ADA, content="ada")))
+        await opened.remember("bob", type="fact", metadata={"rank": 5.0})
+        for where, expected in FILTERS:
+            found = await opened.store.list(where, limit=10)
+            assert {memory.content for memory in found.memories} == expected, where
+            assert await opened.store.count(where) == len(expected), where
+        by_id = MemoryFilter(expression=condition("memory_id", Operator.EQ, old.memory_id))
+        assert await opened.store.count(by_id) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "field"),
+    [
+        (MemoryFilter(scope=Scope(user="u" * 257)), "filter.scope.user"),
+        (MemoryFilter(type="t" * 257), "filter.type"),
+        (MemoryFilter(min_confidence=1.5), "filter.min_confidence"),
+        (MemoryFilter(min_confidence=float("nan")), "filter.min_confidence"),
+        (MemoryFilter(metadata={"$ne": "x"}), "filter.metadata"),
+        (MemoryFilter(metadata={"k": float("nan")}), "filter.metadata.k"),
+        (MemoryFilter(expression=condition("delete_time", Operator.EXISTS, True)), "filter.filter.delete_time"),
+        (MemoryFilter(expression=condition("id", Operator.EQ, "x")), "filter.filter.id"),
+    ],
+)
+async def test_a_bad_filter_is_refused_by_name(opened: Opened, where: MemoryFilter, field: str) -> None:
+    for call in (opened.store.count(where), opened.store.list(where, limit=1), opened.store.purge(where)):
+        with pytest.raises(InvalidArgumentError) as caught:
+            await call
+        assert fields_of(caught.value) == [field]
+
+
+async def test_a_forecast_names_what_fades_and_when(opened: Opened) -> None:
+    await opened.remember("stays")
+    week = await opened.remember("week", decay_policy=CONTEXTUAL)
+    month = await opened.remember("month", decay_policy=REINFORCEABLE)
+    by = NOON + timedelta(hours=168)
+    assert (await opened.store.forecast(min_confidence=0.5, by=by, limit=9)).forecasts == ()
+    [fading] = (await opened.store.forecast(min_confidence=0.5, by=by + timedelta(microseconds=1), limit=9)).forecasts
+    assert fading.memory == week
+    assert fading.fade_time == by + timedelta(microseconds=1)
+    assert fading.confidence_then < 0.5
+    assert fading.memory.confidence == 1.0
+
+    later = await opened.store.forecast(min_confidence=0.5, by=NOON + timedelta(hours=1440), limit=1)
+    assert [forecast.memory.memory_id for forecast in later.forecasts] == [week.memory_id]
+    assert later.next_position is not None
+    rest = await opened.store.forecast(
+        min_confidence=0.5, by=NOON + timedelta(hours=1440), after=later.next_position, limit=5
+    )
+    [forecast] = rest.forecasts
+    assert (forecast.memory.memory_id, forecast.confidence_then) == (month.memory_id, 0.25)
+
+    opened.clock.pass_hours(500)
+    [faded] = (await opened.store.forecast(min_confidence=0.5, by=NOON, limit=9)).forecasts
+    assert (faded.memory.memory_id, faded.fade_time) == (week.memory_id, fading.fade_time)
+    assert (await opened.store.forecast(MemoryFilter(type="x"), by=NOON, limit=9)).forecasts == ()
+
+
+@pytest.mark.parametrize("bound", [0.0, -0.1, 1.01, float("nan")])
+async def test_a_forecast_needs_a_bound_that_can_be_fallen_below(opened: Opened, bound: float) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await opened.store.forecast(min_confidence=bound, by=NOON, limit=1)
+    assert fields_of(caught.value) == ["min_confidence"]
+
+
+async def test_the_status_counts_what_is_there_and_what_is_deleted(opened: Opened) -> None:
+    for text in ("one", "two", "three"):
+        memory = await opened.remember(text)
+    await opened.store.delete(memory.memory_id)
+    status = await opened.store.status()
+    assert (status.healthy, status.error, status.backend, status.host) == (True, "", "local", "embedded")
+    assert (status.memory_count, status.deleted_count, status.flat_count) == (2, 1, 2)
+
+
+async def test_the_status_of_records_that_cannot_be_read_says_so_and_does_not_raise(tmp_path: Path) -> None:
+    async with open_memories("sqlite", tmp_path / "vault", collection="facts") as opened:
+        opened.vault.close()
+        status = await opened.store.status()
+    assert (status.healthy, status.backend, status.collection) == (False, "local", "facts")
+    assert status.error
