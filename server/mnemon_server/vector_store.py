@@ -1,0 +1,245 @@
+"""The vector store as a library: what code in the same process imports.
+
+    from mnemon_server.vector_store import LocalVectorStore
+
+    with LocalVectorStore(Path("vectors")) as store:
+        store.store("note-1", "Ada prefers window seats.", {"topic": "travel"})
+        for found in store.search("Where does Ada like to sit?", n_results=3, where={"topic": "travel"}):
+            print(found.similarity, found.content)
+
+Stores open on first use, so that making one never fails for a backend that is away. All of them keep the protocol
+`VectorStore`, and what was stored stays where it is when the backend is changed: the records of `path` are the truth,
+and an index in ChromaDB is built from them.
+"""
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from mnemon_server.app import open_configured_embedder
+from mnemon_server.config import Settings
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.errors import (
+    BackendConnectionError,
+    ConfigurationError,
+    InvalidArgumentError,
+    MnemonError,
+    NotFoundError,
+)
+from mnemon_server.domain.records import FilterValue, MetadataValue
+from mnemon_server.domain.vector_store import Neighbour, StoredText
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.index_applier import IndexApplier
+from mnemon_server.services.vector_store import N_RESULTS_DEFAULT, RecordVectorStore, VectorStore
+
+__all__ = [
+    "BackendConnectionError",
+    "ChromaVectorStore",
+    "ConfigurationError",
+    "InvalidArgumentError",
+    "LocalVectorStore",
+    "MnemonError",
+    "Neighbour",
+    "NotFoundError",
+    "StoredText",
+    "VectorStore",
+    "get_vector_store",
+]
+
+log = structlog.get_logger(__name__)
+
+DEFAULTS = Settings()
+DEFAULT_PATH = DEFAULTS.data_dir / "vector-store"
+COLLECTION = "vectors"
+BACKENDS = ("local", "chromadb")
+
+
+class ConfiguredVectorStore:
+    """A `VectorStore` made from settings; its `data_dir` is the folder of the records.
+
+    `with` may be entered several times; leaving the last one closes the store, and a later use opens it again.
+    """
+
+    def __init__(self, settings: Settings, *, uses_chroma: bool) -> None:
+        self._settings = settings
+        self._uses_chroma = uses_chroma
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._store: RecordVectorStore | None = None
+        self._users = 0
+
+    @property
+    def configuration(self) -> tuple[Settings, bool]:
+        """What makes two stores the same."""
+        return self._settings, self._uses_chroma
+
+    def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
+        """See VectorStore."""
+        self._opened().store(id, content, metadata)
+
+    def get(self, id: str) -> StoredText | None:  # noqa: A002
+        """See VectorStore."""
+        return self._opened().get(id)
+
+    def search(
+        self, query: str, n_results: int = N_RESULTS_DEFAULT, where: Mapping[str, FilterValue] | None = None
+    ) -> list[Neighbour]:
+        """See VectorStore."""
+        return self._opened().search(query, n_results, where)
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """See VectorStore."""
+        return self._opened().delete(id)
+
+    def update_metadata(self, id: str, metadata: Mapping[str, MetadataValue]) -> None:  # noqa: A002
+        """See VectorStore."""
+        self._opened().update_metadata(id, metadata)
+
+    def count(self) -> int:
+        """See VectorStore."""
+        return self._opened().count()
+
+    def heartbeat(self) -> bool:
+        """See VectorStore."""
+        try:
+            store = self._opened()
+        except MnemonError as error:
+            log.warning("the vector store cannot be opened", error=str(error))
+            return False
+        return store.heartbeat()
+
+    def close(self) -> None:
+        """Closes the engines; what was stored stays."""
+        with self._lock:
+            self._store = None
+            self._stack.close()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._users += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._users -= 1
+            is_last = self._users == 0
+        if is_last:
+            self.close()
+
+    def _opened(self) -> RecordVectorStore:
+        with self._lock:
+            if self._store is None:
+                with ExitStack() as opening:
+                    self._store = self._open(opening)
+                    self._stack = opening.pop_all()
+            return self._store
+
+    def _open(self, stack: ExitStack) -> RecordVectorStore:
+        settings = self._settings
+        embedder = open_configured_embedder(settings, _report)
+        stack.callback(embedder.close)
+        vault = SQLiteVault(
+            settings.data_dir,
+            model_identity=embedder.model.identity,
+            dimension=embedder.model.dimension,
+            vector_cache_bytes_max=settings.vector_cache_mib << 20,
+        )
+        stack.callback(vault.close)
+        records = vault.collection(DOCUMENTS)
+        applier = IndexApplier(records, self._index(embedder.model)) if self._uses_chroma else None
+        store = RecordVectorStore(records, embedder, applier=applier, exact_scan_max=settings.exact_scan_passages_max)
+        stack.callback(store.close)
+        return store
+
+    def _index(self, model: EmbeddingModel) -> ChromaIndex:
+        settings = self._settings
+        return ChromaIndex(
+            collection=settings.collection,
+            dimension=model.dimension,
+            model_identity=model.identity,
+            path=None if settings.chroma_host else settings.data_dir / "chroma",
+            host=settings.chroma_host,
+            port=settings.chroma_port,
+            ssl=settings.chroma_ssl,
+        )
+
+
+class LocalVectorStore(ConfiguredVectorStore):
+    """Texts in the folder `path`, and their vectors in memory."""
+
+    def __init__(self, path: Path = DEFAULT_PATH, *, embedding_model: str = DEFAULTS.embedding_model) -> None:
+        super().__init__(replace(DEFAULTS, data_dir=Path(path), embedding_model=embedding_model), uses_chroma=False)
+
+
+class ChromaVectorStore(ConfiguredVectorStore):
+    """Texts in the folder `path`, indexed by ChromaDB: embedded in that folder, or on a server where `host` is set.
+
+    While ChromaDB cannot be reached, `heartbeat` is False, searches are answered from the records, and writes are kept
+    for it. Nothing is lost.
+    """
+
+    def __init__(
+        self,
+        path: Path = DEFAULT_PATH,
+        *,
+        host: str = "",
+        port: int = DEFAULTS.chroma_port,
+        ssl: bool = False,
+        collection: str = COLLECTION,
+        embedding_model: str = DEFAULTS.embedding_model,
+    ) -> None:
+        settings = replace(
+            DEFAULTS,
+            data_dir=Path(path),
+            chroma_host=host,
+            chroma_port=port,
+            chroma_ssl=ssl,
+            collection=collection,
+            embedding_model=embedding_model,
+        )
+        super().__init__(settings, uses_chroma=True)
+
+
+_stores: dict[tuple[Settings, bool], ConfiguredVectorStore] = {}
+_making = threading.Lock()
+
+
+def get_vector_store(
+    backend: str = "local",
+    *,
+    path: Path = DEFAULT_PATH,
+    host: str = "",
+    port: int = DEFAULTS.chroma_port,
+    ssl: bool = False,
+    collection: str = COLLECTION,
+    embedding_model: str = DEFAULTS.embedding_model,
+) -> VectorStore:
+    """The vector store of a configuration, the same one every time: "local", or "chromadb" (embedded without a host).
+
+    Raises:
+        ConfigurationError: there is no such backend; the message names those that there are.
+    """
+    if backend not in BACKENDS:
+        raise ConfigurationError(f"no vector store is called {backend!r}: choose one of {', '.join(BACKENDS)}")
+    if backend == "local":
+        store: ConfiguredVectorStore = LocalVectorStore(path, embedding_model=embedding_model)
+    else:
+        store = ChromaVectorStore(
+            path, host=host, port=port, ssl=ssl, collection=collection, embedding_model=embedding_model
+        )
+    with _making:
+        return _stores.setdefault(store.configuration, store)
+
+
+def _report(sentence: str) -> None:
+    log.info(sentence)
