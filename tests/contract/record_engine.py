@@ -1,4 +1,4 @@
-"""What every record engine must do: the suite behind `RecordEngine`. Subclass it and open an engine."""
+"""What every collection of a vault must do: the suite behind `RecordEngine`. Subclass it and open a vault."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome
-from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, RecordEngine
+from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, RecordEngine, Vault
 
 DIMENSION = 8
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -61,19 +62,25 @@ def found_by_word(engine: RecordEngine, query: str) -> dict[str, float]:
 class RecordEngineContract(ABC):
     """Every promise of `engines/base.py: RecordEngine`, as a test."""
 
+    collection = DOCUMENTS
+
     @abstractmethod
-    def open_engine(self, folder: Path, clock: ManualClock) -> RecordEngine:
-        """A new engine; called again with the same folder, what it kept."""
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        """A new vault; called again with the same folder, what it kept."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:
         return ManualClock()
 
     @pytest.fixture
-    def engine(self, tmp_path: Path, clock: ManualClock) -> Iterator[RecordEngine]:
-        engine = self.open_engine(tmp_path / "records", clock)
-        yield engine
-        engine.close()
+    def vault(self, tmp_path: Path, clock: ManualClock) -> Iterator[Vault]:
+        vault = self.open_vault(tmp_path / "records", clock)
+        yield vault
+        vault.close()
+
+    @pytest.fixture
+    def engine(self, vault: Vault) -> RecordEngine:
+        return vault.collection(self.collection)
 
     def test_a_document_comes_back_as_it_was_put(self, engine: RecordEngine) -> None:
         metadata = {
@@ -390,10 +397,9 @@ class RecordEngineContract(ABC):
         revisions = [document.revision for _, document in engine.list_documents(RecordFilter(), limit=100)]
         assert len(revisions) == stats.document_count
 
-    def test_a_closed_engine_refuses_writes(self, tmp_path: Path, clock: ManualClock) -> None:
-        engine = self.open_engine(tmp_path / "other", clock)
-        engine.close()
-        engine.close()
+    def test_a_closed_vault_refuses_writes(self, vault: Vault, engine: RecordEngine) -> None:
+        vault.close()
+        vault.close()
         with pytest.raises(StorageFailedError):
             engine.put_document(write("a")).result()
 
@@ -402,15 +408,17 @@ class DurableRecordEngineContract(RecordEngineContract):
     """Adds the promises of an engine that keeps records on disk."""
 
     def test_everything_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
-        engine = self.open_engine(tmp_path / "kept", clock)
+        vault = self.open_vault(tmp_path / "kept", clock)
+        engine = vault.collection(self.collection)
         engine.set_index_position("i", IndexPosition(0, "g")).result()
         engine.put_document(write("a", "zebra stripes", metadata={"n": 1}, request=key("r"))).result()
         gone = engine.put_document(write("b", seed=1)).result()
         engine.delete_document("b").result()
         before = engine.get_documents(["a"], vectors=True)
-        engine.close()
+        vault.close()
 
-        engine = self.open_engine(tmp_path / "kept", clock)
+        vault = self.open_vault(tmp_path / "kept", clock)
+        engine = vault.collection(self.collection)
         assert engine.get_documents(["a"], vectors=True) == before
         assert found_by_word(engine, "zebra").keys() == {"a"}
         assert engine.scan_vectors(unit_vector(0)).scores.tolist() == pytest.approx([1.0], abs=1e-6)
@@ -418,8 +426,9 @@ class DurableRecordEngineContract(RecordEngineContract):
         assert [change.doc_id for change in engine.changes_after(gone.sequence, limit=5)] == ["b"]
         engine.set_index_position("i", IndexPosition(engine.stats().sequence, "g")).result()
         last = engine.stats().sequence
-        engine.close()
+        vault.close()
 
-        engine = self.open_engine(tmp_path / "kept", clock)
+        vault = self.open_vault(tmp_path / "kept", clock)
+        engine = vault.collection(self.collection)
         assert engine.put_document(write("c", seed=4)).result().sequence > last
-        engine.close()
+        vault.close()

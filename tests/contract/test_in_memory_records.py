@@ -1,13 +1,18 @@
-"""The reference record engine keeps the contract."""
+"""The collections of the reference vault keep the contract."""
 
 from pathlib import Path
 
-from mnemon_server.engines.base import RecordEngine
-from mnemon_server.engines.in_memory import InMemoryRecordEngine
+from mnemon_server.domain.collections import MEMORIES
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.in_memory import InMemoryVault
 
 from tests.contract.record_engine import ManualClock, RecordEngineContract
 
 
-class TestInMemoryRecordEngine(RecordEngineContract):
-    def open_engine(self, folder: Path, clock: ManualClock) -> RecordEngine:
-        return InMemoryRecordEngine(clock=clock)
+class TestInMemoryDocuments(RecordEngineContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)
+
+
+class TestInMemoryMemories(TestInMemoryDocuments):
+    collection = MEMORIES

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
     ConfigurationError,
     EmbeddingModelMismatchError,
@@ -21,7 +22,8 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import WriteReceipt
-from mnemon_server.engines.sqlite import SQLiteRecordEngine
+from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 
 from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
@@ -33,9 +35,11 @@ KILLS = int(os.environ.get("MNEMON_RECORD_KILLS", "12"))
 _WRITER = """
 import sys
 from pathlib import Path
-from tests.contract.test_sqlite_durability import open_records
+from mnemon_server.domain.collections import DOCUMENTS
+from tests.contract.test_sqlite_durability import open_vault
 from tests.contract.record_engine import key, write
-records, start = open_records(Path(sys.argv[1])), int(sys.argv[2])
+vault, start = open_vault(Path(sys.argv[1])), int(sys.argv[2])
+records = vault.collection(DOCUMENTS)
 print("open", flush=True)
 for i in range(start, start + 100_000):
     name = f"d{i % 40}"
@@ -49,11 +53,11 @@ for i in range(start, start + 100_000):
 """
 
 
-def open_records(folder: Path, **options: object) -> SQLiteRecordEngine:
-    return SQLiteRecordEngine(folder, model_identity="test/1", dimension=DIMENSION, **options)  # type: ignore[arg-type]
+def open_vault(folder: Path, **options: object) -> SQLiteVault:
+    return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, **options)  # type: ignore[arg-type]
 
 
-def check_consistent(records: SQLiteRecordEngine) -> None:
+def check_consistent(records: RecordEngine) -> None:
     """Documents, passages, vectors and keyword rows tell one story."""
     documents = [document for _, document in records.list_documents(RecordFilter(), limit=10_000)]
     stats = records.stats()
@@ -95,18 +99,20 @@ def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
             else:
                 expected.pop(name, None)
 
-        records = open_records(tmp_path / "d")
+        vault = open_vault(tmp_path / "d")
+        records = vault.collection(DOCUMENTS)
         contents = {d.doc_id: d.content for _, d in records.list_documents(RecordFilter(), limit=1000)}
         # The one write that was under way may be there or not; sent again with its request id, it is there once.
         attempted = f"d{(done + 1) % 40}"
         settled = {name: f"word{i} of text {i}" for name, i in expected.items() if name != attempted}
         assert {name: text for name, text in contents.items() if name != attempted} == settled
         check_consistent(records)
-        records.close()
+        vault.close()
 
 
 def test_a_failed_sync_stops_all_writes_until_reopened(tmp_path: Path, vfs: FaultyVFS) -> None:
-    records = open_records(tmp_path / "d", vfs=vfs.name)
+    vault = open_vault(tmp_path / "d", vfs=vfs.name)
+    records = vault.collection(DOCUMENTS)
     records.put_document(write("before")).result()
     vfs.fail_sync_at = vfs.syncs + 1
     with pytest.raises(StorageFailedError):
@@ -122,11 +128,12 @@ def test_a_failed_sync_stops_all_writes_until_reopened(tmp_path: Path, vfs: Faul
     records.put_document(write("later", seed=3)).result()
     assert {"before", "later"} <= set(listed(records)) <= {"before", "during", "later"}
     check_consistent(records)
-    records.close()
+    vault.close()
 
 
 def test_a_disk_that_keeps_failing_is_said_so_until_it_recovers(tmp_path: Path, vfs: FaultyVFS) -> None:
-    records = open_records(tmp_path / "d", vfs=vfs.name)
+    vault = open_vault(tmp_path / "d", vfs=vfs.name)
+    records = vault.collection(DOCUMENTS)
     records.put_document(write("before")).result()
     vfs.fail_sync_at, vfs.failures = vfs.syncs + 1, 10_000
     with pytest.raises(StorageFailedError):
@@ -142,7 +149,7 @@ def test_a_disk_that_keeps_failing_is_said_so_until_it_recovers(tmp_path: Path, 
     records.put_document(write("later", seed=2)).result()
     assert {"before", "later"} <= set(listed(records))
     check_consistent(records)
-    records.close()
+    vault.close()
 
 
 def test_whichever_sync_fails_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
@@ -155,34 +162,37 @@ def test_whichever_sync_fails_nothing_acknowledged_is_lost(tmp_path: Path) -> No
         vfs.unregister()
         if not folder.exists():
             continue
-        records = open_records(folder)
+        vault = open_vault(folder)
+        records = vault.collection(DOCUMENTS)
         assert acknowledged <= set(listed(records))
         check_consistent(records)
-        records.close()
+        vault.close()
         if not failed:
             return
     pytest.fail("every run failed: the end was never reached")
 
 
 def test_whichever_write_meets_a_full_disk_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    for call in range(1, 400, 3):
+    for call in range(1, 1_000, 7):
         vfs = FaultyVFS(f"full-{call}")
         vfs.fail_write_at = call
         folder = tmp_path / str(call)
         acknowledged = _write_some(folder, vfs)
         failed = vfs.writes >= call
         vfs.unregister()
-        records = open_records(folder)
+        vault = open_vault(folder)
+        records = vault.collection(DOCUMENTS)
         assert acknowledged <= set(listed(records))
         check_consistent(records)
-        records.close()
+        vault.close()
         if not failed:
             return
     pytest.fail("every run failed: the end was never reached")
 
 
 def test_a_full_disk_refuses_writes_and_takes_them_again_when_there_is_space(tmp_path: Path, vfs: FaultyVFS) -> None:
-    records = open_records(tmp_path / "d", vfs=vfs.name)
+    vault = open_vault(tmp_path / "d", vfs=vfs.name)
+    records = vault.collection(DOCUMENTS)
     records.put_document(write("before", request=key("a"))).result()
     vfs.fail_write_at, vfs.failures = vfs.writes + 1, 10_000
     for _ in range(3):
@@ -194,13 +204,14 @@ def test_a_full_disk_refuses_writes_and_takes_them_again_when_there_is_space(tmp
     assert not records.put_document(write("during", seed=1, request=key("b"))).result().replayed
     assert listed(records) == ["before", "during"]
     check_consistent(records)
-    records.close()
+    vault.close()
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_a_power_cut_loses_no_acknowledged_write(tmp_path: Path, vfs: FaultyVFS, seed: int) -> None:
     rng = random.Random(seed)
-    records = open_records(tmp_path / "d", vfs=vfs.name)
+    vault = open_vault(tmp_path / "d", vfs=vfs.name)
+    records = vault.collection(DOCUMENTS)
     acknowledged: dict[str, str] = {}
     for i in range(rng.randrange(5, 60)):
         name, content = f"d{rng.randrange(12)}", f"word{i} and more " * rng.choice([1, 200])
@@ -211,16 +222,18 @@ def test_a_power_cut_loses_no_acknowledged_write(tmp_path: Path, vfs: FaultyVFS,
             records.put_document(write(name, content, seed=i, parts=2)).result()
             acknowledged[name] = content
     vfs.power_cut(tmp_path / "after", rng)
-    records.close()
+    vault.close()
 
-    records = open_records(tmp_path / "after")
+    vault = open_vault(tmp_path / "after")
+    records = vault.collection(DOCUMENTS)
     assert {d.doc_id: d.content for _, d in records.list_documents(RecordFilter(), limit=100)} == acknowledged
     check_consistent(records)
-    records.close()
+    vault.close()
 
 
 def test_one_failing_write_takes_no_other_of_its_transaction_with_it(tmp_path: Path) -> None:
-    records = open_records(tmp_path / "d")
+    vault = open_vault(tmp_path / "d")
+    records = vault.collection(DOCUMENTS)
     futures: list[Future[WriteReceipt]] = []
     for i in range(50):
         futures.append(records.put_document(write(f"good{i}", seed=i)))
@@ -229,23 +242,25 @@ def test_one_failing_write_takes_no_other_of_its_transaction_with_it(tmp_path: P
     assert sorted(listed(records)) == sorted(f"good{i}" for i in range(50))
     assert sum(future.exception() is not None for future in futures) == 50
     check_consistent(records)
-    records.close()
+    vault.close()
 
 
 def test_concurrent_writes_share_a_sync(tmp_path: Path, vfs: FaultyVFS) -> None:
-    records = open_records(tmp_path / "d", vfs=vfs.name)
+    vault = open_vault(tmp_path / "d", vfs=vfs.name)
+    records = vault.collection(DOCUMENTS)
     before = vfs.syncs
     wait([records.put_document(write(f"d{i}", seed=i)) for i in range(200)])
     assert vfs.syncs - before < 100
     assert len(listed(records)) == 200
-    records.close()
+    vault.close()
 
 
 def test_a_second_process_is_refused_and_the_first_unharmed(tmp_path: Path) -> None:
-    records = open_records(tmp_path / "d")
+    vault = open_vault(tmp_path / "d")
+    records = vault.collection(DOCUMENTS)
     script = (
-        "import sys; from pathlib import Path; from tests.contract.test_sqlite_durability import open_records\n"
-        "try: open_records(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path; from tests.contract.test_sqlite_durability import open_vault\n"
+        "try: open_vault(Path(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     output = subprocess.run(
@@ -254,18 +269,18 @@ def test_a_second_process_is_refused_and_the_first_unharmed(tmp_path: Path) -> N
     assert output.startswith("ConfigurationError")
     assert "in use by another process" in output
     records.put_document(write("a")).result()
-    records.close()
+    vault.close()
 
 
 def test_a_store_of_another_model_is_refused(tmp_path: Path) -> None:
-    open_records(tmp_path / "d").close()
+    open_vault(tmp_path / "d").close()
     with pytest.raises(EmbeddingModelMismatchError, match="mnemon-server reembed"):
-        SQLiteRecordEngine(tmp_path / "d", model_identity="other/1", dimension=DIMENSION)
-    open_records(tmp_path / "d").close()
+        SQLiteVault(tmp_path / "d", model_identity="other/1", dimension=DIMENSION)
+    open_vault(tmp_path / "d").close()
 
 
 def test_a_newer_format_and_a_foreign_file_are_left_untouched(tmp_path: Path) -> None:
-    open_records(tmp_path / "new").close()
+    open_vault(tmp_path / "new").close()
     connection = apsw.Connection(str(tmp_path / "new" / "records.db"))
     connection.pragma("user_version", SCHEMA_VERSION + 1)
     connection.close()
@@ -276,16 +291,17 @@ def test_a_newer_format_and_a_foreign_file_are_left_untouched(tmp_path: Path) ->
     for folder, sentence in (("new", "a newer Mnemon wrote it"), ("foreign", "not a file of Mnemon")):
         before = (tmp_path / folder / "records.db").read_bytes()
         with pytest.raises(ConfigurationError, match=sentence):
-            open_records(tmp_path / folder)
+            open_vault(tmp_path / folder)
         assert (tmp_path / folder / "records.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_damaged_file_is_refused_or_read_right_but_never_crashes(tmp_path: Path, seed: int) -> None:
-    records = open_records(tmp_path / "d")
+    vault = open_vault(tmp_path / "d")
+    records = vault.collection(DOCUMENTS)
     for i in range(30):
         records.put_document(write(f"d{i}", f"word{i} text", seed=i)).result()
-    records.close()
+    vault.close()
     rng = random.Random(seed)
     path = tmp_path / "d" / "records.db"
     content = bytearray(path.read_bytes())
@@ -305,7 +321,8 @@ def test_a_damaged_file_is_refused_or_read_right_but_never_crashes(tmp_path: Pat
 def read_damaged(folder: Path) -> str:
     """Opens and reads a damaged store; only errors of the product and of the file's reader may come out."""
     try:
-        records = open_records(folder)
+        vault = open_vault(folder)
+        records = vault.collection(DOCUMENTS)
     except MnemonError as error:
         return type(error).__name__
     try:
@@ -315,17 +332,18 @@ def read_damaged(folder: Path) -> str:
     except (apsw.Error, ValueError, OverflowError, KeyError) as error:
         return type(error).__name__
     finally:
-        records.close()
+        vault.close()
     return "read"
 
 
 def test_what_was_deleted_is_no_longer_in_the_files(tmp_path: Path) -> None:
-    records = open_records(tmp_path / "d")
+    vault = open_vault(tmp_path / "d")
+    records = vault.collection(DOCUMENTS)
     for i in range(20):
         records.put_document(write(f"kept{i}", f"ordinary text {i}", seed=i)).result()
     records.put_document(write("gone", "xylophonequartz " * 40, seed=99, metadata={"canary": "zirconiumtext"})).result()
     records.delete_document("gone").result()
-    records.close()
+    vault.close()
     for path in (tmp_path / "d").iterdir():
         content = path.read_bytes()
         assert b"xylophonequartz" not in content
@@ -337,7 +355,8 @@ def _write_some(folder: Path, vfs: FaultyVFS) -> set[str]:
     """Opens and writes until something fails; returns what was acknowledged."""
     acknowledged: set[str] = set()
     try:
-        records = open_records(folder, vfs=vfs.name)
+        vault = open_vault(folder, vfs=vfs.name)
+        records = vault.collection(DOCUMENTS)
     except (MnemonError, apsw.Error):
         return acknowledged
     try:
@@ -347,5 +366,5 @@ def _write_some(folder: Path, vfs: FaultyVFS) -> set[str]:
     except MnemonError:
         pass
     finally:
-        records.close()
+        vault.close()
     return acknowledged

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.base import PassageInput
-from mnemon_server.engines.sqlite import SQLiteRecordEngine
+from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.sqlite.reembed import reembed
 
 from tests.contract.record_engine import DIMENSION, found_by_word, write
@@ -23,10 +24,11 @@ def other_model(documents: Sequence[Document]) -> list[list[PassageInput]]:
 
 
 def filled(folder: Path) -> None:
-    records = SQLiteRecordEngine(folder, model_identity="old", dimension=DIMENSION)
+    vault = SQLiteVault(folder, model_identity="old", dimension=DIMENSION)
+    records = vault.collection(DOCUMENTS)
     for i in range(150):
         records.put_document(write(f"d{i}", f"number{i} and text", seed=i, parts=2, metadata={"n": i})).result()
-    records.close()
+    vault.close()
 
 
 def test_documents_stay_and_get_the_new_vectors(tmp_path: Path) -> None:
@@ -35,7 +37,8 @@ def test_documents_stay_and_get_the_new_vectors(tmp_path: Path) -> None:
     assert progress[-1] == (150, 150)
     assert [done for done, _ in progress] == sorted({done for done, _ in progress})
 
-    records = SQLiteRecordEngine(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
+    vault = SQLiteVault(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
+    records = vault.collection(DOCUMENTS)
     documents = [document for _, document in records.list_documents(RecordFilter(), limit=1000)]
     assert [(d.doc_id, d.revision, d.metadata) for d in documents] == [(f"d{i}", 1, {"n": i}) for i in range(150)]
     scores = records.scan_vectors(np.array([1, 0, 0, 0], np.float32)).scores
@@ -43,7 +46,7 @@ def test_documents_stay_and_get_the_new_vectors(tmp_path: Path) -> None:
     assert found_by_word(records, "number7").keys() == {"d7"}
     assert len(records.changes_after(150, limit=1000)) == 150
     assert records.stats().passage_count == 150
-    records.close()
+    vault.close()
 
 
 def test_stopped_in_the_middle_nothing_has_changed(tmp_path: Path) -> None:
@@ -52,17 +55,18 @@ def test_stopped_in_the_middle_nothing_has_changed(tmp_path: Path) -> None:
         assert done < 150
         break
     with pytest.raises(EmbeddingModelMismatchError):
-        SQLiteRecordEngine(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
-    records = SQLiteRecordEngine(tmp_path, model_identity="old", dimension=DIMENSION)
+        SQLiteVault(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
+    vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
+    records = vault.collection(DOCUMENTS)
     assert records.stats().passage_count == 300
-    records.close()
+    vault.close()
 
 
 def test_a_folder_without_records_and_one_in_use_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no records"):
         next(reembed(tmp_path, "new", other_model))
     filled(tmp_path)
-    records = SQLiteRecordEngine(tmp_path, model_identity="old", dimension=DIMENSION)
+    vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
     with pytest.raises(ConfigurationError, match="in use"):
         next(reembed(tmp_path, "new", other_model))
-    records.close()
+    vault.close()

@@ -11,6 +11,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import MetadataValue, Scope
 
 DIGEST_BYTES = 32
+SCOPE_FIELDS = ("user", "household", "persona", "agent", "project")
 
 
 def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
@@ -44,7 +45,7 @@ def request_digest(*parts: Any) -> bytes:
 
 
 def scope_values(scope: Scope) -> tuple[str, str, str, str, str]:
-    """The fields of a scope in their order."""
+    """The fields of a scope in the order of SCOPE_FIELDS."""
     return (scope.user, scope.household, scope.persona, scope.agent, scope.project)
 
 

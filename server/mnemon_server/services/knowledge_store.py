@@ -12,7 +12,6 @@ that follows it. To move to another backend, configure it: the records stay, and
 """
 
 import asyncio
-import builtins
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -32,7 +31,7 @@ from mnemon_server.domain.documents import (
     SearchResult,
     StoreHealth,
 )
-from mnemon_server.domain.encoding import document_digest, request_digest
+from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
     BackendConnectionError,
     DocumentNotFoundError,
@@ -47,7 +46,6 @@ from mnemon_server.domain.records import (
     FilterValue,
     IgnoredFilter,
     MetadataValue,
-    RequestKey,
     Scope,
     WriteOutcome,
     WriteReceipt,
@@ -63,15 +61,14 @@ from mnemon_server.domain.validation import (
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.services.embedded_passages import embed_passages
 from mnemon_server.services.filters import lenient_filter, strict_filter
 from mnemon_server.services.fusion import VECTOR_WEIGHT
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.offload import Offload
+from mnemon_server.services.pages import content_bytes, read_page
 from mnemon_server.services.search import DocumentSearch
-
-PAGE_STEP = 50
-PAGE_BYTES_MAX = 3 << 20
-"""A page ends with the document that reaches it; with a last one of 1 MiB, that makes 4 MiB."""
+from mnemon_server.services.writes import acknowledge, request_key
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +106,7 @@ class KnowledgeStore(Protocol):
 
 
 class DocumentStore:
-    """The knowledge store over its engines; see the module's docstring. `aclose` gives everything back."""
+    """The knowledge store over its engines; see the module's docstring. Closes its index, not the records."""
 
     def __init__(
         self,
@@ -124,10 +121,10 @@ class DocumentStore:
         vector_weight: float = VECTOR_WEIGHT,
         reader_threads: int = 4,
     ) -> None:
-        """Takes over the engines.
+        """Takes over the applier; the records and the embedder stay their owners'.
 
         Args:
-            records: where documents are kept.
+            records: where documents are kept; open for as long as the store is.
             embedder: makes the vectors.
             model: what `embedder` runs.
             backend: the name that results and health carry.
@@ -237,12 +234,12 @@ class DocumentStore:
         refuse(doc_id_violations(doc_id))
         refuse(request_id_violations(request_id))
         refuse(revision_violations(expected_revision))
-        request = _key(request_id, "delete", doc_id, expected_revision)
+        request = request_key(request_id, "delete", doc_id, expected_revision)
         future = self._records.delete_document(doc_id, request=request, expected_revision=expected_revision)
         receipt = await asyncio.wrap_future(future)
         if receipt.outcome is WriteOutcome.MISSING and not allow_missing:
             raise DocumentNotFoundError(doc_id)
-        await self._acknowledge(ack, receipt.sequence)
+        await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 
     async def remove_matching(
@@ -259,9 +256,9 @@ class DocumentStore:
         where = strict_filter(filters, scope)
         if dry_run:
             return BulkDeleteReceipt(await self._offload(self._records.count_documents, where))
-        request = _key(request_id, "delete-matching", _typed(filters), scope)
+        request = request_key(request_id, "delete-matching", _typed(filters), scope)
         receipt = await asyncio.wrap_future(self._records.delete_documents(where, request=request))
-        await self._acknowledge(ack, receipt.sequence)
+        await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 
     async def rebuild_index(self) -> AsyncIterator[RebuildProgress]:
@@ -298,12 +295,11 @@ class DocumentStore:
             return self._described(HealthStatus.UNHEALTHY, "the records cannot be read; the log says why")
 
     async def aclose(self) -> None:
-        """Waits for what has begun, and closes the engines; calls after it fail."""
+        """Waits for what has begun, and closes the vector index; calls after it fail."""
         await asyncio.to_thread(self._offload.close)
         await asyncio.to_thread(self._search.close)
         if self._applier:
             await asyncio.to_thread(self._applier.close)
-        await asyncio.to_thread(self._records.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -319,7 +315,7 @@ class DocumentStore:
         if not requests:
             return []
         try:
-            passages = await self._passages([request.document for request in requests])
+            passages = await embed_passages(self._embedder, [request.document.content for request in requests])
         except MnemonError as error:
             return [error] * len(requests)
         futures = [self._put(request, parts) for request, parts in zip(requests, passages, strict=True)]
@@ -327,20 +323,9 @@ class DocumentStore:
             *(self._result(request, future) for request, future in zip(requests, futures, strict=True))
         )
 
-    async def _passages(self, documents: Sequence[Document]) -> Sequence[Sequence[PassageInput]]:
-        """The passages of each document, with their vectors, all embedded together."""
-        spans = await self._embedder.split([document.content for document in documents])
-        texts = [
-            document.content[span.start : span.end]
-            for document, parts in zip(documents, spans, strict=True)
-            for span in parts
-        ]
-        vectors = iter(await self._embedder.embed(texts))
-        return [[PassageInput(span.start, span.end, next(vectors)) for span in parts] for parts in spans]
-
     def _put(self, request: IndexRequest, passages: Sequence[PassageInput]) -> Future[WriteReceipt]:
         document = normalised(request.document)
-        key = _key(request.request_id, "index", document_digest(document), request.expected_revision)
+        key = request_key(request.request_id, "index", document_digest(document), request.expected_revision)
         return self._records.put_document(
             DocumentWrite(
                 document=document, passages=passages, request=key, expected_revision=request.expected_revision
@@ -350,7 +335,7 @@ class DocumentStore:
     async def _result(self, request: IndexRequest, future: Future[WriteReceipt]) -> WriteReceipt | MnemonError:
         try:
             receipt = await asyncio.wrap_future(future)
-            await self._acknowledge(request.ack, receipt.sequence)
+            await acknowledge(self._applier, request.ack, receipt.sequence)
         except MnemonError as error:
             return error
         except Exception as error:  # noqa: BLE001 - one document's failure must not take the others' receipts
@@ -359,33 +344,22 @@ class DocumentStore:
             return failure
         return receipt
 
-    async def _acknowledge(self, ack: AckLevel, sequence: int) -> None:
-        if ack is AckLevel.SEARCHABLE and self._applier is not None:
-            try:
-                await asyncio.wrap_future(self._applier.applied(sequence))
-            except BackendConnectionError as error:
-                raise BackendConnectionError(
-                    f"the change is stored, but not yet in the vector database: {error}"
-                ) from error
-
     # Reading, on a reader's thread
 
     def _list(self, filters: Mapping[str, Any], scope: Scope, after: int, limit: int, *, vectors: bool) -> DocumentPage:
         where, ignored = lenient_filter(self._records, filters, scope)
-        documents: builtins.list[Document] = []
-        size = 0
-        while True:
-            # A step holds little, whatever the size of the documents is.
-            step = min(PAGE_STEP, limit - len(documents))
-            rows = self._records.list_documents(where, after=after, limit=step, vectors=vectors)
-            for position, document in rows:
-                documents.append(document)
-                after = position
-                size += len(document.content.encode()) + 5 * self._model.dimension * len(document.passages) * vectors
-                if size >= PAGE_BYTES_MAX or len(documents) == limit:
-                    return DocumentPage(tuple(documents), after, ignored)
-            if len(rows) < step:
-                return DocumentPage(tuple(documents), None, ignored)
+        documents, position = read_page(
+            self._records,
+            where,
+            after=after,
+            limit=limit,
+            vectors=vectors,
+            size_of=self._size_with_vectors if vectors else content_bytes,
+        )
+        return DocumentPage(tuple(documents), position, ignored)
+
+    def _size_with_vectors(self, document: Document) -> int:
+        return content_bytes(document) + 5 * self._model.dimension * len(document.passages)
 
     def _count(self, filters: Mapping[str, Any], scope: Scope) -> tuple[int, tuple[IgnoredFilter, ...]]:
         where, ignored = lenient_filter(self._records, filters, scope)
@@ -452,10 +426,6 @@ def _problem(request: IndexRequest) -> InvalidArgumentError | None:
         *revision_violations(request.expected_revision),
     ]
     return InvalidArgumentError(violations) if violations else None
-
-
-def _key(request_id: str, *parts: Any) -> RequestKey | None:
-    return RequestKey(request_id, request_digest(*parts)) if request_id else None
 
 
 def _typed(filters: Mapping[str, Any]) -> list[tuple[str, str, Any]]:

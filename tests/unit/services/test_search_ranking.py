@@ -1,10 +1,11 @@
 """The order of search results where few documents are left to choose from."""
 
 import numpy as np
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document, Passage, SearchQuery
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
-from mnemon_server.engines.in_memory import InMemoryRecordEngine
+from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.search import DocumentSearch
 
 WAIT_S = 10.0
@@ -15,7 +16,7 @@ def at_cosine(cosine: float) -> Vector:
 
 
 def test_documents_unlike_the_query_come_in_the_order_of_their_unlikeness() -> None:
-    records = InMemoryRecordEngine()
+    records = InMemoryVault().collection(DOCUMENTS)
     for cosine in (-0.9, -0.1, 0.5, -0.5):
         document = Document(str(cosine), "text", passages=(Passage(0, 0, 4),))
         write = DocumentWrite(document=document, passages=[PassageInput(0, 4, at_cosine(cosine))])

@@ -1,5 +1,5 @@
 """Records in one SQLite file."""
 
-from mnemon_server.engines.sqlite.records import SQLiteRecordEngine
+from mnemon_server.engines.sqlite.vault import SQLiteVault
 
-__all__ = ["SQLiteRecordEngine"]
+__all__ = ["SQLiteVault"]

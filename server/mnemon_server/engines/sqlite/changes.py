@@ -1,66 +1,103 @@
-"""The order of changes, and how far each index has followed it."""
+"""The order of a collection's changes, and how far each index has followed it."""
 
 import apsw
 import numpy as np
+from numpy.typing import NDArray
 
 from mnemon_server.engines.base import DocumentChange, IndexPosition, RecordStats
-from mnemon_server.engines.sqlite import documents
+from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.tables import Tables
+
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 
 
-def stats(connection: apsw.Connection) -> RecordStats:
+def stats(connection: apsw.Connection, tables: Tables) -> RecordStats:
     """Counts, and the position of the newest change; counting reads every row of an index."""
     statement = (
-        "SELECT (SELECT count(*) FROM document), (SELECT count(*) FROM passage),"
-        " (SELECT coalesce(max(value), 0) FROM meta WHERE key = 'sequence')"
+        f"SELECT (SELECT count(*) FROM {tables.documents}), (SELECT count(*) FROM {tables.passages}"
+        f" WHERE position NOT IN (SELECT position FROM {tables.documents} WHERE hidden)),"
+        " (SELECT coalesce(max(value), 0) FROM meta WHERE key = ?)"
     )
-    return RecordStats(*fetch(connection, statement)[0])
+    return RecordStats(*fetch(connection, statement, (tables.sequence_key,))[0])
 
 
-def set_last_sequence(connection: apsw.Connection, sequence: int) -> None:
+def set_last_sequence(connection: apsw.Connection, tables: Tables, sequence: int) -> None:
     """Remembers the newest change: deletions that are forgotten must not give their position to another."""
-    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('sequence', ?)", (sequence,))
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (tables.sequence_key, sequence))
 
 
-def after(connection: apsw.Connection, sequence: int, limit: int) -> list[DocumentChange]:
-    """Up to `limit` documents whose newest change came later, oldest change first."""
-    found = documents.select(connection, "sequence > ? ORDER BY sequence LIMIT ?", (sequence, limit), vectors=False)
+def remember_deletion(connection: apsw.Connection, tables: Tables, doc_id: str, sequence: int) -> None:
+    """Keeps a deletion for the indexes that have yet to hear of it."""
+    connection.execute(f"INSERT OR REPLACE INTO {tables.deletions} (sequence, id) VALUES (?, ?)", (sequence, doc_id))
+
+
+def forget_deletion(connection: apsw.Connection, tables: Tables, doc_id: str) -> None:
+    """The document is there again."""
+    connection.execute(f"DELETE FROM {tables.deletions} WHERE id = ?", (doc_id,))
+
+
+def after(connection: apsw.Connection, table: DocumentTable, sequence: int, limit: int) -> list[DocumentChange]:
+    """Up to `limit` documents whose newest change came later, oldest change first; what is hidden counts as gone."""
+    found = table.select(connection, "d.sequence > ? ORDER BY d.sequence LIMIT ?", (sequence, limit), vectors=False)
     deleted = fetch(
-        connection, "SELECT sequence, id FROM deletion WHERE sequence > ? ORDER BY sequence LIMIT ?", (sequence, limit)
+        connection,
+        f"SELECT sequence, id FROM {table.tables.deletions} WHERE sequence > ? ORDER BY sequence LIMIT ?",
+        (sequence, limit),
     )
     changes = [DocumentChange(position, doc_id, None) for position, doc_id in deleted]
     changes += [
-        DocumentChange(changed, document.doc_id, document, *_passages(connection, position))
+        DocumentChange(changed, document.doc_id, None)
+        if document.hidden
+        else DocumentChange(changed, document.doc_id, document, *_passages(connection, table.tables, position))
         for position, changed, document in found
     ]
     return sorted(changes, key=lambda change: change.sequence)[:limit]
 
 
-def count_after(connection: apsw.Connection, sequence: int) -> int:
+def count_after(connection: apsw.Connection, tables: Tables, sequence: int) -> int:
     """How many documents changed later."""
     statement = (
-        "SELECT (SELECT count(*) FROM document WHERE sequence > ?1)"
-        " + (SELECT count(*) FROM deletion WHERE sequence > ?1)"
+        f"SELECT (SELECT count(*) FROM {tables.documents} WHERE sequence > ?1)"
+        f" + (SELECT count(*) FROM {tables.deletions} WHERE sequence > ?1)"
     )
     return int(connection.execute(statement, (sequence,)).get)
 
 
-def position(connection: apsw.Connection, index: str) -> IndexPosition:
+def is_followed(connection: apsw.Connection, tables: Tables) -> bool:
+    """Whether any index follows the collection."""
+    statement = "SELECT EXISTS (SELECT 1 FROM index_position WHERE collection = ?)"
+    return bool(connection.execute(statement, (tables.collection.name,)).get)
+
+
+def position(connection: apsw.Connection, tables: Tables, index: str) -> IndexPosition:
     """How far the index has come."""
-    rows = fetch(connection, "SELECT sequence, generation FROM index_position WHERE name = ?", (index,))
+    rows = fetch(
+        connection,
+        "SELECT sequence, generation FROM index_position WHERE collection = ? AND name = ?",
+        (tables.collection.name, index),
+    )
     return IndexPosition(*rows[0]) if rows else IndexPosition()
 
 
-def set_position(connection: apsw.Connection, index: str, position: IndexPosition) -> None:
+def set_position(connection: apsw.Connection, tables: Tables, index: str, position: IndexPosition) -> None:
     """Remembers how far the index has come, and forgets the deletions that every index has heard of."""
+    collection = tables.collection.name
     connection.execute(
-        "INSERT OR REPLACE INTO index_position (name, sequence, generation) VALUES (?, ?, ?)",
-        (index, position.sequence, position.generation),
+        "INSERT OR REPLACE INTO index_position (collection, name, sequence, generation) VALUES (?, ?, ?, ?)",
+        (collection, index, position.sequence, position.generation),
     )
-    connection.execute("DELETE FROM deletion WHERE sequence <= (SELECT min(sequence) FROM index_position)")
+    connection.execute(
+        f"DELETE FROM {tables.deletions} WHERE sequence <="
+        " (SELECT min(sequence) FROM index_position WHERE collection = ?)",
+        (collection,),
+    )
 
 
-def _passages(connection: apsw.Connection, document: int) -> "tuple[tuple[int, ...], np.typing.NDArray[np.float32]]":
-    rows = fetch(connection, "SELECT id, vector FROM passage WHERE position = ? ORDER BY ordinal", (document,))
-    vectors = np.frombuffer(b"".join(row[1] for row in rows), documents.VECTOR_TYPE).reshape(len(rows), -1)
+def _passages(
+    connection: apsw.Connection, tables: Tables, document: int
+) -> tuple[tuple[int, ...], NDArray[np.float32]]:
+    statement = f"SELECT id, vector FROM {tables.passages} WHERE position = ? ORDER BY ordinal"
+    rows = fetch(connection, statement, (document,))
+    vectors = np.frombuffer(b"".join(row[1] for row in rows), VECTOR_TYPE).reshape(len(rows), -1)
     return tuple(row[0] for row in rows), vectors.astype(np.float32, copy=False)

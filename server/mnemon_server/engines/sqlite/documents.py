@@ -1,217 +1,325 @@
-"""The SQL of documents: every function works on a connection, and inside the caller's transaction."""
+"""The SQL of a collection's documents: every method works on a connection, and inside the caller's transaction."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import apsw
 import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.domain.documents import Document, Passage
-from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values, text_digest
+from mnemon_server.domain.collections import Collection, FieldType
+from mnemon_server.domain.documents import Document, FieldValue, Passage
+from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import MetadataValue, Scope
-from mnemon_server.engines.base import DocumentWrite, PassageIds, PassageInput
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.base import PassageIds, PassageInput, Vector
 from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows
 from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.tables import Tables
 
-SCOPE_FIELDS = ("user", "household", "persona", "agent", "project")
-INDEXED_TEXT_MAX = 256
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+
 VECTOR_TYPE = np.dtype("<f4")
 
-_COLUMNS = (
-    "position, id, content, metadata, user, household, persona, agent, project, revision, sequence, create_time,"
-    " update_time"
-)
+_CONTENT_COLUMNS = "id, content, metadata, digest, user, household, persona, agent, project, hidden"
+_FIRST_FIELD = 14
 
 
 class Found(NamedTuple):
-    """What a write must know of the document that is there."""
+    """What a write must know of the document that is there; `scope` in the order of SCOPE_FIELDS."""
 
     position: int
     revision: int
     sequence: int
     digest: bytes
+    hidden: int
+    scope: tuple[str, ...]
 
 
-def find(connection: apsw.Connection, doc_id: str) -> Found | None:
-    """The document with this id."""
-    row = connection.execute(
-        "SELECT position, revision, sequence, digest FROM document WHERE id = ?", (doc_id,)
-    ).fetchone()
-    return Found(*row) if row else None
+@dataclass(slots=True)
+class PassageChanges:
+    """Passages that entered the searches, with their vectors, and those that left them."""
+
+    added: list[int] = field(default_factory=list)
+    vectors: list[Vector] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
 
 
-def insert(connection: apsw.Connection, write: DocumentWrite, digest: bytes, sequence: int, time: int) -> list[int]:
-    """Adds a document; returns the ids of its passages."""
-    document = write.document
-    connection.execute("DELETE FROM deletion WHERE id = ?", (document.doc_id,))
-    connection.execute(
-        "INSERT INTO document (id, content, metadata, digest, user, household, persona, agent, project, revision,"
-        " sequence, create_time, update_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
-        (*_values(document, digest), sequence, time, time),
-    )
-    return _insert_parts(connection, connection.last_insert_rowid(), document, write.passages)
+class DocumentTable:
+    """The documents of one collection. Statements are written once, so that SQLite need not read them each time."""
 
-
-def replace(
-    connection: apsw.Connection, position: int, write: DocumentWrite, digest: bytes, sequence: int, time: int
-) -> tuple[list[int], list[int]]:
-    """Puts a document in the place of another; returns the ids of the passages removed and added."""
-    removed = _delete_parts(connection, position)
-    connection.execute(
-        "UPDATE document SET id = ?, content = ?, metadata = ?, digest = ?, user = ?, household = ?, persona = ?,"
-        " agent = ?, project = ?, revision = revision + 1, sequence = ?, update_time = ? WHERE position = ?",
-        (*_values(write.document, digest), sequence, time, position),
-    )
-    return removed, _insert_parts(connection, position, write.document, write.passages)
-
-
-def replace_passages(
-    connection: apsw.Connection, position: int, document: Document, passages: Sequence[PassageInput], sequence: int
-) -> None:
-    """Gives a document other passages, for indexes to take up as a change; the document itself stays as it is."""
-    _delete_parts(connection, position)
-    _insert_parts(connection, position, document, passages)
-    connection.execute("UPDATE document SET sequence = ? WHERE position = ?", (sequence, position))
-
-
-def delete(connection: apsw.Connection, position: int) -> list[int]:
-    """Removes a document; returns the ids of its passages."""
-    removed = _delete_parts(connection, position)
-    connection.execute("DELETE FROM document WHERE position = ?", (position,))
-    return removed
-
-
-def remember_deletion(connection: apsw.Connection, doc_id: str, sequence: int) -> None:
-    """Keeps a deletion for the indexes that have yet to hear of it; for none, nothing is kept."""
-    connection.execute(
-        "INSERT OR REPLACE INTO deletion (sequence, id) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM index_position)",
-        (sequence, doc_id),
-    )
-
-
-def where_clause(where: RecordFilter) -> tuple[str, list[Any]]:
-    """A condition on `document`, and its parameters; keys and values are only ever bound."""
-    conditions, parameters = ["1"], []
-    for name in SCOPE_FIELDS:
-        if value := getattr(where.scope, name):
-            conditions.append(f"({name} = ? AND {name} <> '')")
-            parameters.append(value)
-    for key, value in where.equal.items():
-        kind, stored = _indexed(value)
-        conditions.append(
-            "position IN (SELECT position FROM document_metadata WHERE key = ? AND type = ? AND value = ?)"
+    def __init__(self, collection: Collection) -> None:
+        self.tables = Tables(collection)
+        self._fields = collection.fields
+        tables, own = self.tables, self.tables.field_columns
+        columns = ", ".join((_CONTENT_COLUMNS, *own))
+        self._find = (
+            "SELECT position, revision, sequence, digest, hidden, user, household, persona, agent, project"
+            f" FROM {tables.documents} WHERE id = ?"
         )
-        parameters += [key, kind, stored]
-    return " AND ".join(conditions), parameters
+        self._insert = (
+            f"INSERT INTO {tables.documents} ({columns}, revision, sequence, create_time, update_time)"
+            f" VALUES ({', '.join('?' * (10 + len(own)))}, 1, ?, ?, ?)"
+        )
+        self._update = (
+            f"UPDATE {tables.documents} SET ({columns}) = ({', '.join('?' * (10 + len(own)))}),"
+            " revision = revision + 1, sequence = ?, update_time = ? WHERE position = ?"
+        )
+        self._insert_passage = (
+            f"INSERT INTO {tables.passages} (position, ordinal, start, stop, vector) VALUES (?, ?, ?, ?, ?)"
+        )
+        self._insert_metadata = (
+            f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES (?, ?, ?, ?)"
+        )
+        self._select = "SELECT " + ", ".join(
+            (
+                "d.position, d.sequence, d.id, d.content, d.metadata, d.user, d.household, d.persona, d.agent",
+                "d.project, d.revision, d.create_time, d.update_time, d.hidden",
+                *(f"d.{column}" for column in own),
+            )
+        )
 
+    # Writing
 
-def select(
-    connection: apsw.Connection, condition: str, parameters: Sequence[Any], *, vectors: bool
-) -> list[tuple[int, int, Document]]:
-    """Position, sequence and document of the rows that a condition (with its order and limit) picks."""
-    statement = f"SELECT {_COLUMNS} FROM document WHERE {condition}"  # noqa: S608 - conditions are written here
-    rows = fetch(connection, statement, parameters)
-    passages = _passages(connection, [row[0] for row in rows], vectors=vectors)
-    return [(row[0], row[10], _document(row, passages.get(row[0], []))) for row in rows]
+    def find(self, connection: apsw.Connection, doc_id: str) -> Found | None:
+        """The document with this id."""
+        row: Any = connection.execute(self._find, (doc_id,)).fetchone()
+        return _found(row) if row else None
 
+    def insert(
+        self,
+        connection: apsw.Connection,
+        document: Document,
+        passages: Sequence[PassageInput],
+        *,
+        digest: bytes,
+        sequence: int,
+        time: int,
+    ) -> PassageChanges:
+        """Adds a document."""
+        metadata = encode_metadata(document.metadata)
+        connection.execute(self._insert, (*self._values(document, metadata, digest), sequence, time, time))
+        position = connection.last_insert_rowid()
+        self._add_metadata(connection, position, document)
+        return self._add_passages(connection, position, document, passages)
 
-def matching_passages(connection: apsw.Connection, where: RecordFilter) -> PassageIds:
-    """Ids of the passages of matching documents, ascending."""
-    condition, parameters = where_clause(where)
-    rows = fetch(
-        connection,
-        "SELECT p.id FROM document AS d CROSS JOIN passage AS p ON p.position = d.position WHERE "  # noqa: S608
-        f"d.position IN (SELECT position FROM document WHERE {condition}) ORDER BY p.id",
-        parameters,
-    )
-    return np.fromiter((row[0] for row in rows), np.int64)
+    def replace(
+        self,
+        connection: apsw.Connection,
+        found: Found,
+        old: Document,
+        new: Document,
+        passages: Sequence[PassageInput] | None,
+        *,
+        digest: bytes,
+        sequence: int,
+        time: int,
+    ) -> PassageChanges:
+        """Puts a document in the place of another; `passages` None keeps those that are there."""
+        metadata = encode_metadata(new.metadata)
+        values = self._values(new, metadata, digest)
+        connection.execute(self._update, (*values, sequence, time, found.position))
+        if metadata != encode_metadata(old.metadata):
+            self._delete_rows(connection, self.tables.metadata, found.position)
+            self._add_metadata(connection, found.position, new)
+        if passages is not None:
+            return self.replace_passages(connection, found.position, old, new, passages)
+        if found.hidden and not new.hidden:
+            kept = self._stored_passages(connection, found.position)
+            return self.replace_passages(connection, found.position, old, new, kept)
+        if new.hidden and not found.hidden:
+            return PassageChanges(removed=self._hide_passages(connection, found.position, old.content))
+        return PassageChanges()
 
+    def replace_passages(
+        self,
+        connection: apsw.Connection,
+        position: int,
+        old: Document,
+        new: Document,
+        passages: Sequence[PassageInput],
+    ) -> PassageChanges:
+        """Gives a document other passages, under new ids; `old` is what it was when the present ones were added."""
+        removed = [] if old.hidden else self._hide_passages(connection, position, old.content)
+        self._delete_rows(connection, self.tables.passages, position)
+        changes = self._add_passages(connection, position, new, passages)
+        changes.removed = removed
+        return changes
 
-def _values(document: Document, digest: bytes) -> tuple[Any, ...]:
-    metadata = encode_metadata(document.metadata)
-    return (document.doc_id, document.content, metadata, digest, *scope_values(document.scope))
-
-
-def _insert_parts(
-    connection: apsw.Connection, position: int, document: Document, passages: Sequence[PassageInput]
-) -> list[int]:
-    ids = []
-    for ordinal, passage in enumerate(passages):
+    def set_sequence(self, connection: apsw.Connection, position: int, sequence: int) -> None:
+        """Marks a document as changed, for the indexes that follow."""
         connection.execute(
-            "INSERT INTO passage (position, ordinal, start, stop, vector) VALUES (?, ?, ?, ?, ?)",
-            (position, ordinal, passage.start, passage.end, passage.vector.astype(VECTOR_TYPE).tobytes()),
+            f"UPDATE {self.tables.documents} SET sequence = ? WHERE position = ?",
+            (sequence, position),
         )
-        ids.append(connection.last_insert_rowid())
-        keyword_index.insert(connection, ids[-1], document.content[passage.start : passage.end])
-    connection.executemany(
-        "INSERT OR IGNORE INTO document_metadata (key, type, value, position) VALUES (?, ?, ?, ?)",
-        [(key, *_indexed(value), position) for key, item in document.metadata.items() for value in _items(item)],
-    )
-    return ids
+
+    def delete(self, connection: apsw.Connection, found: Found) -> PassageChanges:
+        """Removes a document."""
+        removed: list[int] = []
+        if not found.hidden:
+            statement = f"SELECT content FROM {self.tables.documents} WHERE position = ?"
+            content = connection.execute(statement, (found.position,)).get
+            removed = self._hide_passages(connection, found.position, content)
+        for table in (self.tables.passages, self.tables.metadata, self.tables.documents):
+            self._delete_rows(connection, table, found.position)
+        return PassageChanges(removed=removed)
+
+    def _values(self, document: Document, metadata: str, digest: bytes) -> tuple[Any, ...]:
+        return (
+            document.doc_id,
+            document.content,
+            metadata,
+            digest,
+            *scope_values(document.scope),
+            int(document.hidden),
+            *(_ENCODERS[item.type](document.fields.get(item.name)) for item in self._fields),
+        )
+
+    def _add_metadata(self, connection: apsw.Connection, position: int, document: Document) -> None:
+        if document.metadata:
+            rows = [(key, *row, position) for key, value in document.metadata.items() for row in metadata_rows(value)]
+            connection.executemany(self._insert_metadata, rows)
+
+    def _add_passages(
+        self, connection: apsw.Connection, position: int, document: Document, passages: Sequence[PassageInput]
+    ) -> PassageChanges:
+        changes = PassageChanges()
+        for ordinal, passage in enumerate(passages):
+            vector = passage.vector.astype(VECTOR_TYPE).tobytes()
+            connection.execute(self._insert_passage, (position, ordinal, passage.start, passage.end, vector))
+            if not document.hidden:
+                passage_id = connection.last_insert_rowid()
+                text = document.content[passage.start : passage.end]
+                keyword_index.insert(connection, self.tables.keywords, passage_id, text)
+                changes.added.append(passage_id)
+                changes.vectors.append(passage.vector)
+        return changes
+
+    def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> list[int]:
+        """Takes passages out of the keyword index, which must be told their words again; returns their ids."""
+        statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
+        rows = fetch(connection, statement, (position,))
+        for passage_id, start, end in rows:
+            keyword_index.delete(connection, self.tables.keywords, passage_id, content[start:end])
+        return [row[0] for row in rows]
+
+    def _stored_passages(self, connection: apsw.Connection, position: int) -> list[PassageInput]:
+        statement = f"SELECT start, stop, vector FROM {self.tables.passages} WHERE position = ? ORDER BY ordinal"
+        return [
+            PassageInput(start, end, np.frombuffer(vector, VECTOR_TYPE).astype(np.float32))
+            for start, end, vector in fetch(connection, statement, (position,))
+        ]
+
+    def _delete_rows(self, connection: apsw.Connection, table: str, position: int) -> None:
+        connection.execute(f"DELETE FROM {table} WHERE position = ?", (position,))
+
+    # Reading
+
+    def select(
+        self, connection: apsw.Connection, condition: str, parameters: Sequence[Any], *, vectors: bool
+    ) -> list[tuple[int, int, Document]]:
+        """Position, sequence and document of the rows of `d` that a condition (with its order and limit) picks."""
+        rows = fetch(connection, f"{self._select} FROM {self.tables.documents} AS d WHERE {condition}", parameters)
+        passages = self._passages(connection, [row[0] for row in rows], vectors=vectors)
+        return [(row[0], row[1], self._document(row, passages.get(row[0], []))) for row in rows]
+
+    def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
+        """How many documents match."""
+        condition, parameters = compile_filter(self.tables, where)
+        statement = f"SELECT count(*) FROM {self.tables.documents} AS d WHERE {condition}"
+        return int(connection.execute(statement, parameters).get)
+
+    def has_metadata_key(self, connection: apsw.Connection, key: str) -> bool:
+        """Whether any document carries the key."""
+        statement = f"SELECT EXISTS (SELECT 1 FROM {self.tables.metadata} WHERE key = ?)"
+        return bool(connection.execute(statement, (key,)).get)
+
+    def matching(self, connection: apsw.Connection, where: RecordFilter) -> list[tuple[str, Found]]:
+        """Ids of the documents that match, each with what a write must know."""
+        condition, parameters = compile_filter(self.tables, where)
+        columns = "d.id, d.position, d.revision, d.sequence, d.digest, d.hidden"
+        scope = "d.user, d.household, d.persona, d.agent, d.project"
+        statement = f"SELECT {columns}, {scope} FROM {self.tables.documents} AS d WHERE {condition} ORDER BY d.position"
+        return [(row[0], _found(row[1:])) for row in fetch(connection, statement, parameters)]
+
+    def matching_passages(self, connection: apsw.Connection, where: RecordFilter) -> PassageIds:
+        """Ids of the passages of matching documents, ascending; of hidden documents there are none."""
+        condition, parameters = compile_filter(self.tables, where)
+        names = self.tables
+        # The order of the join is ours: a planner without statistics may begin with the passages.
+        rows = fetch(
+            connection,
+            f"SELECT p.id FROM {names.documents} AS d CROSS JOIN {names.passages} AS p ON p.position = d.position"
+            f" WHERE {condition} AND NOT d.hidden ORDER BY p.id",
+            parameters,
+        )
+        return np.fromiter((row[0] for row in rows), np.int64)
+
+    def filter_passages(self, connection: apsw.Connection, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
+        """Those of the given passages whose documents match, in the given order."""
+        condition, parameters = compile_filter(self.tables, where, each=True)
+        names = self.tables
+        rows = fetch(
+            connection,
+            f"SELECT p.id FROM carray(?) AS wanted CROSS JOIN {names.passages} AS p ON p.id = wanted.value"
+            f" CROSS JOIN {names.documents} AS d ON d.position = p.position WHERE {condition} AND NOT d.hidden",
+            (id_array(passage_ids), *parameters),
+        )
+        return np.fromiter((row[0] for row in rows), np.int64)
+
+    def _passages(
+        self, connection: apsw.Connection, positions: list[int], *, vectors: bool
+    ) -> dict[int, list[Passage]]:
+        column = "p.vector" if vectors else "NULL"
+        rows = fetch(
+            connection,
+            f"SELECT p.position, p.ordinal, p.start, p.stop, {column} FROM carray(?) AS wanted "
+            f"CROSS JOIN {self.tables.passages} AS p ON p.position = wanted.value ORDER BY p.position, p.ordinal",
+            (id_array(positions),),
+        )
+        found: dict[int, list[Passage]] = {}
+        for position, ordinal, start, end, vector in rows:
+            embedding = None if vector is None else tuple(np.frombuffer(vector, VECTOR_TYPE).tolist())
+            found.setdefault(position, []).append(Passage(ordinal, start, end, embedding))
+        return found
+
+    def _document(self, row: Sequence[Any], passages: list[Passage]) -> Document:
+        return Document(
+            doc_id=row[2],
+            content=row[3],
+            metadata=decode_metadata(row[4]),
+            embedding=passages[0].embedding if passages else None,
+            scope=Scope(*row[5:10]),
+            revision=row[10],
+            create_time=from_microseconds(row[11]),
+            update_time=from_microseconds(row[12]),
+            passages=tuple(passages),
+            fields={
+                item.name: _DECODERS[item.type](value)
+                for item, value in zip(self._fields, row[_FIRST_FIELD:], strict=True)
+            },
+            hidden=bool(row[13]),
+        )
 
 
-def _delete_parts(connection: apsw.Connection, position: int) -> list[int]:
-    """Removes passages, keyword rows and metadata rows; the keyword index must be told the words again."""
-    content = connection.execute("SELECT content FROM document WHERE position = ?", (position,)).get
-    rows = fetch(connection, "SELECT id, start, stop FROM passage WHERE position = ?", (position,))
-    for passage_id, start, end in rows:
-        keyword_index.delete(connection, passage_id, content[start:end])
-    connection.execute("DELETE FROM passage WHERE position = ?", (position,))
-    connection.execute("DELETE FROM document_metadata WHERE position = ?", (position,))
-    return [row[0] for row in rows]
+def _found(row: Sequence[Any]) -> Found:
+    position, revision, sequence, digest, hidden, *scope = row
+    return Found(position, revision, sequence, digest, hidden, tuple(scope))
 
 
-def _passages(connection: apsw.Connection, positions: list[int], *, vectors: bool) -> dict[int, list[Passage]]:
-    column = "p.vector" if vectors else "NULL"
-    rows = fetch(
-        connection,
-        f"SELECT p.position, p.ordinal, p.start, p.stop, {column} FROM carray(?) AS wanted "  # noqa: S608
-        "CROSS JOIN passage AS p ON p.position = wanted.value ORDER BY p.position, p.ordinal",
-        (id_array(positions),),
-    )
-    found: dict[int, list[Passage]] = {}
-    for position, ordinal, start, end, vector in rows:
-        embedding = None if vector is None else tuple(np.frombuffer(vector, VECTOR_TYPE).tolist())
-        found.setdefault(position, []).append(Passage(ordinal, start, end, embedding))
-    return found
+def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
 
 
-def _document(row: Sequence[Any], passages: list[Passage]) -> Document:
-    return Document(
-        doc_id=row[1],
-        content=row[2],
-        metadata=decode_metadata(row[3]),
-        embedding=passages[0].embedding if passages else None,
-        scope=Scope(*row[4:9]),
-        revision=row[9],
-        create_time=from_microseconds(row[11]),
-        update_time=from_microseconds(row[12]),
-        passages=tuple(passages),
-    )
-
-
-def _items(value: MetadataValue) -> Iterable[MetadataValue]:
-    return [(item,) for item in value] if isinstance(value, tuple) else [value]
-
-
-def _indexed(value: MetadataValue) -> tuple[str, Any]:
-    """Type and value as the metadata index holds them; a long text is held by its digest."""
-    match value:
-        case bool():
-            return "bool", int(value)
-        case int():
-            return "int", value
-        case float():
-            return "float", value
-        case datetime():
-            return "time", to_microseconds(value)
-        case str() if len(value) <= INDEXED_TEXT_MAX:
-            return "text", value
-        case str():
-            return "digest", text_digest(value)
-        case _:
-            kind, stored = _indexed(value[0])
-            return f"item-{kind}", stored
+_ENCODERS: dict[FieldType, Callable[[FieldValue], Any]] = {
+    FieldType.TEXT: lambda value: value or "",
+    FieldType.BOOLEAN: _nullable(int),
+    FieldType.TIME: _nullable(to_microseconds),
+}
+_DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
+    FieldType.TEXT: str,
+    FieldType.BOOLEAN: _nullable(bool),
+    FieldType.TIME: _nullable(from_microseconds),
+}

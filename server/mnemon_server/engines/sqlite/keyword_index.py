@@ -20,21 +20,7 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.keywords import analyze, query_terms
 
-CREATE_STATEMENTS = (
-    "CREATE VIRTUAL TABLE passage_fts USING fts5(text, content='', tokenize='porter unicode61 remove_diacritics 2')",
-    # What is deleted leaves the files at once, not with some later merge.
-    "INSERT INTO passage_fts(passage_fts, rank) VALUES('secure-delete', 1)",
-    "CREATE VIRTUAL TABLE passage_terms USING fts5vocab('passage_fts', 'instance')",
-)
-
-_INSERT = "INSERT INTO passage_fts(rowid, text) VALUES(?, ?)"
-_DELETE = "INSERT INTO passage_fts(passage_fts, rowid, text) VALUES('delete', ?, ?)"
-# One statement, so that totals and rows are of one moment.
-_READ = """
-    SELECT (SELECT block FROM passage_fts_data WHERE id = 1),
-           (SELECT group_concat(doc) FROM passage_terms WHERE term = word.value)
-    FROM json_each(?) AS word ORDER BY word.key
-"""
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 
 _LENGTH_BITS = 8
 _LENGTH_STEPS = 16
@@ -47,17 +33,52 @@ Floats = NDArray[np.float64]
 PassageIds = NDArray[np.int64]
 
 
-def insert(connection: apsw.Connection, passage_id: int, text: str) -> None:
+class KeywordTables:
+    """The names of one keyword index, and its statements."""
+
+    def __init__(self, collection: str) -> None:
+        """`collection` is the name of a collection, a constant of the program."""
+        self.index = f"{collection}_fts"
+        self.terms = f"{collection}_terms"
+        self.insert = f"INSERT INTO {self.index}(rowid, text) VALUES(?, ?)"
+        self.delete = f"INSERT INTO {self.index}({self.index}, rowid, text) VALUES('delete', ?, ?)"
+        # One statement, so that totals and rows are of one moment.
+        self.read = f"""
+            SELECT (SELECT block FROM {self.index}_data WHERE id = 1),
+                   (SELECT group_concat(doc) FROM {self.terms} WHERE term = word.value)
+            FROM json_each(?) AS word ORDER BY word.key
+        """
+
+
+def create_statements(tables: KeywordTables) -> list[str]:
+    """What creates the tables."""
+    tokenizer = "porter unicode61 remove_diacritics 2"
+    return [
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{tokenizer}')",
+        # What is deleted leaves the files at once, not with some later merge.
+        f"INSERT INTO {tables.index}({tables.index}, rank) VALUES('secure-delete', 1)",
+        create_terms(tables),
+    ]
+
+
+def create_terms(tables: KeywordTables) -> str:
+    """What creates the table that shows the index term by term."""
+    return f"CREATE VIRTUAL TABLE {tables.terms} USING fts5vocab('{tables.index}', 'instance')"
+
+
+def insert(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
     """Adds a passage."""
-    connection.execute(_INSERT, _row(connection, passage_id, text))
+    connection.execute(tables.insert, _row(connection, passage_id, text))
 
 
-def delete(connection: apsw.Connection, passage_id: int, text: str) -> None:
+def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
     """Removes a passage; the text must be the one that was inserted, or the index is damaged."""
-    connection.execute(_DELETE, _row(connection, passage_id, text))
+    connection.execute(tables.delete, _row(connection, passage_id, text))
 
 
-def search(connection: apsw.Connection, query: str, among: PassageIds | None = None) -> tuple[PassageIds, Floats]:
+def search(
+    connection: apsw.Connection, tables: KeywordTables, query: str, among: PassageIds | None = None
+) -> tuple[PassageIds, Floats]:
     """Ids, ascending, and scores of the passages that share a word with the query, or of those of `among`.
 
     A score is BM25 relative to what the query's own text would score, 0 to 1. How telling a word is counts among the
@@ -65,7 +86,7 @@ def search(connection: apsw.Connection, query: str, among: PassageIds | None = N
     """
     own_words = Counter(_words(connection, analyze(query)))
     terms = list(dict.fromkeys(_words(connection, " ".join(query_terms(query)))))
-    averages, rows_of_terms = _read(connection, terms)
+    averages, rows_of_terms = _read(connection, tables, terms)
     occurrences = _occurrences(rows_of_terms, among)
     if not occurrences.rows.size:
         return np.empty(0, np.int64), np.empty(0, np.float64)
@@ -80,8 +101,8 @@ def search(connection: apsw.Connection, query: str, among: PassageIds | None = N
     return rows >> _LENGTH_BITS, np.minimum(scores, 1.0)
 
 
-def _read(connection: apsw.Connection, terms: Sequence[str]) -> tuple[bytes, list[str | None]]:
-    found = connection.execute(_READ, (json.dumps(terms, ensure_ascii=False),)).fetchall()
+def _read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str]) -> tuple[bytes, list[str | None]]:
+    found = connection.execute(tables.read, (json.dumps(terms, ensure_ascii=False),)).fetchall()
     averages = cast("bytes", found[0][0]) if found else b""
     return averages, [cast("str | None", rows) for _, rows in found]
 

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import apsw
 
+from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.base import PassageInput
 from mnemon_server.engines.folder import FolderLock
-from mnemon_server.engines.sqlite import changes, documents
+from mnemon_server.engines.sqlite import changes
+from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.schema import open_writer
 
 BATCH_DOCUMENTS = 64
@@ -44,20 +46,31 @@ def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[i
 
 
 def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
-    stats = changes.stats(connection)
-    done, sequence, after = 0, stats.sequence, 0
+    tables = [DocumentTable(collection) for collection in COLLECTIONS]
+    stats = [changes.stats(connection, table.tables) for table in tables]
+    done, total = 0, sum(each.document_count for each in stats)
+    sequence = max(each.sequence for each in stats)
     with connection:
-        while True:
-            condition = "position > ? ORDER BY position LIMIT ?"
-            rows = documents.select(connection, condition, (after, BATCH_DOCUMENTS), vectors=False)
-            if not rows:
-                break
-            for (position, _, document), passages in zip(rows, embed([row[2] for row in rows]), strict=True):
-                sequence += 1
-                documents.replace_passages(connection, position, document, passages, sequence)
-            after, done = rows[-1][0], done + len(rows)
-            if done < stats.document_count:
-                yield done, stats.document_count
-        changes.set_last_sequence(connection, sequence)
+        for table in tables:
+            for changed in _collection(connection, table, embed, sequence):
+                sequence = changed
+                done += 1
+                if done % BATCH_DOCUMENTS == 0 and done < total:
+                    yield done, total
         connection.execute("UPDATE meta SET value = ? WHERE key = 'embedding_model'", (model_identity,))
-    yield stats.document_count, stats.document_count
+    yield total, total
+
+
+def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed, sequence: int) -> Iterator[int]:
+    """Embeds one collection; yields the position of each change, behind `sequence`."""
+    after = 0
+    while rows := table.select(
+        connection, "d.position > ? ORDER BY d.position LIMIT ?", (after, BATCH_DOCUMENTS), vectors=False
+    ):
+        for (position, _, document), passages in zip(rows, embed([row[2] for row in rows]), strict=True):
+            sequence += 1
+            table.replace_passages(connection, position, document, document, passages)
+            table.set_sequence(connection, position, sequence)
+            changes.set_last_sequence(connection, table.tables, sequence)
+            yield sequence
+        after = rows[-1][0]

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import apsw
 
+from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite import journal
+from mnemon_server.engines.sqlite.migrations import INDEX_POSITION, MIGRATIONS, set_epoch
+from mnemon_server.engines.sqlite.tables import create_statements
 
 log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x4D4E454D  # "MNEM"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
 # Of 4 KiB. A checkpoint copies what the log holds into the file; past the second bound it waits for readers, and the
 # log starts anew.
@@ -22,64 +25,6 @@ _TABLES = """
 CREATE TABLE meta (
   key TEXT PRIMARY KEY,
   value ANY NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- position: the order of first indexing, never used again. sequence: the order of newest changes.
--- metadata: JSON; a time is {"time": microseconds}. digest: of content, metadata and scope. Times in microseconds.
-CREATE TABLE document (
-  position INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  content TEXT NOT NULL,
-  metadata TEXT NOT NULL,
-  digest BLOB NOT NULL,
-  user TEXT NOT NULL,
-  household TEXT NOT NULL,
-  persona TEXT NOT NULL,
-  agent TEXT NOT NULL,
-  project TEXT NOT NULL,
-  revision INTEGER NOT NULL,
-  sequence INTEGER NOT NULL,
-  create_time INTEGER NOT NULL,
-  update_time INTEGER NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX document_sequence ON document (sequence);
-CREATE INDEX document_user ON document (user) WHERE user <> '';
-CREATE INDEX document_household ON document (household) WHERE household <> '';
-CREATE INDEX document_persona ON document (persona) WHERE persona <> '';
-CREATE INDEX document_agent ON document (agent) WHERE agent <> '';
-CREATE INDEX document_project ON document (project) WHERE project <> '';
-
--- One row per value, one per item of a list; `type` keeps 1, 1.0, true and "1" apart.
-CREATE TABLE document_metadata (
-  key TEXT NOT NULL,
-  type TEXT NOT NULL,
-  value ANY NOT NULL,
-  position INTEGER NOT NULL REFERENCES document (position) ON DELETE CASCADE,
-  PRIMARY KEY (key, type, value, position)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX document_metadata_position ON document_metadata (position);
-
--- start and stop count code points of the content. vector: little-endian float32, unit length.
-CREATE TABLE passage (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  position INTEGER NOT NULL REFERENCES document (position) ON DELETE CASCADE,
-  ordinal INTEGER NOT NULL,
-  start INTEGER NOT NULL,
-  stop INTEGER NOT NULL,
-  vector BLOB NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX passage_document ON passage (position, ordinal);
-
--- Documents that are gone, for as long as an index has yet to hear of it.
-CREATE TABLE deletion (
-  sequence INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE
-) STRICT;
-
-CREATE TABLE index_position (
-  name TEXT PRIMARY KEY,
-  sequence INTEGER NOT NULL,
-  generation TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Answers to request ids, as JSON.
@@ -94,7 +39,7 @@ CREATE INDEX request_expire_time ON request (expire_time);
 
 
 def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
-    """The one connection that writes and checkpoints; creates the tables where the file is new.
+    """The one connection that writes and checkpoints; creates the tables of a new file, and brings an old one up.
 
     Raises:
         ConfigurationError: the file is not ours, or a newer program wrote it; it is left untouched.
@@ -108,8 +53,11 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", True)
-        if connection.pragma("user_version") == 0:
+        version = connection.pragma("user_version")
+        if version == 0:
             _create(connection)
+        elif version < SCHEMA_VERSION:
+            _migrate(connection, version)
     except BaseException:
         close_quietly(connection)
         raise
@@ -156,7 +104,20 @@ def _check_format(connection: apsw.Connection, path: Path) -> None:
 def _create(connection: apsw.Connection) -> None:
     with connection:
         connection.execute(_TABLES)
-        for statement in keyword_index.CREATE_STATEMENTS:
+        connection.execute(INDEX_POSITION)
+        for statement in (
+            *journal.CREATE_STATEMENTS,
+            *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
+        ):
             connection.execute(statement)
+        set_epoch(connection)
         connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", SCHEMA_VERSION)
+
+
+def _migrate(connection: apsw.Connection, version: int) -> None:
+    log.info("records.db is brought from format %d to %d", version, SCHEMA_VERSION)
+    with connection:
+        for migration in MIGRATIONS[version - 1 :]:
+            migration(connection)
         connection.pragma("user_version", SCHEMA_VERSION)

@@ -5,30 +5,47 @@ from collections.abc import Sequence
 import apsw
 import numpy as np
 
-from mnemon_server.engines.base import PassageIds, Scores, Vector
+from mnemon_server.engines.base import PassageIds, Scores, Vector, VectorUsage
+from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
-from mnemon_server.engines.sqlite.readers import ReaderPool
+from mnemon_server.engines.sqlite.tables import Tables
 from mnemon_server.engines.vector_cache import VectorCache
 
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+
 CHUNK_ROWS = 4_096
-_ALL = "SELECT id, vector FROM passage ORDER BY id"
-_AMONG = "SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN passage AS p ON p.id = wanted.value ORDER BY p.id"
 
 
 class VectorScanner:
     """Follows the writer: what a transaction changes is staged, and shown once it has been committed."""
 
-    def __init__(self, readers: ReaderPool, connection: apsw.Connection, dimension: int, cache_bytes_max: int) -> None:
-        """Loads the vectors that the connection sees; `readers` serve scans that the memory is too small for."""
-        self._readers = readers
+    def __init__(
+        self,
+        tables: Tables,
+        connections: Connections,
+        connection: apsw.Connection,
+        *,
+        dimension: int,
+        cache_bytes_max: int,
+    ) -> None:
+        """Loads the vectors that `connection` sees; others read for scans that the memory is too small for."""
+        self._connections = connections
+        shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden)"
+        self._all = f"SELECT id, vector FROM {tables.passages} WHERE position {shown} ORDER BY id"
+        self._among = (
+            f"SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN {tables.passages} AS p ON p.id = wanted.value"
+            f" WHERE p.position {shown} ORDER BY p.id"
+        )
         self._dimension = dimension
         self._rows_max = cache_bytes_max // (4 * dimension)
         self._cache: VectorCache | None = None
         self._added_ids: list[int] = []
         self._added: list[Vector] = []
         self._removed: list[int] = []
-        if int(connection.execute("SELECT count(*) FROM passage").get) <= self._rows_max:
+        count = f"SELECT count(*) FROM {tables.passages} WHERE position {shown}"
+        self._count = int(connection.execute(count).get)
+        if self._count <= self._rows_max:
             self._cache = self._load(connection)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
@@ -36,9 +53,9 @@ class VectorScanner:
         cache = self._cache
         if cache is not None:
             return cache.scan(query, among)
-        statement, parameters = (_ALL, ()) if among is None else (_AMONG, (id_array(among),))
+        statement, parameters = (self._all, ()) if among is None else (self._among, (id_array(among),))
         ids, scores = [], []
-        with self._readers.lend() as connection:
+        with self._connections.lend() as connection:
             for rows in fetch_chunks(connection, statement, parameters, rows_max=CHUNK_ROWS):
                 chunk_ids, matrix = self._matrix(rows)
                 ids.append(chunk_ids)
@@ -46,6 +63,11 @@ class VectorScanner:
         if not ids:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         return Scores(np.concatenate(ids), np.concatenate(scores))
+
+    def usage(self) -> VectorUsage:
+        """How the vectors are kept."""
+        cache = self._cache
+        return VectorUsage(self._count, 0, 0, 0 if cache is None else cache.nbytes)
 
     def stage(self, added_ids: Sequence[int], vectors: Sequence[Vector], removed: Sequence[int]) -> None:
         """Notes what the running transaction changed; call it once the change can no longer fail by itself."""
@@ -61,6 +83,7 @@ class VectorScanner:
                 self._cache = None
             else:
                 self._apply(self._cache)
+        self._count += growth
         self.discard()
         return growth
 
@@ -77,7 +100,7 @@ class VectorScanner:
 
     def _load(self, connection: apsw.Connection) -> VectorCache:
         cache = VectorCache(self._dimension)
-        for rows in fetch_chunks(connection, _ALL, rows_max=CHUNK_ROWS):
+        for rows in fetch_chunks(connection, self._all, rows_max=CHUNK_ROWS):
             cache.add(*self._matrix(rows))
         return cache
 

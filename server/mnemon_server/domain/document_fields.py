@@ -1,0 +1,70 @@
+"""The fields of a document by their names: what filters read, and what a change is told by."""
+
+from collections.abc import Iterator, Mapping
+
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
+from mnemon_server.domain.filters import METADATA_PREFIX, FieldReader, RecordFilter, matches
+from mnemon_server.domain.records import MetadataValue
+
+
+def field_reader(document: Document) -> FieldReader:
+    """Reads the fields of a stored document as filters name them."""
+
+    def read(name: str) -> MetadataValue | None:
+        if name.startswith(METADATA_PREFIX):
+            return document.metadata.get(name.removeprefix(METADATA_PREFIX))
+        if name in SCOPE_FIELDS:
+            return str(getattr(document.scope, name))
+        match name:
+            case "id":
+                return document.doc_id
+            case "content":
+                return document.content
+            case "create_time":
+                return document.create_time
+            case "update_time":
+                return document.update_time
+            case _:
+                return document.fields.get(name)
+
+    return read
+
+
+def document_matches(document: Document, where: RecordFilter) -> bool:
+    """Whether a stored document is among those that the filter means."""
+    return (
+        where.hidden in (None, document.hidden)
+        and all(
+            getattr(document.scope, name) == wanted
+            for name, wanted in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True)
+            if wanted
+        )
+        and all(identical(document.metadata.get(key), value) for key, value in where.equal.items())
+        and (where.expression is None or matches(where.expression, field_reader(document)))
+    )
+
+
+def changed_fields(old: Document, new: Document) -> tuple[str, ...]:
+    """Names of what differs: "content", "metadata.key", "scope.name", and the collection's own fields."""
+    return tuple(_changed(old, new))
+
+
+def identical(left: object, right: object) -> bool:
+    """Equal in type and value: 1, 1.0 and True are three values."""
+    return type(left) is type(right) and left == right
+
+
+def _changed(old: Document, new: Document) -> Iterator[str]:
+    if old.content != new.content:
+        yield "content"
+    for name, before, after in zip(SCOPE_FIELDS, scope_values(old.scope), scope_values(new.scope), strict=True):
+        if before != after:
+            yield f"scope.{name}"
+    yield from _differing(old.fields, new.fields)
+    for key in _differing(old.metadata, new.metadata):
+        yield METADATA_PREFIX + key
+
+
+def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    return [name for name in sorted(old.keys() | new.keys()) if not identical(old.get(name), new.get(name))]

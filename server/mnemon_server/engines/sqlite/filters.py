@@ -1,0 +1,242 @@
+"""Filters as conditions of SQL, with the meaning of `domain/filters.py`; keys and values are only ever bound."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import apsw
+import numpy as np
+
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.collections import COMMON_FIELDS, FieldType
+from mnemon_server.domain.encoding import SCOPE_FIELDS, encode_metadata, scope_values, text_digest
+from mnemon_server.domain.filters import (
+    METADATA_PREFIX,
+    OPPOSITES,
+    AllOf,
+    AnyOf,
+    Condition,
+    Expression,
+    Negation,
+    Operator,
+    RecordFilter,
+)
+from mnemon_server.domain.records import MetadataValue
+from mnemon_server.engines.sqlite.tables import Tables
+
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+
+INDEXED_TEXT_MAX = 256
+
+_TIMES = ("create_time", "update_time")
+_ORDERINGS = {Operator.GT: ">", Operator.GTE: ">=", Operator.LT: "<", Operator.LTE: "<="}
+_NEVER, _ALWAYS = "0", "1"
+
+
+def metadata_rows(value: MetadataValue) -> list[tuple[str, Any]]:
+    """Type and value of each row that the metadata index holds for a value."""
+    if isinstance(value, tuple):
+        return [_item_row(item) for item in value] or [("empty", 0)]
+    return [metadata_row(value)]
+
+
+def metadata_row(value: MetadataValue) -> tuple[str, Any]:
+    """Type and value of the row of a value that is no list; a long text is held by its digest."""
+    match value:
+        case bool():
+            return "bool", int(value)
+        case int():
+            return "int", value
+        case float():
+            return "float", value
+        case datetime():
+            return "time", to_microseconds(value)
+        case str() if len(value) <= INDEXED_TEXT_MAX:
+            return "text", value
+        case _:
+            return "digest", text_digest(str(value))
+
+
+def compile_filter(tables: Tables, where: RecordFilter, *, each: bool = False) -> tuple[str, list[Any]]:
+    """A condition on the rows of the documents' table, named `d`, and its parameters.
+
+    `each` suits few rows that are checked one by one; otherwise indexes may choose the rows.
+    """
+    compiler = _Compiler(tables, each=each)
+    conditions = [_visibility(where.hidden)] if where.hidden is not None else []
+    for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
+        if value:
+            conditions.append(compiler.bind(f"(d.{name} = ? AND d.{name} <> '')", value))
+    conditions += [compiler.metadata_equal(key, value) for key, value in where.equal.items()]
+    if where.expression is not None:
+        conditions.append(compiler.expression(where.expression))
+    return " AND ".join(conditions) or _ALWAYS, compiler.parameters
+
+
+def _visibility(hidden: bool) -> str:  # noqa: FBT001 - the condition is named by its value
+    return "d.hidden" if hidden else "NOT d.hidden"
+
+
+@dataclass(slots=True)
+class _Compiler:
+    """Every method gives a condition that is true or false, never NULL, and keeps its parameters in their order."""
+
+    tables: Tables
+    each: bool
+    parameters: list[Any] = field(default_factory=list)
+
+    def bind(self, condition: str, *values: Any) -> str:
+        self.parameters += values
+        return condition
+
+    def expression(self, expression: Expression) -> str:
+        match expression:
+            case AllOf(parts):
+                return self._joined(" AND ", parts, _ALWAYS)
+            case AnyOf(parts):
+                return self._joined(" OR ", parts, _NEVER)
+            case Negation(part):
+                return f"NOT {self.expression(part)}"
+            case Condition(name, operator, values) if operator in OPPOSITES:
+                return f"NOT {self._condition(name, OPPOSITES[operator], values)}"
+            case Condition(name, operator, values):
+                return self._condition(name, operator, values)
+
+    def metadata_equal(self, key: str, value: MetadataValue) -> str:
+        """Equal in type and value, where 1 and 1.0 differ."""
+        return self._in_metadata("key = ? AND type = ? AND value = ?", key, *metadata_row(value))
+
+    def _joined(self, operator: str, parts: Sequence[Expression], empty: str) -> str:
+        return f"({operator.join(self.expression(part) for part in parts)})" if parts else empty
+
+    def _condition(self, name: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        if name.startswith(METADATA_PREFIX):
+            return self._metadata(name.removeprefix(METADATA_PREFIX), operator, values)
+        own = {field.name: field.type for field in self.tables.collection.fields}
+        if name not in own and name not in COMMON_FIELDS:
+            return self._absent(operator, values)
+        kind = own.get(name, FieldType.TIME if name in _TIMES else FieldType.TEXT)
+        column = f'd."{name}"'
+        if kind is FieldType.TEXT:
+            return self._text(column, operator, values)
+        return self._nullable(column, kind, operator, values)
+
+    def _absent(self, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        return _ALWAYS if operator is Operator.EXISTS and values[0] is False else _NEVER
+
+    # Columns
+
+    def _text(self, column: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        if operator is Operator.EXISTS:
+            return f"{column} <> ''" if values[0] else f"{column} = ''"
+        texts = [value for value in values if isinstance(value, str)]
+        if not texts:
+            return _NEVER
+        if operator is Operator.CONTAINS:
+            return self.bind(f"instr({column}, ?) > 0", texts[0])
+        if operator in _ORDERINGS:
+            return self.bind(f"{column} {_ORDERINGS[operator]} ?", texts[0])
+        return self._text_among(column, texts)
+
+    def _text_among(self, column: str, texts: list[str]) -> str:
+        """The indexes hold no empty text, and serve where the condition says that it wants none."""
+        parts = [f"{column} = ''"] if "" in texts else []
+        if wanted := [text for text in texts if text]:
+            comparison, parameter = _values(wanted)
+            parts.append(self.bind(f"({column} {comparison} AND {column} <> '')", parameter))
+        return f"({' OR '.join(parts)})"
+
+    def _nullable(self, column: str, kind: FieldType, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        if operator is Operator.EXISTS:
+            return f"{column} IS NOT NULL" if values[0] else f"{column} IS NULL"
+        wanted = bool if kind is FieldType.BOOLEAN else datetime
+        stored = [metadata_row(value)[1] for value in values if isinstance(value, wanted)]
+        if not stored or operator is Operator.CONTAINS:
+            return _NEVER
+        if operator in _ORDERINGS:
+            return self.bind(f"({column} IS NOT NULL AND {column} {_ORDERINGS[operator]} ?)", stored[0])
+        comparison, parameter = _values(stored)
+        return self.bind(f"({column} IS NOT NULL AND {column} {comparison})", parameter)
+
+    # Metadata
+
+    def _metadata(self, key: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        if operator is Operator.EXISTS:
+            there = self._in_metadata("key = ? AND NOT (type = 'text' AND value = '')", key)
+            return there if values[0] else f"NOT {there}"
+        if operator is Operator.CONTAINS:
+            return self._metadata_contains(key, values[0]) if isinstance(values[0], str) else _NEVER
+        if operator in _ORDERINGS:
+            return self._metadata_ordered(key, _ORDERINGS[operator], values[0])
+        return self._metadata_among(key, values)
+
+    def _metadata_ordered(self, key: str, sign: str, value: MetadataValue) -> str:
+        match value:
+            case bool() | tuple():
+                return _NEVER
+            case str():
+                short = self._in_metadata(f"key = ? AND type = 'text' AND value {sign} ?", key, value)
+                return f"({short} OR {self._in_long_text(key, f'value {sign} ?', value)})"
+            case int() | float():
+                return self._in_metadata(f"key = ? AND type IN ('int', 'float') AND value {sign} ?", key, value)
+            case datetime():
+                stored = to_microseconds(value)
+                return self._in_metadata(f"key = ? AND type = 'time' AND value {sign} ?", key, stored)
+
+    def _metadata_contains(self, key: str, part: str) -> str:
+        short = self._in_metadata("key = ? AND type = 'text' AND instr(value, ?) > 0", key, part)
+        item = self._in_metadata("key = ? AND type = ? AND value = ?", key, *_item_row(part))
+        return f"({short} OR {item} OR {self._in_long_text(key, 'instr(value, ?) > 0', part)})"
+
+    def _metadata_among(self, key: str, values: tuple[MetadataValue, ...]) -> str:
+        groups: dict[tuple[str, type], list[Any]] = {}
+        for kind, value in (metadata_row(value) for value in values if not isinstance(value, tuple)):
+            types = "type IN ('int', 'float')" if kind in ("int", "float") else f"type = '{kind}'"
+            groups.setdefault((types, type(value)), []).append(value)
+        parts = []
+        for (types, _), wanted in groups.items():
+            comparison, parameter = _values(wanted)
+            parts.append(self._in_metadata(f"key = ? AND {types} AND value {comparison}", key, parameter))
+        parts += [self._metadata_list(key, value) for value in values if isinstance(value, tuple)]
+        return f"({' OR '.join(parts)})"
+
+    def _metadata_list(self, key: str, value: tuple[str, ...]) -> str:
+        """The index knows the items of a list, but not their order."""
+        kind, first = metadata_rows(value)[0]
+        likely = self._in_metadata("key = ? AND type = ? AND value = ?", key, kind, first)
+        same = "key = ? AND type = 'array' AND value = json_extract(?, '$.list')"
+        return self.bind(
+            f"({likely} AND EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE {same}))",
+            key,
+            encode_metadata({"list": value}),
+        )
+
+    def _in_metadata(self, condition: str, *parameters: Any) -> str:
+        """Documents with a row in the metadata index that meets a condition."""
+        table = self.tables.metadata
+        if self.each:
+            return self.bind(
+                f"EXISTS (SELECT 1 FROM {table} AS m WHERE m.position = d.position AND {condition})",
+                *parameters,
+            )
+        return self.bind(f"d.position IN (SELECT position FROM {table} WHERE {condition})", *parameters)
+
+    def _in_long_text(self, key: str, condition: str, *parameters: Any) -> str:
+        """Documents whose text under a key is too long for the index, and meets a condition itself."""
+        long = self._in_metadata("key = ? AND type = 'digest'", key)
+        text = f"EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE key = ? AND type = 'text' AND {condition})"
+        return self.bind(f"({long} AND {text})", key, *parameters)
+
+
+def _item_row(item: str) -> tuple[str, Any]:
+    kind, stored = metadata_row(item)
+    return f"item-{kind}", stored
+
+
+def _values(wanted: Sequence[Any]) -> tuple[str, Any]:
+    """How to compare with values of one type, and the parameter: a single one, since a statement takes only so many."""
+    if len(wanted) == 1:
+        return "= ?", wanted[0]
+    array = np.array(wanted) if isinstance(wanted[0], int | float) else tuple(wanted)
+    return "IN (SELECT value FROM carray(?))", apsw.carray(array)

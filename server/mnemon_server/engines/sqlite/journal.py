@@ -1,0 +1,182 @@
+"""The order of changes of a vault, and the events that its writes leave in the log: the writer's side."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import apsw
+
+from mnemon_server.domain.clock import Clock, to_microseconds
+from mnemon_server.domain.collections import COLLECTIONS
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.sqlite.query import fetch
+from mnemon_server.engines.sqlite.tables import Tables
+
+TRIM_ROWS_MAX = 5_000
+
+CREATE_STATEMENTS = (
+    # commit_sequence: the sequence of the first event of the same call. changed: a JSON list, or empty for none.
+    """
+CREATE TABLE event (
+  sequence INTEGER PRIMARY KEY,
+  commit_sequence INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  type TEXT NOT NULL,
+  record_id TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  user TEXT NOT NULL,
+  household TEXT NOT NULL,
+  persona TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  project TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  changed TEXT NOT NULL
+) STRICT""",
+)
+
+_INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_OLDEST = "SELECT sequence, time FROM event ORDER BY sequence LIMIT ?"
+_SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
+
+EventRow: TypeAlias = tuple[Any, ...]
+"""The columns of the table `event`, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What of the log is kept; times in microseconds, `head_time` 0 where there never was an event."""
+
+    floor: int = 0
+    head: int = 0
+    count: int = 0
+    first_time: int | None = None
+    head_time: int = 0
+
+
+@dataclass(slots=True)
+class Operation:
+    """One call, and the events that it leaves, all of one time. Times in microseconds."""
+
+    now: int
+    """The clock's."""
+    time: int
+    """The log's, where it never goes back."""
+    request: RequestKey | None
+    rows: list[EventRow] = field(default_factory=list)
+
+    @property
+    def sequence(self) -> int:
+        """Position of the newest change of the call; 0 where it made none."""
+        return int(self.rows[-1][0]) if self.rows else 0
+
+    def add(
+        self,
+        sequence: int,
+        event: EventType,
+        record_id: str,
+        revision: int,
+        scope: tuple[str, ...],
+        changed: tuple[str, ...] = (),
+    ) -> None:
+        """Notes the event of one change."""
+        first = self.rows[0][0] if self.rows else sequence
+        request_id = self.request.request_id if self.request else ""
+        names = json.dumps(changed, ensure_ascii=False) if changed else ""
+        self.rows.append((sequence, first, self.time, event.value, record_id, revision, *scope, request_id, names))
+
+
+class Journal:
+    """Counts changes and gathers their events; they are written with the transaction that they tell of.
+
+    `state` is what was committed, for any thread; everything else belongs to the writer's.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.epoch = b""
+        self.state = self._running = LogState()
+        self._rows: list[EventRow] = []
+        self._sequence = self._committed_sequence = 0
+
+    def now(self) -> int:
+        """The time of the clock, in microseconds."""
+        return to_microseconds(self._clock())
+
+    def begin(self, request: RequestKey | None) -> Operation:
+        """A call that may leave events; time in the log never goes back, whatever the clock does."""
+        now = self.now()
+        return Operation(now, max(now, self._running.head_time), request)
+
+    def next_sequence(self) -> int:
+        """The position of a new change."""
+        self._sequence += 1
+        return self._sequence
+
+    def stage(self, operation: Operation) -> None:
+        """Takes the events of a call that can no longer fail by itself."""
+        if rows := operation.rows:
+            running = self._running
+            self._rows += rows
+            self._running = LogState(
+                floor=running.floor,
+                head=rows[-1][0],
+                count=running.count + len(rows),
+                first_time=running.first_time if running.count else operation.time,
+                head_time=operation.time,
+            )
+
+    def trim(self, connection: apsw.Connection, before: int, keep_max: int) -> int:
+        """Drops the oldest events, as EventLog.trim says; returns how many."""
+        surplus = self._running.count - keep_max
+        oldest = fetch(connection, _OLDEST, (TRIM_ROWS_MAX + 1,))
+        dropped = next((i for i, (_, time) in enumerate(oldest) if time >= before and i >= surplus), len(oldest))
+        dropped = min(dropped, TRIM_ROWS_MAX)
+        if not dropped:
+            return 0
+        floor, time = oldest[dropped - 1]
+        connection.execute("DELETE FROM event WHERE sequence <= ?", (floor,))
+        connection.executemany(_SET_META, [("event.floor", floor), ("event.floor_time", time)])
+        kept = oldest[dropped:] or [(row[0], row[2]) for row in self._rows]
+        self._running = replace(
+            self._running,
+            floor=floor,
+            count=self._running.count - dropped,
+            first_time=kept[0][1] if kept else None,
+        )
+        return dropped
+
+    # With the transactions; see Follower
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Takes up what is stored."""
+        meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
+        self.epoch = meta["epoch"]
+        self._sequence = max(int(meta.get(Tables(collection).sequence_key, 0)) for collection in COLLECTIONS)
+        self._committed_sequence = self._sequence
+        [(count, first, head)] = fetch(connection, "SELECT count(*), min(sequence), max(sequence) FROM event")
+        floor, floor_time = int(meta.get("event.floor", 0)), int(meta.get("event.floor_time", 0))
+        times = dict(fetch(connection, "SELECT sequence, time FROM event WHERE sequence IN (?, ?)", (first, head)))
+        self.state = self._running = LogState(
+            floor=floor,
+            head=head or floor,
+            count=count,
+            first_time=times.get(first),
+            head_time=times.get(head, floor_time),
+        )
+        self._rows = []
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Writes what was staged."""
+        if self._rows:
+            connection.executemany(_INSERT, self._rows)
+
+    def after_commit(self) -> None:
+        """What was staged is there."""
+        self._rows = []
+        self.state, self._committed_sequence = self._running, self._sequence
+
+    def after_rollback(self) -> None:
+        """What was staged never happened."""
+        self._rows = []
+        self._running, self._sequence = self.state, self._committed_sequence

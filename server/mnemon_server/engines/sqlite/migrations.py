@@ -1,0 +1,67 @@
+"""From each format of records.db to the next: what an older program wrote is kept, in the newest format.
+
+A later format appends one function to MIGRATIONS, and changes what a new file gets along with it (`tables.py`,
+`journal.py`, `schema.py`). A function here works on the format of its day: where it shares statements with new files,
+and these change, it keeps the old ones as text of its own.
+"""
+
+import os
+from collections.abc import Callable
+
+import apsw
+
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.engines.sqlite import journal, keyword_index
+from mnemon_server.engines.sqlite.tables import Tables, create_statements, visibility_indexes
+
+EPOCH_BYTES = 16
+
+INDEX_POSITION = """
+CREATE TABLE index_position (
+  collection TEXT NOT NULL,
+  name TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  generation TEXT NOT NULL,
+  PRIMARY KEY (collection, name)
+) STRICT, WITHOUT ROWID"""
+
+_EMPTY_LISTS = """
+INSERT INTO document_metadata (key, type, value, position)
+SELECT j.key, 'empty', 0, d.position
+FROM document AS d CROSS JOIN json_each(d.metadata) AS j
+WHERE j.type = 'array' AND j.value = '[]'"""
+
+
+def set_epoch(connection: apsw.Connection) -> None:
+    """Gives the log what its cursors are bound to."""
+    connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (os.urandom(EPOCH_BYTES),))
+
+
+def _to_format_2(connection: apsw.Connection) -> None:
+    """Memories beside the documents, and the event log; tables are named after their collection."""
+    for statement in (
+        "ALTER TABLE document ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0",
+        *visibility_indexes(DOCUMENTS),
+        "ALTER TABLE passage RENAME TO document_passage",
+        "DROP INDEX passage_document",
+        "CREATE UNIQUE INDEX document_passage_position ON document_passage (position, ordinal)",
+        "DROP TABLE passage_terms",
+        "ALTER TABLE passage_fts RENAME TO document_fts",
+        keyword_index.create_terms(Tables(DOCUMENTS).keywords),
+        "ALTER TABLE deletion RENAME TO document_deletion",
+        "ALTER TABLE index_position RENAME TO index_position_1",
+        INDEX_POSITION,
+        "INSERT INTO index_position SELECT 'document', name, sequence, generation FROM index_position_1",
+        "DROP TABLE index_position_1",
+        # Lists without items had no row to be found by.
+        _EMPTY_LISTS,
+        "UPDATE meta SET key = 'document.sequence' WHERE key = 'sequence'",
+        *create_statements(MEMORIES),
+        *journal.CREATE_STATEMENTS,
+    ):
+        connection.execute(statement)
+    set_epoch(connection)
+
+
+MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2,)
+"""The first one turns format 1 into 2. Each runs inside one transaction, along with those behind it."""

@@ -1,0 +1,134 @@
+"""The tables of a collection: their names, and the statements that create them.
+
+Names of tables and columns come from the constants of `domain/collections.py`, never from what anybody sent.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from mnemon_server.domain.collections import Collection, FieldType
+from mnemon_server.domain.encoding import SCOPE_FIELDS
+from mnemon_server.engines.sqlite import keyword_index
+
+_NOT_INDEXED = frozenset({"decay_policy"})
+"""Texts that tell so little apart that reading every row is no dearer than an index of them."""
+
+_COLUMN_TYPES = {FieldType.TEXT: "TEXT NOT NULL DEFAULT ''", FieldType.BOOLEAN: "INTEGER", FieldType.TIME: "INTEGER"}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The names of a collection's tables."""
+
+    collection: Collection
+
+    @property
+    def documents(self) -> str:
+        """One row per document."""
+        return self.collection.name
+
+    @property
+    def metadata(self) -> str:
+        """One row per value of the metadata, for filters."""
+        return f"{self.collection.name}_metadata"
+
+    @property
+    def passages(self) -> str:
+        """One row per passage, with its vector."""
+        return f"{self.collection.name}_passage"
+
+    @property
+    def deletions(self) -> str:
+        """Documents that are gone."""
+        return f"{self.collection.name}_deletion"
+
+    @property
+    def sequence_key(self) -> str:
+        """The key in `meta` of the position of the newest change."""
+        return f"{self.collection.name}.sequence"
+
+    @cached_property
+    def keywords(self) -> keyword_index.KeywordTables:
+        """The keyword index."""
+        return keyword_index.KeywordTables(self.collection.name)
+
+    @cached_property
+    def field_columns(self) -> tuple[str, ...]:
+        """The columns of the collection's own fields, quoted."""
+        return tuple(f'"{field.name}"' for field in self.collection.fields)
+
+
+def create_statements(collection: Collection) -> list[str]:
+    """What creates the tables of a collection, and their indexes."""
+    tables = Tables(collection)
+    name = tables.documents
+    columns = "".join(f',\n  "{field.name}" {_COLUMN_TYPES[field.type]}' for field in collection.fields)
+    return [
+        # position: the order of first indexing, never used again. sequence: the order of newest changes in the vault.
+        # metadata: JSON; a time is {"time": microseconds}. digest: see document_digest. Times in microseconds.
+        f"""
+CREATE TABLE {name} (
+  position INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  content TEXT NOT NULL,
+  metadata TEXT NOT NULL,
+  digest BLOB NOT NULL,
+  user TEXT NOT NULL,
+  household TEXT NOT NULL,
+  persona TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  project TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  create_time INTEGER NOT NULL,
+  update_time INTEGER NOT NULL,
+  hidden INTEGER NOT NULL DEFAULT 0{columns}
+) STRICT""",
+        f"CREATE UNIQUE INDEX {name}_sequence ON {name} (sequence)",
+        *_text_indexes(tables),
+        *visibility_indexes(collection),
+        # One row per value, one per item of a list; `type` keeps 1, 1.0, true and "1" apart.
+        f"""
+CREATE TABLE {tables.metadata} (
+  key TEXT NOT NULL,
+  type TEXT NOT NULL,
+  value ANY NOT NULL,
+  position INTEGER NOT NULL REFERENCES {name} (position) ON DELETE CASCADE,
+  PRIMARY KEY (key, type, value, position)
+) STRICT, WITHOUT ROWID""",
+        f"CREATE INDEX {tables.metadata}_position ON {tables.metadata} (position)",
+        # start and stop count code points of the content. vector: little-endian float32, unit length.
+        f"""
+CREATE TABLE {tables.passages} (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  position INTEGER NOT NULL REFERENCES {name} (position) ON DELETE CASCADE,
+  ordinal INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  stop INTEGER NOT NULL,
+  vector BLOB NOT NULL
+) STRICT""",
+        f"CREATE UNIQUE INDEX {tables.passages}_position ON {tables.passages} (position, ordinal)",
+        # Documents that are gone, for as long as an index has yet to hear of it.
+        f"""
+CREATE TABLE {tables.deletions} (
+  sequence INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE
+) STRICT""",
+        *keyword_index.create_statements(tables.keywords),
+    ]
+
+
+def visibility_indexes(collection: Collection) -> list[str]:
+    """The indexes that tell hidden documents apart without reading their rows; the first one serves times, too."""
+    name = collection.name
+    return [
+        f"CREATE INDEX {name}_create_time ON {name} (create_time) WHERE NOT hidden",
+        f"CREATE INDEX {name}_hidden ON {name} (hidden) WHERE hidden",
+    ]
+
+
+def _text_indexes(tables: Tables) -> list[str]:
+    fields = [field.name for field in tables.collection.fields if field.type is FieldType.TEXT]
+    names = [*SCOPE_FIELDS, *(name for name in fields if name not in _NOT_INDEXED)]
+    table = tables.documents
+    return [f'CREATE INDEX {table}_{name} ON {table} ("{name}") WHERE "{name}" <> \'\'' for name in names]

@@ -1,0 +1,166 @@
+"""A vault in one SQLite file: one writer for all collections and the event log, readers beside it."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.collections import COLLECTIONS, Collection
+from mnemon_server.domain.errors import EmbeddingModelMismatchError
+from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.sqlite import requests
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.events import SQLiteEventLog
+from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.sqlite.mutations import Mutations
+from mnemon_server.engines.sqlite.records import SQLiteCollection
+from mnemon_server.engines.sqlite.vectors import VectorScanner
+
+
+class SQLiteVault:
+    """Keeps everything in `records.db` of a folder that this process holds alone."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        model_identity: str,
+        dimension: int,
+        clock: Clock = system_clock,
+        vector_cache_bytes_max: int = 256 << 20,
+        vfs: str | None = None,
+    ) -> None:
+        """Opens the folder, creating what is missing; records of an older format are brought to the newest.
+
+        Args:
+            folder: where `records.db` lies; created with mode 0700.
+            model_identity: the embedding model of all vectors here.
+            dimension: components of a vector.
+            clock: the time of commits and of the lifetime of request ids.
+            vector_cache_bytes_max: a collection's vectors are held in memory up to this size, and read from the file
+                beyond it.
+            vfs: the file layer: the name of a registered SQLite VFS; the operating system's where None.
+
+        Raises:
+            ConfigurationError: another process holds the folder, the file is not ours, or its format is newer.
+            EmbeddingModelMismatchError: the vectors stored here are another model's.
+            StorageFailedError: the file cannot be read.
+        """
+        self._lock = FolderLock(folder)
+        journal = Journal(clock)
+        self._listeners = _Listeners()
+        self._connections = Connections(folder / "records.db", vfs)
+        self._events = SQLiteEventLog(journal, self._connections)
+        self._collections: dict[Collection, SQLiteCollection] = {}
+        followers: list[Mutations] = []
+        for collection in COLLECTIONS:
+            table = DocumentTable(collection)
+            open_vectors = partial(
+                VectorScanner,
+                table.tables,
+                self._connections,
+                dimension=dimension,
+                cache_bytes_max=vector_cache_bytes_max,
+            )
+            followers.append(Mutations(table, journal, open_vectors))
+            self._collections[collection] = SQLiteCollection(table, followers[-1], self._connections, self.subscribe)
+        try:
+            # The model is checked before its vectors are read; whoever listens finds everything in place.
+            housekeeping = _Housekeeping(model_identity, journal)
+            self._connections.open([housekeeping, journal, *followers, self._listeners])
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def events(self) -> SQLiteEventLog:
+        """See Vault."""
+        return self._events
+
+    def collection(self, collection: Collection) -> SQLiteCollection:
+        """See Vault."""
+        return self._collections[collection]
+
+    def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
+        """See Vault."""
+        return self._listeners.add(on_commit)
+
+    def failure(self) -> str | None:
+        """See Vault."""
+        return self._connections.failure()
+
+    def recover(self) -> None:
+        """See Vault."""
+        self._connections.recover()
+
+    def close(self) -> None:
+        """See Vault."""
+        self._connections.close()
+        self._lock.close()
+
+
+class _Housekeeping:
+    """What belongs to the vault as a whole: its model, and the answers to request ids."""
+
+    def __init__(self, model_identity: str, journal: Journal) -> None:
+        self._model_identity = model_identity
+        self._journal = journal
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Records the model of a new store; refuses to open a store of another model."""
+        identity = self._model_identity
+        with connection:
+            connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('embedding_model', ?)", (identity,))
+            stored = connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get
+        if stored != identity:
+            raise EmbeddingModelMismatchError(
+                f"the vectors stored here were made by {stored}, and the configured model is {identity}: configure the "
+                "former again, or embed everything anew with `mnemon-server reembed`"
+            )
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Forgets answers whose lifetime is over."""
+        requests.forget_expired(connection, self._journal.now())
+
+    def after_commit(self) -> None:
+        """Nothing is kept beside the file."""
+
+    def after_rollback(self) -> None:
+        """Nothing is kept beside the file."""
+
+
+class _Listeners:
+    """Who is told of commits."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    def add(self, on_commit: Callable[[], None]) -> Callable[[], None]:
+        """Adds one; returns what removes it."""
+        key = object()
+        with self._changing:
+            self._listeners = {**self._listeners, key: on_commit}
+        return lambda: self._remove(key)
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Nothing of the file matters here."""
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Nobody is told before it is true."""
+
+    def after_commit(self) -> None:
+        """Tells everybody."""
+        for listener in self._listeners.values():
+            listener()
+
+    def after_rollback(self) -> None:
+        """Nobody is told."""
+
+    def _remove(self, key: object) -> None:
+        with self._changing:
+            self._listeners = {known: listener for known, listener in self._listeners.items() if known is not key}
