@@ -1,0 +1,186 @@
+"""Searching memories: limit and confidence together, filters first, modes, and why a result scored as it did."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.filters import Condition, Operator
+from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery
+from mnemon_server.domain.records import Scope, SearchMode
+
+from tests.support.memory_stores import DIMENSION, ENGINES, Opened, contents, open_memories
+
+CONTEXTUAL, REINFORCEABLE = DecayPolicy.CONTEXTUAL, DecayPolicy.REINFORCEABLE
+
+
+@pytest.fixture(params=ENGINES)
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_memories(request.param, tmp_path / "vault") as opened:
+        yield opened
+
+
+def toward(cosine: float) -> tuple[float, ...]:
+    """A vector at this cosine to the first axis."""
+    return (cosine, float(np.sqrt(1 - cosine**2)), *(0.0,) * (DIMENSION - 2))
+
+
+async def remember_at(opened: Opened, cosine: float, content: str, **fields: object) -> Memory:
+    memory = Memory("", content, **fields)  # type: ignore[arg-type]
+    created = (await opened.store.create(CreateMemory(memory=memory, embedding=toward(cosine)))).memory
+    assert created is not None
+    return created
+
+
+async def test_results_come_best_first_with_similarity_and_distance(opened: Opened) -> None:
+    for cosine in (-0.5, 0.25, 1.0, 0.75):
+        await remember_at(opened, cosine, f"at {cosine}")
+    answer = await opened.store.search(MemoryQuery(vector=toward(1.0)))
+    assert contents(answer.results) == ["at 1.0", "at 0.75", "at 0.25", "at -0.5"]
+    assert [match.similarity for match in answer.results] == pytest.approx([1.0, 0.75, 0.25, 0.0], abs=1e-6)
+    assert [match.distance for match in answer.results] == pytest.approx([0.0, 0.25, 0.75, 1.5], abs=1e-6)
+    assert [match.score for match in answer.results] == pytest.approx([1.0, 0.75, 0.25, 0.0], abs=1e-6)
+    assert answer.diagnostics.mode is SearchMode.VECTOR
+    assert (answer.diagnostics.exact, answer.diagnostics.total_candidates) == (True, 4)
+
+
+async def test_what_has_faded_makes_room_for_the_next(opened: Opened) -> None:
+    for i in range(20):
+        await remember_at(opened, 0.99 - i / 1000, f"faded {i}", decay_policy=CONTEXTUAL)
+    opened.clock.pass_hours(400)
+    for i in range(5):
+        await remember_at(opened, 0.1 - i / 100, f"fresh {i}", decay_policy=CONTEXTUAL)
+    answer = await opened.store.search(MemoryQuery(vector=toward(1.0), limit=3))
+    assert contents(answer.results) == ["fresh 0", "fresh 1", "fresh 2"]
+    assert all(match.memory.confidence == 1.0 for match in answer.results)
+    everything = await opened.store.search(MemoryQuery(vector=toward(1.0), limit=3, min_confidence=0.0))
+    assert contents(everything.results) == ["faded 0", "faded 1", "faded 2"]
+    assert everything.results[0].memory.confidence == pytest.approx(0.5 ** (400 / 168))
+
+
+async def test_a_confidence_equal_to_the_bound_is_kept(opened: Opened) -> None:
+    await opened.remember("half a life", decay_policy=CONTEXTUAL)
+    opened.clock.pass_hours(168)
+    for bound, found in [(0.5, 1), (np.nextafter(0.5, 1), 0)]:
+        query = MemoryQuery(text="half a life", min_confidence=float(bound))
+        assert len((await opened.store.search(query)).results) == found
+
+
+async def test_filters_hold_before_anything_is_ranked(opened: Opened) -> None:
+    for i in range(40):
+        await remember_at(opened, 0.9, f"others {i}", scope=Scope(agent="gemini", project="apollo"))
+    await remember_at(opened, 0.1, "mine", scope=Scope(agent="claude", project="apollo"), is_global=True)
+    await remember_at(opened, 0.2, "elsewhere", scope=Scope(agent="claude"))
+    both = MemoryFilter(scope=Scope(agent="claude", project="apollo"))
+    assert contents((await opened.store.search(MemoryQuery(vector=toward(1.0), where=both))).results) == ["mine"]
+    for is_global, expected in [(True, ["mine"]), (False, ["elsewhere"])]:
+        where = MemoryFilter(is_global=is_global, scope=Scope(agent="claude"))
+        assert contents((await opened.store.search(MemoryQuery(vector=toward(1.0), where=where))).results) == expected
+    quoted = MemoryFilter(expression=Condition("agent", Operator.EQ, ("claude' OR '1'='1",)))
+    assert (await opened.store.search(MemoryQuery(vector=toward(1.0), where=quoted))).results == ()
+
+
+async def test_a_filter_s_own_min_confidence_is_not_used(opened: Opened) -> None:
+    await opened.remember("fades", decay_policy=CONTEXTUAL)
+    opened.clock.pass_hours(200)
+    query = MemoryQuery(text="fades", where=MemoryFilter(min_confidence=0.9))
+    assert contents((await opened.store.search(query)).results) == ["fades"]
+
+
+async def test_modes_are_as_asked_or_as_the_query_allows(opened: Opened) -> None:
+    await opened.remember("zebra crossing ahead")
+    text, vector = "zebra", toward(1.0)
+    cases = [
+        (MemoryQuery(text=text), SearchMode.HYBRID, {"similarity", "keyword_score"}),
+        (MemoryQuery(text=text, vector=vector), SearchMode.HYBRID, {"similarity", "keyword_score"}),
+        (MemoryQuery(vector=vector), SearchMode.VECTOR, {"similarity"}),
+        (MemoryQuery(text=text, vector=vector, mode=SearchMode.VECTOR), SearchMode.VECTOR, {"similarity"}),
+        (MemoryQuery(text=text, mode=SearchMode.VECTOR), SearchMode.VECTOR, {"similarity"}),
+        (MemoryQuery(text=text, mode=SearchMode.KEYWORD), SearchMode.KEYWORD, {"keyword_score"}),
+    ]
+    for query, mode, parts in cases:
+        answer = await opened.store.search(query)
+        [match] = answer.results
+        assert answer.diagnostics.mode is mode
+        there = {name for name in ("similarity", "keyword_score") if getattr(match, name) is not None}
+        assert there == parts, query
+        assert (match.distance is None) == (match.similarity is None)
+
+
+async def test_keywords_find_only_what_holds_a_word(opened: Opened) -> None:
+    await opened.remember("zebras graze")
+    await opened.remember("lions hunt")
+    answer = await opened.store.search(MemoryQuery(text="a grazing zebra", mode=SearchMode.KEYWORD))
+    assert contents(answer.results) == ["zebras graze"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [MemoryQuery(), MemoryQuery(text=" \n"), MemoryQuery(mode=SearchMode.KEYWORD, vector=toward(1.0))],
+)
+async def test_a_blank_query_finds_nothing(opened: Opened, query: MemoryQuery) -> None:
+    await opened.remember("text")
+    assert (await opened.store.search(query)).results == ()
+
+
+async def test_each_memory_is_there_once_through_its_best_passage(opened: Opened) -> None:
+    long = " ".join(["filler"] * 500 + ["zebra"] * 50 + ["filler"] * 500)
+    await opened.remember(long)
+    await opened.remember("lions")
+    answer = await opened.store.search(MemoryQuery(text="zebra", limit=10))
+    assert sorted(contents(answer.results)) == sorted([long, "lions"])
+    best = answer.results[0]
+    assert best.passage is not None
+    assert "zebra" in long[best.passage.start : best.passage.end]
+
+
+async def test_min_score_leaves_out_what_is_less_relevant(opened: Opened) -> None:
+    for cosine in (0.9, 0.5, 0.1):
+        await remember_at(opened, cosine, f"at {cosine}")
+    answer = await opened.store.search(MemoryQuery(vector=toward(1.0), min_score=0.5 - 1e-6))
+    assert contents(answer.results) == ["at 0.9", "at 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        (MemoryQuery(text="x", limit=0), "limit"),
+        (MemoryQuery(text="x", limit=1001), "limit"),
+        (MemoryQuery(text="x", min_confidence=-0.1), "min_confidence"),
+        (MemoryQuery(text="x", min_confidence=1.1), "min_confidence"),
+        (MemoryQuery(text="x", min_score=float("nan")), "min_score"),
+        (MemoryQuery(text="x" * 65_537), "query"),
+        (MemoryQuery(vector=(1.0,)), "vector"),
+        (MemoryQuery(vector=(0.0,) * DIMENSION), "vector"),
+        (MemoryQuery(text="x", where=MemoryFilter(type="t" * 257)), "filter.type"),
+    ],
+)
+async def test_a_bad_search_is_refused_by_name(opened: Opened, query: MemoryQuery, field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await opened.store.search(query)
+    assert [violation.field for violation in caught.value.violations] == [field]
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.VECTOR, SearchMode.KEYWORD])
+async def test_an_explanation_adds_up_to_the_score(opened: Opened, mode: SearchMode) -> None:
+    await opened.remember("Zebras grazed quietly beside the river", decay_policy=REINFORCEABLE)
+    opened.clock.pass_hours(72)
+    query = MemoryQuery(text="Are the zebras grazing with lions?", mode=mode, explain=True)
+    [match] = (await opened.store.search(query)).results
+    explanation = match.explanation
+    assert explanation is not None
+    assert sum(part.score * part.weight for part in explanation.parts) == pytest.approx(match.score)
+    assert sum(part.weight for part in explanation.parts) == 1.0
+    expected = {"hybrid": ["vector", "keyword"], "vector": ["vector"], "keyword": ["keyword"]}[mode.value]
+    assert [part.name for part in explanation.parts] == expected
+    assert explanation.matched_terms == ("zebra", "graze")
+    assert "72.0 h after its creation" in explanation.confidence
+    assert (await opened.store.search(MemoryQuery(text="zebras"))).results[0].explanation is None
+
+
+async def test_a_query_without_a_word_is_explained_by_meaning_alone(opened: Opened) -> None:
+    await opened.remember("party 🎉")
+    [match] = (await opened.store.search(MemoryQuery(text="🎉", explain=True))).results
+    assert match.explanation is not None
+    assert [(part.name, part.weight) for part in match.explanation.parts] == [("vector", 1.0), ("keyword", 0.0)]
