@@ -5,15 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from mnemon import Client, HealthStatus, Scope
-from mnemon._cli.app import mnemon
 
+from tests.support.command import run, run_json
 from tests.support.server import START_S, server_process, wait_until
 
 
@@ -44,29 +41,6 @@ def notes(tmp_path: Path) -> Path:
     (folder / "report.md").write_text("The quarterly report is due on Friday.", encoding="utf-8")
     (folder / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF")
     return folder
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run(address: str, *arguments: str | Path, stdin: str = "") -> Done:
-    """Runs the command in this process, which spares the start of an interpreter."""
-    words = [str(argument) for argument in arguments]
-    result = CliRunner(env={"MNEMON_ADDRESS": address}).invoke(mnemon, words, input=stdin, prog_name="mnemon")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return Done(result.exit_code, result.stdout, result.stderr)
-
-
-def run_json(address: str, *arguments: str | Path) -> list[dict[str, Any]]:
-    done = run(address, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_a_folder_is_indexed_and_found(address: str, memory: Client, notes: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import grpc
 import pytest
-from click.testing import CliRunner
 from mnemon import (
     F,
     Filter,
@@ -21,12 +21,16 @@ from mnemon import (
     SearchDiagnostics,
     SearchMode,
 )
-from mnemon._cli.app import mnemon
 from mnemon._cli.memory_lines import MemoryLine, read_lines
 from mnemon._cli.memory_options import comparison, future, moment, past
 from mnemon._cli.memory_render import forecast_table, memory_sheet, memory_table, recall_table
 from mnemon._cli.sources import Unreadable
+from mnemon.v1.knowledge_store_pb2 import HEALTH_STATUS_HEALTHY, CheckHealthResponse
+from mnemon.v1.memory_pb2 import GetStatusResponse
 from rich.console import Console
+
+from tests.support.command import run, run_json
+from tests.unit.client.scripted_server import failing, scripted_server
 
 DIAGNOSTICS = SearchDiagnostics(SearchMode.HYBRID, True, 1, 1, 0, "", 0.0)
 
@@ -220,7 +224,26 @@ def test_a_table_of_memories_fits_the_width(width: int) -> None:
     ],
 )
 def test_a_memory_command_written_wrongly_says_what_would_be_right(arguments: list[str], right: str) -> None:
-    done = CliRunner().invoke(mnemon, ["--address", "127.0.0.1:1", *arguments], prog_name="mnemon")
+    done = run("127.0.0.1:1", *arguments)
 
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert right in done.stderr
+
+
+def test_a_server_that_knows_no_memories_is_healthy_without_them() -> None:
+    store = CheckHealthResponse(status=HEALTH_STATUS_HEALTHY, backend="local")
+    unknown = failing(grpc.StatusCode.UNIMPLEMENTED, "no such method", reason="UNIMPLEMENTED")
+    with scripted_server(lambda *_: store, unknown) as (address, _):
+        done = run_json(address, "health")
+
+    assert [(line["status"], line["memories"]) for line in done] == [("healthy", None)]
+
+
+def test_unhealthy_memories_are_told_by_the_exit_code() -> None:
+    store = CheckHealthResponse(status=HEALTH_STATUS_HEALTHY, backend="local")
+    status = GetStatusResponse(status="unhealthy", error="no answer from the vector database")
+    with scripted_server(lambda *_: store, lambda *_: status) as (address, _):
+        done = run(address, "health")
+
+    assert done.returncode == 1
+    assert "no answer from the vector database" in done.stdout

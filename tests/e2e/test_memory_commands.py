@@ -1,0 +1,181 @@
+"""The mnemon command's memories, as a person and as a program would use them, against a real server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mnemon import Client, F
+
+from tests.support.command import run, run_json
+from tests.support.server import server_process
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
+        yield running.address()
+
+
+@pytest.fixture
+def memory(address: str) -> Iterator[Client]:
+    """A client of a server without memories."""
+    with Client(address) as client:
+        client.purge(where=F("memory_id").exists())
+        yield client
+
+
+def remembered(address: str, text: str, *options: str) -> str:
+    """The id of a memory that the command stored."""
+    done = run(address, "remember", text, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    word, memory_id = done.stdout.split()
+    assert word == "remembered"
+    return memory_id
+
+
+def test_what_is_remembered_is_recalled_with_its_tags(address: str, memory: Client) -> None:
+    options = ("--type", "preference", "--user", "ada", "--decay", "reinforceable", "--global", "--meta", "score=5")
+    memory_id = remembered(address, "Ada likes green tea.", *options)
+    remembered(address, "The report is due on Friday.", "--user", "bob")
+
+    stored = memory.get_memory(memory_id)
+    assert (stored.type, stored.user, stored.decay, stored.is_global, stored.metadata) == (
+        "preference",
+        "ada",
+        "reinforceable",
+        True,
+        {"score": 5},
+    )
+    shown = run(address, "recall", "green tea", "--limit", "1", "--explain").stdout
+    for part in ("Ada likes green tea.", memory_id, "type=preference", "user=ada", "100%", "words: green, tea"):
+        assert part in shown
+    assert "Friday" not in shown
+    [answer] = run_json(address, "recall", "tea", "--user", "ada", "--where", "metadata.score>=3", "--since", "1h")
+    assert [hit["memory_id"] for hit in answer["results"]] == [memory_id]
+    assert "nothing found" in run(address, "recall", "tea", "--where", "metadata.score>5").stdout
+
+
+def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(
+    address: str, memory: Client, tmp_path: Path
+) -> None:
+    lines = [
+        '"Ada likes tea."',
+        '{"content": "Bob?", "type": "fact"}',
+        "{broken",
+        '{"content": " "}',
+        '{"content": "a", "agnet": "b"}',
+    ]
+    path = tmp_path / "memories.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+    done = run(address, "remember", "--file", path, "--type", "preference", "--meta", "year=2026")
+
+    assert done.returncode == 1
+    assert done.stdout == "2 remembered, 3 failed\n"
+    for number in (3, 4, 5):
+        assert f"memories.jsonl:{number}: " in done.stderr
+    assert {(each.content, each.type) for each in memory.list_memories(metadata={"year": 2026})} == {
+        ("Ada likes tea.", "preference"),
+        ("Bob?", "fact"),
+    }
+
+
+def test_what_the_list_prints_as_json_can_be_remembered_from_standard_input(address: str, memory: Client) -> None:
+    remembered(address, "Ada likes tea.", "--user", "ada", "--decay", "contextual", "--meta", 'code="007"')
+    listed = run(address, "memories", "--json").stdout
+    before = list(memory.list_memories())
+    memory.purge(user="ada")
+
+    done = run(address, "remember", "--file", "-", "--json", stdin=listed)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"summary": {"remembered": 1, "failed": 0}}
+    [after] = memory.list_memories()
+    assert [(after.content, after.scope, after.decay, after.metadata)] == [
+        (each.content, each.scope, each.decay, each.metadata) for each in before
+    ]
+
+
+def test_a_list_counts_limits_and_shows_one(address: str, memory: Client) -> None:
+    ids = [remembered(address, f"note {number}", "--agent", "claude") for number in range(3)]
+    memory.forget(ids[2])
+
+    assert run(address, "memories", "--count").stdout == "2\n"
+    assert run(address, "memories", "--count", "--deleted", "--agent", "claude").stdout == "3\n"
+    assert run_json(address, "memories", "--count") == [{"count": 2}]
+    listed = run(address, "memories", "--limit", "1")
+    assert ids[0] in listed.stdout and ids[1] not in listed.stdout
+    assert "there are more; the first 1 are shown" in listed.stderr
+    assert "forgotten" in run(address, "memories", "--deleted").stdout
+    sheet = run(address, "memories", ids[1]).stdout
+    assert "note 1" in sheet and "claude" in sheet
+    missing = run(address, "memories", ids[2])
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.startswith("Error: ")
+
+
+def test_forgetting_is_undone_and_only_a_purge_asks(address: str, memory: Client) -> None:
+    memory_id = remembered(address, "Ada likes tea.")
+
+    assert run(address, "forget", memory_id).stdout == f"forgot {memory_id}\n"
+    assert memory.count_memories() == 0
+    again = run(address, "forget", memory_id)
+    assert again.returncode == 1 and again.stderr.startswith("Error: ")
+    assert run(address, "forget", memory_id, "--undo").stdout == f"remembered again: {memory_id}\n"
+    assert memory.count_memories() == 1
+
+    refused = run(address, "forget", memory_id, "--purge", stdin="n\n")
+    assert refused.returncode == 1
+    assert "Remove 1 memory for good?" in refused.stderr
+    assert memory.count_memories() == 1
+    assert run(address, "forget", memory_id, "--purge", stdin="y\n").stdout == "1 memory purged\n"
+    assert memory.count_memories(show_deleted=True) == 0
+
+
+def test_a_purge_says_which_ones_with_options(address: str, memory: Client) -> None:
+    for user in ("ada", "ada", "bob"):
+        remembered(address, f"A note of {user}.", "--user", user)
+    memory.forget(next(memory.list_memories(user="bob")).memory_id)
+
+    assert run(address, "forget", "--purge", "--user", "ada", "--dry-run").stdout == "2 memories would be purged\n"
+    assert run(address, "forget", "--purge", "--user", "ada", "--yes").stdout == "2 memories purged\n"
+    assert run_json(address, "forget", "--purge", "--deleted", "--yes") == [{"purged_count": 1, "dry_run": False}]
+    assert memory.count_memories(show_deleted=True) == 0
+
+
+def test_reinforcing_goes_on_past_what_cannot_be_reinforced(address: str, memory: Client) -> None:
+    stable = remembered(address, "Ada likes tea.")
+    fading = remembered(address, "Ada likes cake.", "--decay", "reinforceable")
+
+    done = run(address, "reinforce", stable, fading)
+
+    assert done.returncode == 1
+    assert done.stdout == f"reinforced {fading}\n"
+    assert "stable" in done.stderr
+    assert memory.get_memory(fading).reinforce_time is not None
+
+
+def test_a_forecast_names_what_fades_by_then(address: str, memory: Client) -> None:
+    fading = remembered(address, "It rains at the moment.", "--decay", "contextual")
+    remembered(address, "Ada likes tea.")
+
+    shown = run(address, "forecast", "--by", "30d").stdout
+    assert fading in shown and "100%" in shown and "tea" not in shown
+    assert run_json(address, "forecast", "--by", "30d", "--type", "weather", "--min-confidence", "1") == []
+    [line] = run_json(address, "forecast", "--by", "7d", "--min-confidence", "0.6")
+    assert line["memory_id"] == fading
+    assert line["confidence_then"] == pytest.approx(0.5, abs=0.01)
+    assert "nothing fades by then" in run(address, "forecast", "--by", "1d").stdout
+
+
+def test_health_tells_of_memories(address: str, memory: Client) -> None:
+    remembered(address, "Ada likes tea.")
+
+    shown = run(address, "health")
+    [health] = run_json(address, "health")
+
+    assert shown.returncode == 0
+    assert "1, and 0 forgotten" in shown.stdout
+    assert (health["status"], health["memories"]["status"]) == ("healthy", "healthy")
+    assert (health["document_count"], health["memories"]["memory_count"]) == (0, 1)
