@@ -1,0 +1,285 @@
+"""Filters of memories over a real channel: every field and operator, and values that are out to do harm."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2
+from mnemon.v1 import common_pb2
+from mnemon.v1 import memory_pb2 as pb
+
+from tests.support.memory_messages import (
+    all_of,
+    any_of,
+    compare,
+    contents_of,
+    create,
+    metadata,
+    negation,
+    remember,
+    where,
+)
+from tests.support.server import Connection, detail, failure_of, whole_server
+
+HOSTILE = (
+    "' OR 1=1 --",
+    '"; DROP TABLE documents; --',
+    "%",
+    "_",
+    "*",
+    "\\",
+    "$.a",
+    "{}",
+    "a'b\"c`d",
+    "🦉 \u202e\u0301 NULL",
+    "x" * 60_000,
+)
+
+
+@pytest_asyncio.fixture
+async def memories(tmp_path: Path) -> AsyncIterator[Any]:
+    """The stub of the memory service of a server on an empty folder."""
+    async with whole_server(tmp_path) as connected:
+        yield connected.memories
+
+
+@pytest_asyncio.fixture
+async def two(memories: Any) -> Any:
+    """The stub, with two memories that differ in everything."""
+    await remember(
+        memories,
+        "Ada sits by the window.",
+        scope={"user": "ada", "household": "h1", "persona": "p1", "agent": "claude", "project": "x"},
+        personality="engineer",
+        type="preference",
+        decay_policy=pb.DECAY_POLICY_REINFORCEABLE,
+        metadata={
+            **metadata(n=5, share=0.5, done=True, text="abc", odd_one="only here"),
+            "tags": common_pb2.MetadataValue(string_list_value={"values": ["red", "blue"]}),
+        },
+        **{"global": True},
+    )
+    await remember(
+        memories,
+        "Bob sits by the aisle.",
+        scope={"user": "bob", "household": "h2", "persona": "p2", "agent": "gpt", "project": "y"},
+        personality="poet",
+        type="fact",
+        metadata={
+            **metadata(n=6, share=1.5, done=False, text="abd"),
+            "tags": common_pb2.MetadataValue(string_list_value={"values": ["green"]}),
+        },
+    )
+    return memories
+
+
+def who(contents: list[str]) -> str:
+    """The initials of the memories that were found."""
+    return "".join(content[0] for content in contents)
+
+
+async def refused(memories: Any, chosen: pb.MemoryFilter) -> dict[str, str]:
+    """What a list with this filter is refused for, by field."""
+    error = await failure_of(memories.ListMemories(pb.ListMemoriesRequest(filter=chosen)))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return {v.field: v.description for v in detail(error, error_details_pb2.BadRequest).field_violations}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (where(), "AB"),
+        (where(scope={"user": "ada"}), "A"),
+        (where(scope={"user": "ada", "agent": "gpt"}), ""),
+        (where(personality="poet"), "B"),
+        (where(type="preference"), "A"),
+        (where(**{"global": True}), "A"),
+        (where(**{"global": False}), "B"),
+        (where(metadata=metadata(n=6)), "B"),
+        (where(metadata=metadata(n=6.0)), ""),
+        (where(metadata=metadata(n=5, done=False)), ""),
+        (where(created_from=Timestamp(seconds=1)), "AB"),
+        (where(created_to=Timestamp(seconds=1)), ""),
+        (where(reinforced_from=Timestamp(seconds=1)), ""),
+        (where(reinforced_to=Timestamp(seconds=10**11)), ""),
+        (where(min_confidence=1.0, type="fact"), "B"),
+        (where(compare("type", "EQ", "fact"), scope={"user": "ada"}), ""),
+    ],
+    ids=str,
+)
+async def test_everything_that_is_set_must_hold(two: Any, chosen: pb.MemoryFilter, expected: str) -> None:
+    assert who(await contents_of(two, chosen)) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (compare("user", "EQ", "ada"), "A"),
+        (compare("household", "NE", "h1"), "B"),
+        (compare("persona", "IN", "p1", "p3"), "A"),
+        (compare("agent", "NIN", "gpt"), "A"),
+        (compare("project", "GT", "x"), "B"),
+        (compare("personality", "LTE", "engineer"), "A"),
+        (compare("type", "EQ", "Fact"), ""),
+        (compare("global", "EQ", True), "A"),
+        (compare("decay_policy", "EQ", "stable"), "B"),
+        (compare("content", "CONTAINS", "window"), "A"),
+        (compare("content", "CONTAINS", "Window"), ""),
+        (compare("reinforce_time", "EXISTS", False), "AB"),
+        (compare("create_time", "EXISTS", True), "AB"),
+        (compare("metadata.n", "GTE", 5), "AB"),
+        (compare("metadata.n", "GT", 5.5), "B"),
+        (compare("metadata.n", "EQ", 5.0), "A"),
+        (compare("metadata.n", "LT", "6"), ""),
+        (compare("metadata.share", "LTE", 1), "A"),
+        (compare("metadata.done", "EQ", True), "A"),
+        (compare("metadata.done", "EQ", 1), ""),
+        (compare("metadata.text", "LT", "abd"), "A"),
+        (compare("metadata.text", "CONTAINS", "b"), "AB"),
+        (compare("metadata.tags", "CONTAINS", "blue"), "A"),
+        (compare("metadata.tags", "CONTAINS", "blu"), ""),
+        (compare("metadata.odd_one", "EXISTS", True), "A"),
+        (compare("metadata.odd_one", "NE", "only here"), "B"),
+        (compare("metadata.nobody_has_it", "EXISTS", False), "AB"),
+        (negation(compare("user", "EQ", "ada")), "B"),
+        (any_of(compare("user", "EQ", "ada"), compare("user", "EQ", "bob")), "AB"),
+        (all_of(compare("user", "EQ", "ada"), compare("user", "EQ", "bob")), ""),
+        (negation(any_of(compare("metadata.n", "EQ", 6), compare("metadata.odd_one", "EXISTS", True))), ""),
+    ],
+    ids=str,
+)
+async def test_a_filter_means_what_it_says(two: Any, part: common_pb2.Filter, expected: str) -> None:
+    chosen = where(part)
+    assert who(await contents_of(two, chosen)) == expected
+    answer = await two.SearchMemories(pb.SearchMemoriesRequest(query="sits by the", filter=chosen))
+    assert sorted(match.memory.content[0] for match in answer.results) == sorted(expected)
+    assert (await two.CountMemories(pb.CountMemoriesRequest(filter=chosen))).count == len(expected)
+
+
+async def test_a_filter_finds_one_by_id_and_by_time(two: Any) -> None:
+    page = await two.ListMemories(pb.ListMemoriesRequest())
+    first, second = page.memories
+    assert await contents_of(two, where(compare("memory_id", "EQ", second.memory_id))) == [second.content]
+    reinforced = (await two.ReinforceMemory(pb.ReinforceMemoryRequest(memory_id=first.memory_id))).memory
+    for field in ("reinforce_time", "update_time"):
+        time = common_pb2.MetadataValue(timestamp_value=getattr(reinforced, field))
+        condition = common_pb2.Condition(field=field, operator=common_pb2.FILTER_OPERATOR_GTE, values=[time])
+        assert who(await contents_of(two, where(common_pb2.Filter(condition=condition)))) == "A"
+    whole = where(reinforced_from=reinforced.reinforce_time, reinforced_to=reinforced.reinforce_time)
+    assert who(await contents_of(two, whole)) == "A"
+    created = where(created_from=second.create_time, created_to=second.create_time)
+    assert who(await contents_of(two, created)) == "B"
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+async def test_values_are_data_whatever_they_look_like(memories: Any, text: str) -> None:
+    short = text[:200].encode()[:200].decode("utf-8", "ignore")
+    await remember(memories, f"it says {text}", type=short, metadata=metadata(key=text))
+    await remember(memories, "another", type="another", metadata=metadata(key="another"))
+    for part in (
+        compare("metadata.key", "EQ", text),
+        compare("metadata.key", "IN", text, "nothing"),
+        compare("metadata.key", "CONTAINS", text),
+        compare("content", "CONTAINS", text),
+        compare("type", "EQ", short),
+    ):
+        assert await contents_of(memories, where(part)) == [f"it says {text}"]
+    assert await contents_of(memories, where(metadata=metadata(key=text))) == [f"it says {text}"]
+    purged = await memories.PurgeMemories(pb.PurgeMemoriesRequest(filter=where(compare("metadata.key", "EQ", text))))
+    assert purged.purged_count == 1
+    assert await contents_of(memories, where()) == ["another"]
+
+
+@pytest.mark.parametrize("name", ["rowid", "content'; --", "metadata", "metadata.", "metadata.a b", "", "delete_time"])
+async def test_a_name_that_is_no_field_is_refused_wherever_it_leads(memories: Any, name: str) -> None:
+    named = await refused(memories, where(compare(name, "EQ", "x")))
+    assert list(named) == [f"filter.filter.{name}"]
+    assert named[f"filter.filter.{name}"]
+
+
+async def test_every_part_that_is_wrong_is_named_by_its_path(memories: Any) -> None:
+    chosen = where(
+        common_pb2.Filter(),
+        common_pb2.Filter(condition=common_pb2.Condition(field="type")),
+        any_of(),
+        scope={"user": "u" * 257},
+        created_from=Timestamp(nanos=-1),
+        min_confidence=2.0,
+    )
+    assert set(await refused(memories, chosen)) == {
+        "filter.created_from",
+        "filter.filter.all_of.filters[0]",
+        "filter.filter.all_of.filters[1].condition.operator",
+        "filter.filter.all_of.filters[2].any_of.filters",
+        "filter.min_confidence",
+        "filter.scope.user",
+    }
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        compare("metadata.n", "EQ", float("nan")),
+        compare("metadata.n", "GT", float("inf")),
+        compare("metadata.n", "EQ"),
+        compare("metadata.n", "EQ", 1, 2),
+        compare("metadata.n", "IN"),
+        compare("metadata.n", "GT", True),
+        compare("metadata.n", "EXISTS", "yes"),
+        compare("content", "CONTAINS", 5),
+        compare("type", "EQ", "a\0b"),
+        compare("type", "EQ", "x" * 65_537),
+    ],
+    ids=lambda part: str(part)[:60],
+)
+async def test_a_value_that_no_comparison_can_mean_is_refused(memories: Any, part: common_pb2.Filter) -> None:
+    assert list(await refused(memories, where(part))) == [f"filter.filter.{part.condition.field}"]
+
+
+async def test_a_filter_at_its_limits_works_and_one_beyond_is_refused(memories: Any) -> None:
+    await remember(memories, "a", scope={"agent": "claude"})
+    part = compare("agent", "EQ", "claude")
+    for _ in range(6):
+        part = negation(part)
+    deep, deeper = where(part), where(negation(part))
+    assert await contents_of(memories, deep) == ["a"]
+    assert await refused(memories, deeper) == {"filter.filter": "must be at most 8 levels deep"}
+    wide = [compare("agent", "NE", f"agent {i}") for i in range(128)]
+    assert await contents_of(memories, where(*wide[:127])) == ["a"]
+    assert await refused(memories, where(*wide)) == {"filter.filter": "must have at most 128 parts"}
+    names = [f"agent {i}" for i in range(256)]
+    assert await contents_of(memories, where(compare("agent", "IN", *names[:255], "claude"))) == ["a"]
+    many = await refused(memories, where(compare("agent", "IN", *names, "claude")))
+    assert list(many) == ["filter.filter.all_of.filters[0].condition.values"]
+
+
+async def test_a_filter_as_deep_as_a_message_may_be_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connected:
+        message = pb.CountMemoriesRequest()
+        part = message.filter.filter
+        for _ in range(95):
+            part = getattr(part, "not")
+        part.condition.field = "agent"
+        error = await failure_of(connected.memories.CountMemories(message))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert [v.field for v in detail(error, error_details_pb2.BadRequest).field_violations] == ["filter.filter"]
+        assert await _still_serves(connected)
+
+
+async def test_a_filter_with_a_hundred_thousand_parts_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connected:
+        message = pb.CountMemoriesRequest(filter=where(*[compare("agent", "EQ", "x")] * 100_000))
+        started = datetime.now(UTC)
+        error = await failure_of(connected.memories.CountMemories(message, timeout=10))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (datetime.now(UTC) - started).total_seconds() < 5
+        assert await _still_serves(connected)
+
+
+async def _still_serves(connected: Connection) -> bool:
+    return bool((await connected.memories.CreateMemory(create("after"))).memory.memory_id)

@@ -1,0 +1,252 @@
+"""What the memory service promises of reads: pages, searches, forecasts and the status."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2
+from mnemon.v1 import common_pb2
+from mnemon.v1 import memory_pb2 as pb
+
+from tests.support.memory_messages import compare, contents_of, create, metadata, remember, where
+from tests.support.server import Connection, detail, failure_of, reason, whole_server
+
+HOUR = timedelta(hours=1)
+
+
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server on an empty folder."""
+    async with whole_server(tmp_path) as connected:
+        yield connected
+
+
+@pytest.fixture
+def memories(connection: Connection) -> Any:
+    """The stub of its memory service."""
+    return connection.memories
+
+
+def stamp(time: datetime) -> Timestamp:
+    """The time as a message."""
+    message = Timestamp()
+    message.FromDatetime(time)
+    return message
+
+
+async def bulk(memories: Any, requests: list[pb.CreateMemoryRequest]) -> list[str]:
+    """Stores memories through the bulk stream; their ids."""
+    runs = [pb.CreateMemoriesRequest(requests=requests[i : i + 1000]) for i in range(0, len(requests), 1000)]
+    return [result.receipt.id async for answer in memories.CreateMemories(iter(runs)) for result in answer.results]
+
+
+async def search(memories: Any, query: str, **fields: Any) -> pb.SearchMemoriesResponse:
+    """The answer to a search."""
+    return await memories.SearchMemories(pb.SearchMemoriesRequest(query=query, **fields))
+
+
+async def wrong_fields(call: Any) -> list[str]:
+    """The fields that the call is refused for."""
+    error = await failure_of(call)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return [violation.field for violation in detail(error, error_details_pb2.BadRequest).field_violations]
+
+
+async def test_pages_hold_every_memory_once_in_the_order_of_creation(memories: Any) -> None:
+    ids = await bulk(memories, [create(f"m{i:03}") for i in range(25)])
+    await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=ids[3]))
+    pages, token = [], ""
+    while not pages or token:
+        page = await memories.ListMemories(pb.ListMemoriesRequest(page_size=10, page_token=token))
+        pages.append([memory.memory_id for memory in page.memories])
+        token = page.next_page_token
+    assert [len(page) for page in pages] == [10, 10, 4]
+    assert [memory_id for page in pages for memory_id in page] == ids[:3] + ids[4:]
+
+
+async def test_page_sizes_are_a_hundred_unless_said_and_at_most_a_thousand(memories: Any) -> None:
+    await bulk(memories, [create(f"m{i}") for i in range(1001)])
+    assert len((await memories.ListMemories(pb.ListMemoriesRequest())).memories) == 100
+    largest = await memories.ListMemories(pb.ListMemoriesRequest(page_size=5000))
+    assert (len(largest.memories), bool(largest.next_page_token)) == (1000, True)
+    assert await wrong_fields(memories.ListMemories(pb.ListMemoriesRequest(page_size=-1))) == ["page_size"]
+
+
+async def test_a_page_ends_at_three_mebibytes_of_content(memories: Any) -> None:
+    text = "x" * 900_000
+    await bulk(memories, [create(f"{i}{text}", embedding=[1.0] * 64) for i in range(8)])
+    seen, token = [], ""
+    while not seen or token:
+        page = await memories.ListMemories(pb.ListMemoriesRequest(page_token=token))
+        assert page.ByteSize() <= 4 << 20
+        seen += [memory.content[0] for memory in page.memories]
+        token = page.next_page_token
+    assert seen == [str(i) for i in range(8)]
+
+
+async def test_a_page_token_is_good_for_its_own_query_only(memories: Any) -> None:
+    await remember(memories, *(f"m{i}" for i in range(5)), decay_policy=pb.DECAY_POLICY_CONTEXTUAL)
+    token = (await memories.ListMemories(pb.ListMemoriesRequest(page_size=2))).next_page_token
+    larger = await memories.ListMemories(pb.ListMemoriesRequest(page_size=3, page_token=token))
+    assert [memory.content for memory in larger.memories] == ["m2", "m3", "m4"]
+    later, sooner = (stamp(datetime.now(UTC) + hours * HOUR) for hours in (24 * 365, 24 * 364))
+    forecast = pb.ForecastMemoriesRequest(by_time=later, page_size=2)
+    forecast_token = (await memories.ForecastMemories(forecast)).next_page_token
+    for call in (
+        memories.ListMemories(pb.ListMemoriesRequest(page_token=token, filter=where(type="x"))),
+        memories.ListMemories(pb.ListMemoriesRequest(page_token=token, show_deleted=True)),
+        memories.ListMemories(pb.ListMemoriesRequest(page_token=token[:-4])),
+        memories.ListMemories(pb.ListMemoriesRequest(page_token=f"{token}{token}")),
+        memories.ForecastMemories(pb.ForecastMemoriesRequest(page_token=forecast_token, by_time=sooner)),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PAGE_TOKEN")
+    rest = pb.ForecastMemoriesRequest(page_token=forecast_token, by_time=later)
+    assert [f.memory.content for f in (await memories.ForecastMemories(rest)).forecasts] == ["m2", "m3", "m4"]
+
+
+async def test_counts_agree_with_lists_deleted_or_not(memories: Any) -> None:
+    gone, *_ = await remember(memories, "a1", "a2", "a3", type="a")
+    await remember(memories, "b1", type="b")
+    await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=gone.memory_id))
+    for chosen, live, every in ((where(), 3, 4), (where(type="a"), 2, 3), (where(type="none"), 0, 0)):
+        for show_deleted, expected in ((False, live), (True, every)):
+            request = pb.CountMemoriesRequest(filter=chosen, show_deleted=show_deleted)
+            assert (await memories.CountMemories(request)).count == expected
+            assert len(await contents_of(memories, chosen, show_deleted=show_deleted)) == expected
+
+
+async def test_results_come_best_first_with_what_was_compared(memories: Any) -> None:
+    await remember(memories, "Owls hunt mice at night.", "The night train leaves at nine.", "Knead the dough.")
+    modes = (common_pb2.SEARCH_MODE_UNSPECIFIED, common_pb2.SEARCH_MODE_KEYWORD, common_pb2.SEARCH_MODE_VECTOR)
+    for mode in modes:
+        answer = await search(memories, "owls hunt mice", mode=mode)
+        best = answer.results[0]
+        assert best.memory.content == "Owls hunt mice at night."
+        scores = [match.score for match in answer.results]
+        assert scores == sorted(scores, reverse=True)
+        assert all(0 <= score <= 1 for score in scores)
+        assert best.HasField("similarity") is best.HasField("distance") is (mode != common_pb2.SEARCH_MODE_KEYWORD)
+        assert best.HasField("keyword_score") is (mode != common_pb2.SEARCH_MODE_VECTOR)
+        if best.HasField("similarity"):
+            assert best.distance == pytest.approx(1 - best.similarity)
+        assert answer.diagnostics.mode == (mode or common_pb2.SEARCH_MODE_HYBRID)
+        assert (answer.diagnostics.exact, answer.count) == (True, len(answer.results))
+
+
+async def test_what_has_faded_makes_room_for_the_next(tmp_path: Path) -> None:
+    async with whole_server(tmp_path, contextual_half_life_h=0.001) as connected:
+        memories = connected.memories
+        await bulk(memories, [create("python fact", decay_policy=pb.DECAY_POLICY_CONTEXTUAL) for _ in range(30)])
+        await remember(memories, *(f"python fact, as one says {i}" for i in range(5)))
+        faded = pb.CountMemoriesRequest(filter=where(min_confidence=0.9))
+        while (await memories.CountMemories(faded)).count > 5:
+            pass
+        answer = await search(memories, "python fact", limit=5, min_confidence=0.9)
+        assert {match.memory.decay_policy for match in answer.results} == {pb.DECAY_POLICY_STABLE}
+        assert answer.count == 5
+        everything = await search(memories, "python fact", limit=5, min_confidence=0.0)
+        assert everything.results[0].memory.content == "python fact"
+
+
+async def test_a_least_score_leaves_out_what_is_below(memories: Any) -> None:
+    await remember(memories, "owls hunt mice", "bread and butter")
+    answer = await search(memories, "owls hunt mice", min_score=0.9)
+    assert [match.memory.content for match in answer.results] == ["owls hunt mice"]
+
+
+@pytest.mark.parametrize("query", ["", " \n\t "])
+async def test_a_blank_query_finds_nothing(memories: Any, query: str) -> None:
+    await remember(memories, "a")
+    assert (await search(memories, query)).count == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"limit": 0}, ["limit"]),
+        ({"limit": -1}, ["limit"]),
+        ({"limit": 1001}, ["limit"]),
+        ({"min_confidence": 1.1}, ["min_confidence"]),
+        ({"min_confidence": float("nan")}, ["min_confidence"]),
+        ({"min_score": -0.1}, ["min_score"]),
+        ({"query": "x" * 65_537}, ["query"]),
+        ({"vector": [1.0]}, ["vector"]),
+        ({"vector": [float("nan")] * 64}, ["vector"]),
+        ({"limit": 0, "min_score": 9.0, "mode": 9, "filter": {"filter": {}}},
+         ["filter.filter", "mode", "limit", "min_score"]),
+    ],
+)  # fmt: skip
+async def test_a_search_out_of_bounds_is_refused_by_field(memories: Any, fields: Any, wrong: list[str]) -> None:
+    assert await wrong_fields(memories.SearchMemories(pb.SearchMemoriesRequest(**fields))) == wrong
+
+
+async def test_an_explanation_adds_up_to_the_score_and_is_there_only_where_it_was_asked_for(memories: Any) -> None:
+    await remember(memories, "🦉 Owls were hunting mice at night.")
+    [plain] = (await search(memories, "owls hunt mice")).results
+    assert not plain.HasField("explanation")
+    [match] = (await search(memories, "owls hunt mice", explain=True)).results
+    said = match.explanation
+    assert {part.name for part in said.parts} == {"vector", "keyword"}
+    for part in said.parts:
+        assert part.contribution == pytest.approx(part.score * part.weight)
+    assert sum(part.contribution for part in said.parts) == pytest.approx(match.score)
+    assert list(said.matched_terms) == ["owl", "hunt", "mice"]
+    assert "1" in said.confidence and said.confidence.endswith(".")
+    assert (said.passage_start, said.passage_end) == (0, len(match.memory.content))
+
+
+async def test_a_forecast_says_what_falls_below_by_when(memories: Any) -> None:
+    fading = pb.DECAY_POLICY_CONTEXTUAL
+    [week] = await remember(memories, "a week", decay_policy=fading, scope={"agent": "claude"})
+    [month] = await remember(memories, "a month", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
+    await remember(memories, "for ever")
+    created = week.create_time.ToDatetime(UTC)
+
+    async def forecast(hours: float, **fields: Any) -> list[pb.MemoryForecast]:
+        request = pb.ForecastMemoriesRequest(by_time=stamp(created + hours * HOUR), **fields)
+        return list((await memories.ForecastMemories(request)).forecasts)
+
+    assert await forecast(160, min_confidence=0.5) == []
+    [first] = await forecast(169, min_confidence=0.5)
+    assert (first.memory.memory_id, first.memory.confidence) == (week.memory_id, pytest.approx(1, abs=1e-3))
+    assert first.fade_time.ToDatetime(UTC) == pytest.approx(created + 168 * HOUR, abs=timedelta(seconds=1))
+    assert first.confidence_then == pytest.approx(0.5 ** (169 / 168), abs=1e-3)
+    both = [week.memory_id, month.memory_id]
+    assert [each.memory.memory_id for each in await forecast(24 * 60)] == both
+    assert [each.memory.memory_id for each in await forecast(24 * 60, filter=where(scope={"agent": "claude"}))] == [
+        week.memory_id
+    ]
+    assert await forecast(24 * 60, filter=where(compare("decay_policy", "EQ", "stable"))) == []
+
+
+async def test_a_forecast_without_a_time_or_a_bound_is_refused(memories: Any) -> None:
+    request = pb.ForecastMemoriesRequest(min_confidence=0.0, page_size=-1)
+    assert await wrong_fields(memories.ForecastMemories(request)) == ["by_time", "min_confidence", "page_size"]
+
+
+async def test_an_id_that_is_none_is_refused(memories: Any) -> None:
+    for memory_id in ("", "x" * 513, "a\nb"):
+        call = memories.GetMemory(pb.GetMemoryRequest(memory_id=memory_id))
+        assert await wrong_fields(call) == ["memory_id"]
+
+
+async def test_memories_and_documents_do_not_see_each_other(connection: Connection) -> None:
+    from mnemon.v1 import knowledge_store_pb2
+
+    [memory] = await remember(connection.memories, "shared words", metadata=metadata(n=1))
+    document = knowledge_store_pb2.Document(doc_id="doc", content="shared words", metadata=metadata(n=1))
+    await connection.store.IndexDocument(knowledge_store_pb2.IndexDocumentRequest(document=document))
+    [match] = (await search(connection.memories, "shared words")).results
+    assert match.memory.memory_id == memory.memory_id
+    query = knowledge_store_pb2.SearchDocumentsRequest(query="shared words")
+    [result] = (await connection.store.SearchDocuments(query)).results
+    assert result.document.doc_id == "doc"
+    assert reason(await failure_of(connection.memories.GetMemory(pb.GetMemoryRequest(memory_id="doc")))) == (
+        "MEMORY_NOT_FOUND"
+    )
