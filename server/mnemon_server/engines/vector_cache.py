@@ -15,7 +15,7 @@ CAPACITY_MIN = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What a reader holds: views that a writer only ever appends behind, but for `alive`."""
+    """What a reader holds: views that a writer only ever appends behind."""
 
     ids: PassageIds
     matrix: NDArray[np.float32]
@@ -29,6 +29,11 @@ class VectorCache:
     took, and rows are written before the snapshot that shows them is published.
     """
 
+    _ids: PassageIds
+    _matrix: NDArray[np.float32]
+    _alive: NDArray[np.bool_]
+    _dead: int
+
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
         self._write_lock = threading.Lock()
@@ -40,8 +45,8 @@ class VectorCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for vectors."""
-        return self._matrix.nbytes
+        """Bytes allocated for vectors and what is known of them."""
+        return self._matrix.nbytes + self._ids.nbytes + self._alive.nbytes
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
         """Adds vectors of shape (n, dimension); the ids ascend, and are larger than all that were added before."""
@@ -64,21 +69,60 @@ class VectorCache:
             wanted = np.fromiter(passage_ids, np.int64)
             rows = _rows(snapshot, wanted)
             self._dead += int(np.count_nonzero(snapshot.alive[rows]))
-            snapshot.alive[rows] = False
+            # A copy: numpy gives back garbage for flags that change while it counts them.
+            self._alive = self._alive.copy()
+            self._alive[rows] = False
+            self._publish(len(snapshot.ids))
             if self._dead > CAPACITY_MIN and self._dead > COMPACT_DEAD_SHARE * len(snapshot.ids):
                 self._grow(len(snapshot.ids) - self._dead)
+
+    @property
+    def passage_ids(self) -> PassageIds:
+        """Ids of all vectors that are held, ascending."""
+        snapshot = self._snapshot
+        return snapshot.ids[snapshot.alive]
+
+    @property
+    def newest(self) -> int:
+        """The largest id that was added and may still be held; 0 where there is none."""
+        ids = self._snapshot.ids
+        return int(ids[-1]) if len(ids) else 0
+
+    def select(self, passage_ids: PassageIds) -> tuple[PassageIds, NDArray[np.float32]]:
+        """Those of the given ids that are held, in the given order, and their vectors, of shape (n, dimension)."""
+        snapshot = self._snapshot
+        rows = _held(snapshot, passage_ids)
+        return snapshot.ids[rows], snapshot.matrix[rows]
+
+    def after(self, passage_id: int, limit: int) -> tuple[PassageIds, NDArray[np.float32]]:
+        """Up to `limit` ids larger than the given one, ascending, and their vectors, of shape (n, dimension)."""
+        snapshot = self._snapshot
+        rows = _held_after(snapshot, passage_id)[:limit]
+        return snapshot.ids[rows], snapshot.matrix[rows]
+
+    def count_after(self, passage_id: int) -> int:
+        """How many ids that are held are larger than the given one."""
+        return len(_held_after(self._snapshot, passage_id))
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity of every vector, or of those of `among` that are held."""
         snapshot = self._snapshot
         if among is not None:
-            held = _rows(snapshot, among)
-            held = held[snapshot.alive[held]]
-            return Scores(snapshot.ids[held], _cosine(snapshot.matrix[held], query))
+            return _scores(snapshot, _held(snapshot, among), query)
         similarities = _cosine(snapshot.matrix, query)
-        if snapshot.alive.all():
+        rows = np.flatnonzero(snapshot.alive)
+        if len(rows) == len(similarities):
             return Scores(snapshot.ids, similarities)
-        return Scores(snapshot.ids[snapshot.alive], similarities[snapshot.alive])
+        return Scores(snapshot.ids[rows], similarities[rows])
+
+    def scan_with_newer(self, query: Vector, among: PassageIds, newest: int) -> Scores:
+        """Cosine similarity of those of `among` that are held, and of every vector with an id larger than `newest`.
+
+        The ids of `among` are `newest` at most. Both are seen at one moment.
+        """
+        snapshot = self._snapshot
+        rows = np.concatenate([_held(snapshot, among), _held_after(snapshot, newest)])
+        return _scores(snapshot, rows, query)
 
     def _grow(self, needed: int) -> None:
         """Moves what is alive into new arrays with room for `needed` rows and a half more."""
@@ -86,9 +130,9 @@ class VectorCache:
         self._fill(old.ids[old.alive], old.matrix[old.alive], max(CAPACITY_MIN, needed * 3 // 2))
 
     def _fill(self, ids: PassageIds, matrix: NDArray[np.float32], capacity: int) -> None:
-        self._ids: PassageIds = np.empty(capacity, np.int64)
-        self._matrix: NDArray[np.float32] = np.empty((capacity, self._dimension), np.float32)
-        self._alive: NDArray[np.bool_] = np.empty(capacity, np.bool_)
+        self._ids = np.empty(capacity, np.int64)
+        self._matrix = np.empty((capacity, self._dimension), np.float32)
+        self._alive = np.empty(capacity, np.bool_)
         self._ids[: len(ids)], self._matrix[: len(ids)], self._alive[: len(ids)] = ids, matrix, True
         self._dead = 0
         self._publish(len(ids))
@@ -104,6 +148,23 @@ def _rows(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
     rows, wanted = rows[inside], wanted[inside]
     found: NDArray[np.intp] = rows[snapshot.ids[rows] == wanted]
     return found
+
+
+def _held(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
+    """Rows of the ids that are held and alive."""
+    rows = _rows(snapshot, wanted)
+    return rows[snapshot.alive[rows]]
+
+
+def _held_after(snapshot: _Snapshot, passage_id: int) -> NDArray[np.intp]:
+    """Rows of the ids that are larger than the given one, and alive."""
+    start = np.searchsorted(snapshot.ids, passage_id, side="right")
+    rows: NDArray[np.intp] = start + np.flatnonzero(snapshot.alive[start:])
+    return rows
+
+
+def _scores(snapshot: _Snapshot, rows: NDArray[np.intp], query: Vector) -> Scores:
+    return Scores(snapshot.ids[rows], _cosine(snapshot.matrix[rows], query))
 
 
 def _cosine(vectors: NDArray[np.float32], query: Vector) -> NDArray[np.float64]:

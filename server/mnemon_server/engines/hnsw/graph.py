@@ -1,0 +1,127 @@
+"""One hnswlib index behind one lock: it is not safe to search it while it changes."""
+
+import time
+import zlib
+from typing import Any
+
+import hnswlib
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.engines.base import PassageIds, Vector
+from mnemon_server.engines.hnsw.fair_lock import FairLock
+from mnemon_server.engines.hnsw.links import Links, element_type, links_of, load_index, new_index, take_state
+from mnemon_server.engines.hnsw.settings import GraphSettings
+
+SLICE_S = 0.005
+"""How long a change holds the lock, about; searches take turns with it."""
+MARKS_PER_SLICE = 512
+CAPACITY_MIN = 1_024
+
+# What hnswlib holds for a vector beside it and its lowest links: a mutex, pointers, its row by its id, upper links.
+_OVERHEAD_BYTES = 112
+
+
+def bytes_per_vector(dimension: int, settings: GraphSettings) -> int:
+    """Memory that a graph takes for one vector."""
+    return element_type(dimension, settings.m).itemsize + _OVERHEAD_BYTES
+
+
+class Graph:
+    """Proposes the neighbours of a vector. One thread changes it; any thread may search."""
+
+    def __init__(
+        self, dimension: int, settings: GraphSettings, loaded: tuple[hnswlib.Index, Links] | None = None
+    ) -> None:
+        """An empty graph, or one around an index that was loaded."""
+        self._settings = settings
+        self._dimension = dimension
+        self._lock = FairLock()
+        self._capacity = CAPACITY_MIN
+        self.newest = 0
+        """The largest passage id that was added."""
+        self.count = 0
+        """Vectors, with those that are marked as deleted."""
+        self.dead = 0
+        """Vectors marked as deleted."""
+        if loaded is None:
+            self._index = new_index(dimension, settings, self._capacity)
+        else:
+            self._index, links = loaded
+            self._capacity = self._index.get_max_elements()
+            self.newest, self.count = int(links.passage_ids.max()), len(links)
+            self.dead = int(np.count_nonzero(links.deleted))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self._capacity * bytes_per_vector(self._dimension, self._settings)
+
+    def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
+        """Adds vectors of shape (n, dimension), a few at a time."""
+        done = 0
+        while done < len(passage_ids):
+            with self._lock:
+                end = time.monotonic() + SLICE_S
+                self._make_room()
+                while done < len(passage_ids) and self.count < self._capacity:
+                    self._index.add_items(vectors[done], passage_ids[done])
+                    self.newest = max(self.newest, int(passage_ids[done]))
+                    self.count += 1
+                    done += 1
+                    if time.monotonic() >= end:
+                        break
+
+    def remove(self, passage_ids: list[int]) -> int:
+        """Marks vectors as deleted; returns how many were there."""
+        before = self.dead
+        for start in range(0, len(passage_ids), MARKS_PER_SLICE):
+            with self._lock:
+                for passage_id in passage_ids[start : start + MARKS_PER_SLICE]:
+                    self._mark(passage_id)
+        return self.dead - before
+
+    def nearest(self, query: Vector, limit: int) -> PassageIds:
+        """Up to `limit` ids near the query, in no promised order; sometimes fewer than there are."""
+        with self._lock:
+            limit = min(limit, self.count - self.dead)
+            if limit == 0:
+                return np.empty(0, np.int64)
+            self._index.set_ef(max(self._settings.ef_search, limit))
+            try:
+                labels, _ = self._index.knn_query(query, k=limit)
+            except RuntimeError:
+                # Deleted vectors cut some off: hnswlib gives all that were asked for, or none.
+                return np.empty(0, np.int64)
+        found: PassageIds = labels[0].astype(np.int64)
+        return found
+
+    def links(self) -> Links:
+        """The graph without its vectors; copies all of it, under the lock."""
+        with self._lock:
+            state = take_state(self._index)
+        elements = state["data_level0"].view(element_type(self._dimension, self._settings.m))
+        return links_of(state, elements, fingerprints(elements["vector"]))
+
+    def _make_room(self) -> None:
+        if self.count == self._capacity:
+            self._capacity = self._capacity * 5 // 4
+            self._index.resize_index(self._capacity)
+
+    def _mark(self, passage_id: int) -> None:
+        try:
+            self._index.mark_deleted(passage_id)
+        except RuntimeError:
+            return  # never added, or marked before
+        self.dead += 1
+
+
+def load_graph(dimension: int, settings: GraphSettings, links: Links, elements: NDArray[Any]) -> Graph:
+    """A graph of checked links and the elements that hold its vectors."""
+    capacity = max(CAPACITY_MIN, len(links) * 9 // 8)
+    return Graph(dimension, settings, (load_index(links, elements, settings, capacity), links))
+
+
+def fingerprints(vectors: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """A checksum of every row of vectors of shape (n, dimension)."""
+    return np.fromiter((zlib.crc32(vector) for vector in vectors), np.uint32, len(vectors))

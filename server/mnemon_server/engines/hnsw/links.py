@@ -1,0 +1,141 @@
+"""A graph without its vectors, as arrays: what a snapshot holds, checked so that native code can trust it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import hnswlib
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.engines.base import PassageIds
+from mnemon_server.engines.hnsw.settings import GraphSettings
+
+# The first word of a list of links: how many follow, and in the lowest level's whether the vector is deleted.
+_COUNT = np.uint32(0xFFFF)
+_DELETED = np.uint32(0x1_0000)
+_SEED = 100
+
+
+class LinksError(Exception):
+    """The arrays are not a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """A graph of `n` vectors; its links name rows, 0 to n - 1."""
+
+    passage_ids: PassageIds
+    """Of shape (n)."""
+    fingerprints: NDArray[np.uint32]
+    """Checksums of the vectors, of shape (n): which vectors the links were made for."""
+    levels: NDArray[np.int32]
+    """The highest level of each row, of shape (n)."""
+    ground: NDArray[np.uint32]
+    """The lists of the lowest level, of shape (n, 1 + 2 m)."""
+    upper: NDArray[np.uint32]
+    """The lists of the levels above, row by row, lowest first, of shape (sum of levels, 1 + m)."""
+    entry: int
+    """The row where every search begins."""
+
+    def __len__(self) -> int:
+        return len(self.passage_ids)
+
+    @property
+    def deleted(self) -> NDArray[np.bool_]:
+        """Which rows are marked as deleted."""
+        marked: NDArray[np.bool_] = (self.ground[:, 0] & _DELETED) != 0
+        return marked
+
+    def check(self) -> None:
+        """Raises LinksError where following the links could leave the graph."""
+        count = len(self)
+        if not 0 <= self.entry < count or self.levels.min() < 0 or self.levels[self.entry] != self.levels.max():
+            raise LinksError("the entry point is not a row of the highest level")
+        if len(np.unique(self.passage_ids)) != count or self.passage_ids.min() < 0:
+            raise LinksError("passage ids are not unique")
+        if (self.ground[:, 0] & ~(_COUNT | _DELETED)).any() or (self.upper[:, 0] & ~_COUNT).any():
+            raise LinksError("a list of links begins with an unknown mark")
+        if len(self.upper) != self.levels.sum(dtype=np.int64):
+            raise LinksError("lists of upper levels are missing")
+        _check_lists(self.ground, np.zeros(count, np.int32), self.levels)
+        starts = np.repeat(np.cumsum(self.levels) - self.levels, self.levels)
+        _check_lists(self.upper, np.arange(len(self.upper), dtype=np.int32) - starts.astype(np.int32) + 1, self.levels)
+
+    def neighbours(self, row: int) -> NDArray[np.uint32]:
+        """The rows that a row is linked to on the lowest level."""
+        found: NDArray[np.uint32] = self.ground[row, 1 : 1 + int(self.ground[row, 0] & _COUNT)]
+        return found
+
+
+def element_type(dimension: int, m: int) -> np.dtype[Any]:
+    """How hnswlib lays out a vector with the links of its lowest level."""
+    return np.dtype([("links", "<u4", (1 + 2 * m,)), ("vector", "<f4", (dimension,)), ("label", "<u8")])
+
+
+def new_index(dimension: int, settings: GraphSettings, capacity: int) -> hnswlib.Index:
+    """An empty index; searches and additions run in the thread that asks for them.
+
+    Raises:
+        RuntimeError: this version of hnswlib lays its memory out in another way than is known here.
+    """
+    # Inner product: the vectors have unit length, and "cosine" would divide by it again.
+    index = hnswlib.Index("ip", dimension)
+    index.init_index(capacity, M=settings.m, ef_construction=settings.ef_construction, random_seed=_SEED)
+    index.set_num_threads(1)
+    index.set_ef(settings.ef_search)
+    state, element = take_state(index), element_type(dimension, settings.m)
+    if (state["size_data_per_element"], state["offset_data"]) != (element.itemsize, element["links"].itemsize):
+        raise RuntimeError("this version of hnswlib lays its memory out in another way")
+    return index
+
+
+def take_state(index: hnswlib.Index) -> dict[str, Any]:
+    """The state of an index as arrays, copied; it must not change meanwhile."""
+    # What hnswlib gives pickle, without pickle: `save_index` tells of no error, and `load_index` trusts what it reads.
+    state: dict[str, Any] = index.__getstate__()[0]
+    return state
+
+
+def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, capacity: int) -> hnswlib.Index:
+    """An index of checked links, and of elements that hold their vectors."""
+    empty = take_state(new_index(elements["vector"].shape[1], settings, 1))
+    state = empty | {
+        "ep_added": True,
+        "max_elements": capacity,
+        "cur_element_count": len(links),
+        "max_level": int(links.levels.max()),
+        "enterpoint_node": links.entry,
+        "has_deletions": bool(links.deleted.any()),
+        "label_lookup_external": links.passage_ids.astype(np.uint64),
+        "label_lookup_internal": np.arange(len(links), dtype=np.uint32),
+        "element_levels": links.levels,
+        "data_level0": elements.view(np.int8),
+        "link_lists": np.ascontiguousarray(links.upper).view(np.int8).reshape(-1),
+    }
+    return hnswlib.Index(state)
+
+
+def links_of(state: dict[str, Any], elements: NDArray[Any], fingerprints: NDArray[np.uint32]) -> Links:
+    """The links in the state of an index."""
+    count, m = state["cur_element_count"], state["M"]
+    return Links(
+        passage_ids=elements["label"].astype(np.int64),
+        fingerprints=fingerprints,
+        levels=state["element_levels"][:count].astype(np.int32),
+        ground=elements["links"].copy(),
+        upper=state["link_lists"].view(np.uint32).reshape(-1, 1 + m).copy(),
+        entry=int(state["enterpoint_node"]),
+    )
+
+
+def _check_lists(lists: NDArray[np.uint32], level: NDArray[np.int32], levels: NDArray[np.int32]) -> None:
+    """Every link leads to a row that has lists of the same level."""
+    counts = lists[:, 0] & _COUNT
+    if (counts >= lists.shape[1]).any():
+        raise LinksError("a list of links is too long")
+    used = np.arange(lists.shape[1] - 1) < counts[:, None]
+    rows = lists[:, 1:][used]
+    if (rows >= len(levels)).any():
+        raise LinksError("a link leads out of the graph")
+    if (levels[rows] < np.repeat(level, counts)).any():
+        raise LinksError("a link leads to a row that is not on its level")

@@ -1,0 +1,217 @@
+"""Snapshots of a graph in a folder: two generations, each a file that is believed only with the right checksum.
+
+A file is the magic number, the length of the header (4 bytes), the header (JSON), the arrays of `Links` in their order,
+and the SHA-256 of all that; numbers are little-endian. It holds the ids of passages and how they are linked, and
+neither vectors nor text: nothing of a deleted document is in it but numbers.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.engines.hnsw.links import Links, LinksError
+from mnemon_server.engines.hnsw.settings import GraphSettings
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+GENERATIONS = 2
+_MAGIC = b"MNEMGRPH"
+_SUFFIX = ".graph"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+class SnapshotDamagedError(Exception):
+    """The file is not what was written."""
+
+
+class SnapshotStaleError(Exception):
+    """The file is whole, but of other vectors, other parameters, or a newer program."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotIdentity:
+    """Whose graph it is; a snapshot with another identity is not used."""
+
+    store: str
+    """Which database the vectors are in."""
+    model: str
+    dimension: int
+    m: int
+    ef_construction: int
+
+    @classmethod
+    def of(cls, store: str, model: str, dimension: int, settings: GraphSettings) -> "SnapshotIdentity":
+        """The identity of graphs built with these settings."""
+        return cls(store, model, dimension, settings.m, settings.ef_construction)
+
+
+class SnapshotFolder:
+    """The snapshots of one graph. One thread uses it."""
+
+    def __init__(self, folder: Path, quarantine: Path, identity: SnapshotIdentity, clock: Clock) -> None:
+        """Touches nothing yet: the folder is created with the first snapshot.
+
+        Args:
+            folder: holds the snapshots and nothing else.
+            quarantine: where damaged files are moved, on the same file system.
+            identity: whose snapshots are used.
+            clock: the time that snapshots carry.
+        """
+        self._folder = folder
+        self._quarantine = quarantine
+        self._identity = identity
+        self._clock = clock
+
+    def generations(self) -> list[Path]:
+        """The snapshots that are there, newest first."""
+        return sorted(self._folder.glob(f"*{_SUFFIX}"), key=_number, reverse=True)
+
+    def read(self, path: Path) -> tuple[Links, datetime]:
+        """A snapshot, checked, and when it was written.
+
+        Raises:
+            SnapshotDamagedError: the file is damaged; it belongs into quarantine.
+            SnapshotStaleError: it is whole, but not of this graph.
+            OSError: it cannot be read.
+        """
+        # What is checked is what is used: nothing is read a second time.
+        body = _checked(path.read_bytes())
+        try:
+            header, arrays = _split(body)
+            if header["format"] > FORMAT:
+                raise SnapshotStaleError("a newer program wrote it")
+            if header["identity"] != asdict(self._identity):
+                raise SnapshotStaleError("it is of another database, model or kind of graph")
+            links = _decode(header, arrays)
+            links.check()
+            return links, datetime.fromisoformat(header["time"])
+        except (KeyError, TypeError, ValueError, LinksError) as error:
+            raise SnapshotDamagedError(str(error)) from error
+
+    def save(self, links: Links) -> datetime:
+        """Writes the next generation, and removes all but the newest two. Returns the time that it carries.
+
+        Raises:
+            OSError: it could not be written; the generations before are untouched.
+        """
+        now = self._clock()
+        content = _encode(links, self._identity, now)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        newest = next(iter(self.generations()), None)
+        target = self._folder / f"{(_number(newest) if newest else 0) + 1:08}{_SUFFIX}"
+        draft = target.with_suffix(".tmp")
+        try:
+            _write(draft, content)
+            draft.replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+        _sync_folder(self._folder)
+        self._remove(self.generations()[GENERATIONS:])
+        return now
+
+    def clear(self) -> None:
+        """Removes every snapshot, and what an interrupted `save` left."""
+        self._remove([*self.generations(), *self._folder.glob("*.tmp")])
+
+    def quarantine(self, path: Path) -> None:
+        """Moves a damaged file aside; what cannot be moved stays."""
+        target = self._quarantine / f"{self._folder.name}-{path.stem}-{self._clock():%Y%m%dT%H%M%S%fZ}{_SUFFIX}"
+        try:
+            self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.rename(target)
+        except OSError as error:
+            log.warning("a damaged snapshot could not be moved into quarantine: %s", error)
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("an old snapshot could not be removed: %s", error)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem) if path.stem.isdecimal() else 0
+
+
+def _encode(links: Links, identity: SnapshotIdentity, time: datetime) -> bytes:
+    header = json.dumps(
+        {
+            "format": FORMAT,
+            "identity": asdict(identity),
+            "count": len(links),
+            "upper_count": len(links.upper),
+            "entry": links.entry,
+            "time": time.isoformat(),
+        }
+    ).encode()
+    arrays: list[NDArray[Any]] = [links.passage_ids, links.fingerprints, links.levels, links.ground, links.upper]
+    body = b"".join([_MAGIC, len(header).to_bytes(4, "little"), header, *(array.tobytes() for array in arrays)])
+    return body + hashlib.sha256(body).digest()
+
+
+def _checked(content: bytes) -> memoryview:
+    """What is before the checksum, which is right."""
+    view = memoryview(content)
+    body, digest = view[:-_DIGEST_BYTES], view[-_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != digest or body[: len(_MAGIC)] != _MAGIC:
+        raise SnapshotDamagedError("the checksum is wrong")
+    return body
+
+
+def _split(body: memoryview) -> tuple[dict[str, Any], memoryview]:
+    """The header and the arrays."""
+    start = len(_MAGIC) + 4
+    end = start + int.from_bytes(body[len(_MAGIC) : start], "little")
+    return json.loads(bytes(body[start:end])), body[end:]
+
+
+def _decode(header: dict[str, Any], arrays: memoryview) -> Links:
+    """Raises ValueError or KeyError where the arrays are not what the header says."""
+    count, upper_count, m = header["count"], header["upper_count"], header["identity"]["m"]
+    layout = np.dtype(
+        [
+            ("passage_ids", "<i8", (count,)),
+            ("fingerprints", "<u4", (count,)),
+            ("levels", "<i4", (count,)),
+            ("ground", "<u4", (count, 1 + 2 * m)),
+            ("upper", "<u4", (upper_count, 1 + m)),
+        ]
+    )
+    if count < 1 or layout.itemsize != len(arrays):
+        raise ValueError("the arrays have another size")
+    held = np.frombuffer(arrays, layout)[0]
+    # Copies: inside the file, they begin anywhere.
+    return Links(**{name: held[name].copy() for name in layout.names or ()}, entry=int(header["entry"]))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.read_bytes() != content:
+        raise OSError("what was written reads back differently")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,302 @@
+"""Whatever becomes of a snapshot's files, the next start answers the same, and no signal ends the process."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mnemon_server.engines.hnsw import GraphSettings, SnapshotFolder, SnapshotIdentity
+from mnemon_server.engines.hnsw.snapshots import SnapshotDamagedError
+
+from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, opened, recall
+from tests.support.repository import ROOT
+from tests.support.server import wait_until
+
+DIMENSION = 8
+COUNT = 240
+
+_OPENING = """
+import sys
+from pathlib import Path
+from tests.unit.engines.test_graph_snapshots import open_variants
+open_variants(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+"""
+_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from tests.unit.engines.test_graph_snapshots import COUNT, DIMENSION, more, saved_model
+from tests.support.local_vectors import clustered_vectors, has_graph_of, opened, recall
+from tests.support.server import wait_until
+folder, model = Path(sys.argv[1]), saved_model()
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+vectors = opened(folder, model)
+wait_until(has_graph_of(vectors, COUNT))
+vectors.add(*more(model, 40, 5))
+assert recall(vectors, model, clustered_vectors(10, DIMENSION, 2)) >= 0.98
+vectors.close()
+"""
+
+
+def more(model: Model, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    matrix = clustered_vectors(count, model.dimension, seed)
+    return model.add(matrix), matrix
+
+
+def saved_model() -> Model:
+    """What the snapshot of these tests was made of."""
+    model = Model(DIMENSION)
+    more(model, COUNT, 1)
+    return model
+
+
+def save(folder: Path, model: Model, generations: int = 1) -> list[Path]:
+    """Snapshots of the model, oldest first, all but the first with a few vectors more."""
+    for number in range(generations):
+        vectors = opened(folder, model)
+        wait_until(has_graph_of(vectors, len(model.vectors)))
+        if number:
+            vectors.add(*more(model, EAGER.tail_max, 100 + number))
+            wait_until(has_graph_of(vectors, len(model.vectors)))
+        vectors.close()
+    return sorted((folder / "index").glob("*.graph"))
+
+
+def check_answers(folder: Path, model: Model) -> int:
+    """Opens, and asks at once and with the graph; returns the size of the newest snapshot's graph, 0 where built."""
+    vectors = opened(folder, model)
+    queries = clustered_vectors(5, DIMENSION, 3)
+    for query in queries:
+        nearest = vectors.nearest(query, 10) or vectors.scan(query)
+        assert set(nearest.passage_ids.tolist()) >= set(model.best(query, 3))
+    wait_until(has_graph_of(vectors, COUNT))
+    assert recall(vectors, model, queries) >= 0.98
+    vectors.close()
+    return len(list((folder / "index").glob("*.graph")))
+
+
+def quarantined(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "quarantine").glob("*"))
+
+
+def open_variants(folder: Path, start: int, stop: int, step: int) -> None:
+    """Opens the snapshot with one byte changed and the checksum put right, for every position of a range.
+
+    The links may lead elsewhere then, and still must not lead out of the graph.
+    """
+    model, path = saved_model(), folder / "index/00000001.graph"
+    good = path.read_bytes()
+    for position in range(start, min(stop, len(good) - 32), step):
+        body = bytearray(good[:-32])
+        body[position] ^= 1 << position % 8
+        for old in (folder / "index").glob("*"):
+            old.unlink()
+        path.write_bytes(body + hashlib.sha256(body).digest())
+        vectors = opened(folder, model)
+        wait_until(has_graph_of(vectors, 1))
+        for query in clustered_vectors(5, DIMENSION, 3):
+            found = vectors.nearest(query, 5)
+            assert found is not None and set(found.passage_ids.tolist()) <= model.vectors.keys()
+        vectors.add(*(np.array([model.last + 1]), clustered_vectors(1, DIMENSION, 4)))
+        vectors.close(save=False)
+    path.write_bytes(good)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A snapshot of `saved_model`."""
+    [path] = save(tmp_path_factory.mktemp("saved"), saved_model())
+    return path.read_bytes()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, saved: bytes) -> Path:
+    """A folder with that snapshot."""
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index/00000001.graph").write_bytes(saved)
+    return tmp_path
+
+
+def test_a_start_takes_the_graph_from_the_snapshot_and_writes_none_without_a_change(folder: Path) -> None:
+    model = saved_model()
+    vectors = opened(folder, model)
+    wait_until(has_graph_of(vectors, COUNT))
+    assert vectors.usage().snapshot_time == TIME
+    assert recall(vectors, model, clustered_vectors(20, DIMENSION, 3)) >= 0.98
+    vectors.close()
+    assert [path.name for path in (folder / "index").iterdir()] == ["00000001.graph"]
+
+
+def test_what_changed_since_the_snapshot_is_taken_up(folder: Path) -> None:
+    rng, model = random.Random(4), saved_model()
+    gone = model.remove(rng.sample(sorted(model.vectors), k=50))
+    more(model, 60, 2)
+    vectors = opened(folder, model)
+    wait_until(has_graph_of(vectors, COUNT + 60))
+    assert vectors.usage().dead_count == 50
+    for query in clustered_vectors(30, DIMENSION, 3):
+        nearest = vectors.nearest(query, 40)
+        assert nearest is not None and not set(gone) & set(nearest.passage_ids.tolist())
+    assert recall(vectors, model, clustered_vectors(30, DIMENSION, 3)) >= 0.98
+    vectors.close()
+
+
+def test_vectors_that_the_snapshot_lacks_in_between_are_taken_up(tmp_path: Path) -> None:
+    whole, partly = saved_model(), saved_model()
+    partly.remove(list(range(10, 40)))
+    save(tmp_path, partly)
+    vectors = opened(tmp_path, whole)
+    wait_until(has_graph_of(vectors, COUNT))
+    assert recall(vectors, whole, clustered_vectors(30, DIMENSION, 3)) >= 0.98
+    vectors.close()
+
+
+def test_no_vector_is_in_the_files(folder: Path, saved: bytes) -> None:
+    for vector in saved_model().vectors.values():
+        assert vector[:2].tobytes() not in saved
+
+
+def test_two_generations_are_kept(tmp_path: Path) -> None:
+    names = [path.name for path in save(tmp_path, saved_model(), generations=4)]
+    assert names == ["00000003.graph", "00000004.graph"]
+    assert len(list((tmp_path / "index").iterdir())) == 2
+
+
+def test_a_byte_flipped_anywhere_is_noticed_and_the_file_moved_aside(folder: Path, saved: bytes) -> None:
+    model, path = saved_model(), folder / "index/00000001.graph"
+    header_end = 12 + int.from_bytes(saved[8:12], "little")
+    positions = [*range(0, header_end, 13), *range(header_end, len(saved), len(saved) // 10)]
+    for number, position in enumerate(positions, 1):
+        (folder / "index/00000002.graph").unlink(missing_ok=True)
+        path.write_bytes(saved[:position] + bytes([saved[position] ^ 1 << position % 8]) + saved[position + 1 :])
+        _open_damaged(folder, model)
+        # The clock stands still: later files take the place of earlier ones.
+        assert len(quarantined(folder)) == 1, f"byte {position}, file {number}"
+        (folder / "quarantine" / quarantined(folder)[0]).unlink()
+
+
+def test_a_flip_or_a_cut_anywhere_is_damage(folder: Path, saved: bytes) -> None:
+    snapshots, path = _snapshots(folder), folder / "index/00000001.graph"
+    header_end = 12 + int.from_bytes(saved[8:12], "little")
+    for position in [*range(header_end), *range(header_end, len(saved) - 40, 61), *range(len(saved) - 40, len(saved))]:
+        for content in (saved[:position], saved[:position] + bytes([saved[position] ^ 0x40]) + saved[position + 1 :]):
+            path.write_bytes(content)
+            with pytest.raises(SnapshotDamagedError):
+                snapshots.read(path)
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.3, 0.999])
+def test_a_file_that_was_cut_falls_back_to_the_generation_before(tmp_path: Path, share: float) -> None:
+    model = saved_model()
+    older, newest = save(tmp_path, model, generations=2)
+    newest.write_bytes(newest.read_bytes()[: int(newest.stat().st_size * share)])
+    vectors = opened(tmp_path, model)
+    wait_until(has_graph_of(vectors, len(model.vectors)))
+    vectors.close()
+    assert len(quarantined(tmp_path)) == 1
+    # It went on from the older one, and did not begin anew.
+    assert older.exists()
+    check_answers(tmp_path, model)
+
+
+@pytest.mark.parametrize("removed", ["newest", "older", "both", "folder"])
+def test_files_that_are_missing_are_no_loss(tmp_path: Path, removed: str) -> None:
+    model = saved_model()
+    older, newest = save(tmp_path, model, generations=2)
+    for path, when in ((older, ("older", "both", "folder")), (newest, ("newest", "both", "folder"))):
+        if removed in when:
+            path.unlink()
+    if removed == "folder":
+        (tmp_path / "index").rmdir()
+    check_answers(tmp_path, model)
+    assert quarantined(tmp_path) == []
+
+
+def test_a_snapshot_of_another_store_model_or_kind_of_graph_is_not_used_and_stays(folder: Path) -> None:
+    other_kind = GraphSettings(graph_min=200, tail_max=16, m=8)
+    for options in ({"store": "another"}, {"settings": other_kind}):
+        vectors = opened(folder, saved_model(), **options)  # type: ignore[arg-type]
+        wait_until(has_graph_of(vectors, COUNT))
+        assert recall(vectors, saved_model(), clustered_vectors(10, DIMENSION, 3)) >= 0.98
+        vectors.close()
+    assert (folder / "index/00000001.graph").exists() or len(list((folder / "index").iterdir())) == 2
+    assert quarantined(folder) == []
+
+
+def test_a_snapshot_of_other_vectors_under_the_same_name_is_not_believed(folder: Path) -> None:
+    model = Model(DIMENSION)
+    more(model, COUNT, 77)
+    check_answers(folder, model)
+    assert quarantined(folder) == []
+    assert sorted(path.name for path in (folder / "index").iterdir()) == ["00000001.graph", "00000002.graph"]
+
+
+def test_a_snapshot_of_a_newer_format_is_left_alone(folder: Path, saved: bytes) -> None:
+    length = int.from_bytes(saved[8:12], "little")
+    header = json.dumps(json.loads(saved[12 : 12 + length]) | {"format": 2}).encode()
+    body = saved[:8] + len(header).to_bytes(4, "little") + header + b"arrays of another kind"
+    newer = body + hashlib.sha256(body).digest()
+    (folder / "index/00000001.graph").write_bytes(newer)
+    check_answers(folder, saved_model())
+    assert (folder / "index/00000001.graph").read_bytes() == newer
+    assert quarantined(folder) == []
+
+
+def test_links_that_lead_anywhere_under_a_right_checksum_end_no_process(folder: Path, saved: bytes) -> None:
+    header_end = 12 + int.from_bytes(saved[8:12], "little")
+    _in_child(_OPENING, str(folder), "0", str(header_end), "17")
+    _in_child(_OPENING, str(folder), str(header_end), str(len(saved)), str(len(saved) // 40))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_links_that_lead_anywhere_end_no_process_for_any_byte(folder: Path, saved: bytes) -> None:
+    _in_child(_OPENING, str(folder), "0", str(len(saved)), "1", timeout_s=1_700)
+
+
+@pytest.mark.parametrize("bytes_max", [0, 4_096])
+def test_a_full_disk_costs_the_snapshot_alone(tmp_path: Path, bytes_max: int) -> None:
+    model = saved_model()
+    [older] = save(tmp_path, model)
+    content = older.read_bytes()
+    _in_child(_FULL_DISK, str(tmp_path), str(bytes_max))
+    assert [path.name for path in (tmp_path / "index").iterdir()] == [older.name]
+    assert older.read_bytes() == content
+
+
+def test_what_an_interrupted_write_left_is_no_snapshot(folder: Path, saved: bytes) -> None:
+    (folder / "index/00000002.tmp").write_bytes(saved[:1000])
+    model = saved_model()
+    vectors = opened(folder, model)
+    wait_until(has_graph_of(vectors, COUNT))
+    vectors.add(*more(model, EAGER.tail_max, 5))
+    wait_until(has_graph_of(vectors, len(model.vectors)))
+    vectors.close()
+    assert sorted(path.name for path in (folder / "index").iterdir()) == ["00000001.graph", "00000002.graph"]
+
+
+def _open_damaged(folder: Path, model: Model) -> None:
+    vectors = opened(folder, model)
+    wait_until(has_graph_of(vectors, COUNT))
+    assert recall(vectors, model, clustered_vectors(3, DIMENSION, 3)) >= 0.9
+    vectors.close()
+
+
+def _snapshots(folder: Path) -> SnapshotFolder:
+    identity = SnapshotIdentity.of("store", "model/1", DIMENSION, EAGER)
+    return SnapshotFolder(folder / "index", folder / "quarantine", identity, lambda: TIME)
+
+
+def _in_child(script: str, *arguments: str, timeout_s: float = 60) -> None:
+    result = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", script, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3_000:]
