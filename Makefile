@@ -1,4 +1,4 @@
-# Every task of the project. It takes Python 3.11 or newer, a C compiler and make; `make` alone lists the targets.
+# Every task of the project. It takes Python 3.11 or newer, a C++ compiler and make; `make` alone lists the targets.
 
 PYTHON ?= python3
 ARGS ?=
