@@ -1,5 +1,8 @@
 """Every method for memories of both Python clients against a real server, also one that dies in the middle."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +12,7 @@ import mnemon
 import pytest
 from mnemon import AsyncClient, Client, F, Memory, Scope
 
+from tests.support.repository import ROOT
 from tests.support.server import ServerProcess, server_process, wait_until
 
 LOCAL = ("--knowledge-store-backend", "local")
@@ -325,3 +329,21 @@ def test_a_bulk_survives_the_death_of_the_server_and_stores_every_memory_once(tm
             assert len(stored) == len(texts)
     finally:
         server.end()
+
+
+def test_the_example_for_memories_of_the_readme_runs_as_printed(address: str, client: Client) -> None:
+    readme = (ROOT / "clients" / "python" / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(from mnemon import Client, F\n.*?)```", readme, re.DOTALL)
+    script = example.replace("127.0.0.1:50051", address)
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.stdout, done.stderr) == ("100%  Ada likes green tea.\n", "")
+
+
+def test_the_filters_of_the_readme_are_understood(client: Client, ids: dict[str, str]) -> None:
+    readme = (ROOT / "clients" / "python" / "README.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(F\(.*?)```", readme, re.DOTALL)
+    filters = [eval(line, {"F": F}) for line in block.splitlines()]  # noqa: S307
+
+    assert [client.count_memories(where=where) for where in filters] == [2, 2, 1, 2, 1]

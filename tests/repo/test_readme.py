@@ -14,21 +14,25 @@ PRINTED_ADDRESS = "127.0.0.1:50051"
 EXAMPLE_LINES_MAX = 8
 
 
-def _block(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert found is not None, f"no {language} block"
-    return found[1]
+def _examples() -> list[tuple[str, str]]:
+    """Every Python block with the text block behind it: what it prints."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert len(found) == readme.count("```python\n") > 0, "a Python block without what it prints"
+    return found
 
 
-def test_the_example_fits_the_first_screen() -> None:
-    assert len([line for line in _block("python").splitlines() if line]) <= EXAMPLE_LINES_MAX
+def test_every_example_is_short() -> None:
+    for program, _ in _examples():
+        assert len([line for line in program.splitlines() if line]) <= EXAMPLE_LINES_MAX
 
 
 @pytest.mark.weights
-def test_the_python_example_prints_what_the_readme_says(tmp_path: Path) -> None:
-    example = _block("python")
-    assert PRINTED_ADDRESS in example
+@pytest.mark.parametrize("number", range(len(_examples())))
+def test_a_python_example_prints_what_the_readme_says(tmp_path: Path, number: int) -> None:
+    program, printed = _examples()[number]
+    assert PRINTED_ADDRESS in program
     with server_process(tmp_path, "--embedding-model", "sentence-transformers/all-MiniLM-L6-v2") as server:
-        program = example.replace(PRINTED_ADDRESS, server.address())
+        program = program.replace(PRINTED_ADDRESS, server.address())
         run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (run.stdout, run.stderr) == (_block("text"), "")
+    assert (run.stdout, run.stderr) == (printed, "")
