@@ -14,7 +14,7 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
 from tests.support.memory_messages import compare, contents_of, create, metadata, remember, where
-from tests.support.server import Connection, detail, failure_of, reason, whole_server
+from tests.support.server import Connection, detail, eventually, failure_of, reason, whole_server
 
 HOUR = timedelta(hours=1)
 
@@ -145,8 +145,11 @@ async def test_what_has_faded_makes_room_for_the_next(tmp_path: Path) -> None:
         await bulk(memories, [create("python fact", decay_policy=pb.DECAY_POLICY_CONTEXTUAL) for _ in range(30)])
         await remember(memories, *(f"python fact, as one says {i}" for i in range(5)))
         faded = pb.CountMemoriesRequest(filter=where(min_confidence=0.9))
-        while (await memories.CountMemories(faded)).count > 5:
-            pass
+
+        async def have_faded() -> bool:
+            return bool((await memories.CountMemories(faded)).count == 5)
+
+        await eventually(have_faded)
         answer = await search(memories, "python fact", limit=5, min_confidence=0.9)
         assert {match.memory.decay_policy for match in answer.results} == {pb.DECAY_POLICY_STABLE}
         assert answer.count == 5

@@ -14,7 +14,7 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
 from tests.support.memory_messages import create, metadata, remember
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, until, whole_server
+from tests.support.server import Connection, bare_server, detail, eventually, failure_of, reason, whole_server
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 FAST = {"reinforceable_half_life_h": 0.001, "contextual_half_life_h": 0.001}
@@ -118,8 +118,8 @@ async def test_get_existing_non_deleted_memory(tmp_path: Path) -> None:
             seen.append((await get(memories, fading.memory_id)).confidence)
             return seen[-1] < 0.95
 
-        while not await has_faded():
-            assert seen[-1] <= seen[-2]
+        await eventually(has_faded)
+        assert seen == sorted(seen, reverse=True)
         got = await get(memories, fading.memory_id)
         age = datetime.now(UTC) - got.create_time.ToDatetime(UTC)
         assert 0.5 ** (age / timedelta(seconds=3.6)) == pytest.approx(got.confidence, abs=0.1)
@@ -143,8 +143,11 @@ async def test_reinforce_a_reinforceable_memory(tmp_path: Path) -> None:
     async with whole_server(tmp_path, **FAST) as connected:
         memories = connected.memories
         [memory] = await remember(memories, "fades", decay_policy=pb.DECAY_POLICY_REINFORCEABLE)
-        while (await get(memories, memory.memory_id)).confidence > 0.9:
-            pass
+
+        async def has_faded() -> bool:
+            return (await get(memories, memory.memory_id)).confidence < 0.9
+
+        await eventually(has_faded)
         answer = await memories.ReinforceMemory(pb.ReinforceMemoryRequest(memory_id=memory.memory_id))
         assert (answer.memory.confidence, answer.memory.revision, answer.receipt.revision) == (1.0, 2, 2)
         reinforced = answer.memory.reinforce_time.ToDatetime(UTC)
@@ -207,8 +210,7 @@ async def test_unhealthy_service(tmp_path: Path, unused_tcp_port: int) -> None:
             last.CopyFrom(await connected.memories.GetStatus(pb.GetStatusRequest()))
             return bool(last.status == "unhealthy")
 
-        while not await is_unhealthy():
-            pass
+        await eventually(is_unhealthy)
         assert last.error
         assert (last.backend, last.host) == ("chromadb", f"127.0.0.1:{unused_tcp_port}")
         assert last.memory_count == 1
@@ -220,4 +222,3 @@ async def test_a_service_that_is_starting_says_so_and_serves_nothing_else() -> N
         assert (status.status, status.error) == ("unhealthy", "the server is starting")
         error = await failure_of(connected.memories.CreateMemory(create("test")))
         assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
-        await until(lambda: connected.server.open_streams == 0)

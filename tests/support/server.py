@@ -175,6 +175,14 @@ async def until(condition: Callable[[], Any], timeout_s: float = WAIT_S) -> None
         await asyncio.sleep(0.005)
 
 
+async def eventually(condition: Callable[[], Awaitable[Any]], timeout_s: float = WAIT_S) -> None:
+    """Asks until the answer is yes."""
+    deadline = time.monotonic() + timeout_s
+    while not await condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        await asyncio.sleep(0.005)
+
+
 async def failure_of(call: Awaitable[Any]) -> aio.AioRpcError:
     """The error that the call ends with."""
     try:
