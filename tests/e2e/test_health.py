@@ -2,18 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.sqlite.records import SQLiteRecordEngine
+from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.services.vaults import OpenVault, VaultPool
+from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 from tests.support.faulty_vfs import FaultyVFS
 from tests.support.server import (
@@ -28,7 +32,7 @@ from tests.support.server import (
 )
 
 SERVICE = "mnemon.v1.KnowledgeStoreService"
-READY_NAMES = ("", "readiness", SERVICE)
+READY_NAMES = ("", "readiness", SERVICE, "mnemon.v1.MemoryService", "mnemon.v1.EventService")
 
 
 @pytest.fixture
@@ -65,18 +69,19 @@ async def test_a_server_that_ends_says_so_before_it_goes(tmp_path: Path) -> None
 
 
 async def test_a_store_whose_disk_failed_is_not_ready_but_alive_until_it_has_recovered(
-    tmp_path: Path, disk: FaultyVFS
+    tmp_path: Path, disk: FaultyVFS, request: pytest.FixtureRequest
 ) -> None:
     embedder = HashingEmbedder()
-    records = SQLiteRecordEngine(
-        tmp_path, model_identity=embedder.model.identity, dimension=embedder.model.dimension, vfs=disk.name
-    )
+    model = embedder.model
+    vault = SQLiteVault(tmp_path, model_identity=model.identity, dimension=model.dimension, vfs=disk.name)
+    request.addfinalizer(vault.close)
     async with (
         EmbeddingBatcher(embedder) as batcher,
-        DocumentStore(records, batcher, model=embedder.model, backend="local") as store,
+        DocumentStore(vault.collection(DOCUMENTS), batcher, model=model, backend="local") as store,
+        _pool_of(store) as vaults,
         bare_server(health_check_interval_s=0.02) as connection,
     ):
-        await connection.server.serve(store)
+        await connection.server.serve(vaults)
         watch = connection.health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
 
@@ -153,6 +158,22 @@ async def test_readiness_comes_back_to_a_watcher_that_came_late() -> None:
 
 async def _read_all(stream: Any) -> list[Any]:
     return [response async for response in stream]
+
+
+@asynccontextmanager
+async def _pool_of(store: DocumentStore) -> AsyncIterator[VaultPool]:
+    """A pool whose only vault has this store, and nothing else."""
+
+    async def close() -> None:
+        """The test closes the store."""
+
+    async def open_vault(tenant: str) -> OpenVault:
+        return OpenVault(documents=store, memories=cast("Any", None), feed=cast("Any", None), close=close)
+
+    async with VaultPool(open_vault, open_max=1, idle_s=None) as vaults:
+        async with vaults.use(DEFAULT_TENANT):
+            pass
+        yield vaults
 
 
 async def _all(connection: Connection) -> dict[str, str]:
