@@ -37,7 +37,7 @@ from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.passage_search import PassageHit, PassageQuery, PassageSearch
 
 N_RESULTS_DEFAULT = 10
-HEARTBEAT_PATIENCE_S = 30.0
+HEARTBEAT_PATIENCE_S = 10.0
 """How long a heartbeat waits for an index that is being opened for the first time."""
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,115 @@
+"""The local vector store, ChromaDB embedded and ChromaDB over HTTP keep the same contract."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.vector_store import ChromaVectorStore, LocalVectorStore, VectorStore, get_vector_store
+
+from tests.contract.vector_store import PETS, VectorStoreContract, ids, until_heartbeat
+from tests.support.chroma_server import ChromaServer
+
+
+class TestLocalVectorStore(VectorStoreContract):
+    uses_chroma = False
+
+    @classmethod
+    def options(cls, folder: Path) -> dict[str, Any]:
+        return {}
+
+
+class TestLocalVectorStoreProposingCandidates(VectorStoreContract):
+    """Every search asks the graph first where there is one, as it does of large stores."""
+
+    uses_chroma = False
+
+    @classmethod
+    def options(cls, folder: Path) -> dict[str, Any]:
+        return {"exact_scan_passages_max": 0}
+
+
+class TestEmbeddedChromaVectorStore(VectorStoreContract):
+    uses_chroma = True
+
+    @classmethod
+    def options(cls, folder: Path) -> dict[str, Any]:
+        return {"exact_scan_passages_max": 0}
+
+
+@pytest.fixture(scope="module")
+def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
+    with ChromaServer(tmp_path_factory.mktemp("chroma") / "server") as server:
+        yield server
+
+
+class TestChromaVectorStoreOverHTTP(VectorStoreContract):
+    uses_chroma = True
+    chroma: ChromaServer
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _use(cls, chroma: ChromaServer) -> None:
+        cls.chroma = chroma
+
+    @classmethod
+    def options(cls, folder: Path) -> dict[str, Any]:
+        return {
+            "chroma_host": "127.0.0.1",
+            "chroma_port": cls.chroma.port,
+            "collection": f"vectors-{folder.name}",
+            "exact_scan_passages_max": 0,
+        }
+
+
+def test_a_chroma_server_that_stops_and_comes_back_is_told_by_the_heartbeat(tmp_path: Path) -> None:
+    with ChromaServer(tmp_path / "server") as chroma:
+        path = tmp_path / "data"
+        with ChromaVectorStore(path, host="127.0.0.1", port=chroma.port, embedding_model="hashing") as store:
+            assert store.heartbeat()
+            store.store("cats", PETS["cats"])
+            chroma.stop()
+            until_heartbeat(store, is_there=False)
+            store.store("dogs", PETS["dogs"])
+            assert ids(store.search(PETS["dogs"], 1)) == ["dogs"]
+            chroma.start()
+            until_heartbeat(store, is_there=True)
+            assert sorted(ids(store.search("cats and dogs"))) == ["cats", "dogs"]
+
+
+def test_a_chroma_server_that_is_away_fails_neither_the_constructor_nor_use(tmp_path: Path) -> None:
+    with ChromaServer(tmp_path / "server") as chroma:
+        port = chroma.port
+    with ChromaVectorStore(tmp_path / "data", host="127.0.0.1", port=port, embedding_model="hashing") as store:
+        assert not store.heartbeat()
+        store.store("cats", PETS["cats"])
+        assert ids(store.search("cats")) == ["cats"]
+        assert not store.heartbeat()
+
+
+def test_a_store_that_cannot_be_opened_has_no_heartbeat(tmp_path: Path) -> None:
+    with LocalVectorStore(tmp_path, embedding_model="hashing") as first:
+        assert first.heartbeat()
+        second = LocalVectorStore(tmp_path, embedding_model="hashing")
+        assert not second.heartbeat()
+        with pytest.raises(ConfigurationError):
+            second.count()
+
+
+def test_what_was_stored_stays_when_the_backend_is_changed(tmp_path: Path) -> None:
+    with LocalVectorStore(tmp_path, embedding_model="hashing") as store:
+        store.store("cats", PETS["cats"], {"kind": "pet"})
+    with ChromaVectorStore(tmp_path, embedding_model="hashing") as store:
+        assert ids(store.search("cats", where={"kind": "pet"})) == ["cats"]
+
+
+def test_the_factory_gives_one_store_per_configuration(tmp_path: Path) -> None:
+    first = get_vector_store(path=tmp_path, embedding_model="hashing")
+    assert isinstance(first, LocalVectorStore)
+    assert isinstance(first, VectorStore)
+    assert get_vector_store("local", path=tmp_path, embedding_model="hashing") is first
+    assert get_vector_store(path=tmp_path / "other", embedding_model="hashing") is not first
+    assert isinstance(get_vector_store("chromadb", path=tmp_path, host="127.0.0.1"), ChromaVectorStore)
+    with pytest.raises(ConfigurationError, match="local, chromadb"):
+        get_vector_store("pinecone")
