@@ -1,0 +1,251 @@
+"""Watching through a real server: nothing is missed, whatever happens to the connection, the server or the reader."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from mnemon import (
+    AsyncClient,
+    Client,
+    CursorExpiredError,
+    Event,
+    EventType,
+    InvalidArgumentError,
+    InvalidCursorError,
+    Memory,
+    Scope,
+    ServerUnreachableError,
+)
+from mnemon.v1 import events_pb2 as pb
+from mnemon.v1.events_pb2_grpc import EventServiceStub
+
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.server import (
+    Connection,
+    reason,
+    server_process,
+    stream_end,
+    until,
+    wait_until,
+    whole_server,
+)
+from tests.support.watch_trial import WatchTrial
+
+LOCAL = ("--knowledge-store-backend", "local")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), *LOCAL) as running:
+        yield running.address()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as client:
+        yield client
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    async with whole_server(tmp_path, stream_write_timeout_s=0.5) as connection:
+        yield connection
+
+
+def test_a_watch_tells_what_is_written_in_its_block(client: Client) -> None:
+    with client.watch() as watch:
+        client.index("note", "Ada prefers window seats.", scope=Scope(user="ada"), request_id="r-1")
+        memory = client.remember("Ada prefers tea.", user="ada")
+        client.update_memory(memory.memory_id, content="Ada prefers green tea.")
+        client.delete("note")
+
+        events = [next(watch) for _ in range(4)]
+
+    assert [(event.type, event.record_id) for event in events] == [
+        (EventType.KNOWLEDGE_INDEXED, "note"),
+        (EventType.MEMORY_CREATED, memory.memory_id),
+        (EventType.MEMORY_UPDATED, memory.memory_id),
+        (EventType.KNOWLEDGE_DELETED, "note"),
+    ]
+    assert events[0].request_id == "r-1"
+    assert events[0].scope == Scope(user="ada")
+    assert events[2].revision == 2
+    assert "content" in events[2].changed_fields
+    assert [event.sequence for event in events] == sorted({event.sequence for event in events})
+
+
+def test_a_watch_can_begin_at_a_time_a_cursor_or_the_beginning(client: Client) -> None:
+    client.index("early", "text")
+    between = datetime.now(UTC)
+    page = client.events_page(between - timedelta(days=1), page_size=1000)
+    client.index("late", "text")
+
+    with client.watch("earliest") as watch:
+        assert next(watch) == next(client.events())
+    with client.watch(between) as watch:
+        assert next(watch).record_id == "late"
+    with client.watch(page.cursor) as watch:
+        assert next(watch).record_id == "late"
+    assert [event.record_id for event in client.events(page.cursor)] == ["late"]
+
+
+def test_filters_and_the_full_view_reach_the_server(client: Client) -> None:
+    with client.watch(types=["memory:created"], scope=Scope(user="grace"), full=True) as watch:
+        client.index("hers", "text", scope=Scope(user="grace"))
+        client.remember("of somebody else", user="ada")
+        memory = client.remember("Grace reads at night.", user="grace")
+        event = next(watch)
+
+    assert isinstance(event.record, Memory)
+    assert (event.record_id, event.record.content) == (memory.memory_id, "Grace reads at night.")
+    found = list(client.events(ids=[memory.memory_id]))
+    assert [(each.record_id, each.record) for each in found] == [(memory.memory_id, None)]
+
+
+def test_what_cannot_be_asked_for_names_the_field(client: Client) -> None:
+    with pytest.raises(InvalidCursorError) as caught:
+        next(client.watch("no-cursor"))
+    assert [violation.field for violation in caught.value.violations] == ["cursor"]
+    with pytest.raises(InvalidCursorError):
+        list(client.events("no-cursor"))
+    with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
+        next(client.watch(datetime.now(UTC) + timedelta(days=1)))
+    with pytest.raises(InvalidArgumentError, match=r"types: must be among 'knowledge:indexed', .*, not 'memory'"):
+        client.watch(types=["memory"])
+    with pytest.raises(InvalidArgumentError, match="ids: must be a list"):
+        client.watch(ids="abc")
+    with pytest.raises(InvalidArgumentError, match="heartbeat_interval"):
+        next(client.watch(heartbeat=1))
+
+
+def test_closing_the_client_ends_a_watch_that_waits_in_another_thread(address: str) -> None:
+    client = Client(address)
+    seen: list[Event] = []
+    watch = client.watch("earliest")
+    reader = threading.Thread(target=lambda: seen.extend(watch))
+    client.index("closing", "text")
+    reader.start()
+    wait_until(lambda: seen and watch.caught_up)
+    client.close()
+    reader.join(10)
+
+    assert not reader.is_alive()
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        client.watch()
+
+
+def test_a_server_that_was_never_reached_is_told_soon() -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(ServerUnreachableError):
+        next(client.watch())
+
+
+def test_a_cursor_of_events_that_were_trimmed_has_expired(tmp_path: Path) -> None:
+    with server_process(tmp_path, *LOCAL) as running, Client(running.address()) as client:
+        pages = []
+        for name in "abcdef":
+            client.index(name, "text")
+            pages.append(client.events_page(page_size=1000))
+        running.end()
+    with (
+        server_process(tmp_path, *LOCAL, "--event-retention-max", "3") as running,
+        Client(running.address()) as client,
+    ):
+        # It trims when it opens the vault, in the background.
+        wait_until(lambda: len(list(client.events())) == 3)
+
+        for page in pages[:2]:
+            with pytest.raises(CursorExpiredError):
+                next(client.watch(page.cursor))
+        assert [event.record_id for event in client.events(pages[2].cursor)] == ["d", "e", "f"]
+        with client.watch("earliest") as watch:
+            assert [next(watch).record_id for _ in range(3)] == ["d", "e", "f"]
+
+
+async def test_an_async_watch_is_ended_by_close_and_by_cancelling_its_reader(address: str) -> None:
+    async with AsyncClient(address) as client:
+        await client.index("async", "text")
+        watch, other = client.watch("earliest"), client.watch("earliest")
+        seen: list[Event] = []
+
+        async def follow(events: Any) -> str:
+            async for event in events:
+                seen.append(event)  # noqa: PERF401 - it must be seen while the watch goes on
+            return "ended"
+
+        reading, cancelled = asyncio.create_task(follow(watch)), asyncio.create_task(follow(other))
+        await until(lambda: seen and watch.caught_up and other.caught_up)
+        await watch.close()
+        cancelled.cancel()
+
+        assert await reading == "ended"
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+
+def test_a_connection_that_carries_nothing_any_more_is_left(address: str) -> None:
+    with (
+        CuttingProxy(address) as proxy,
+        Client(proxy.address) as near,
+        Client(address) as client,
+        near.watch(heartbeat=5) as watch,
+    ):
+        client.index("before", "text")
+        assert next(watch).record_id == "before"
+        proxy.swallow()
+        client.index("after", "text")
+
+        assert next(watch).record_id == "after"
+
+
+async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(connection: Connection) -> None:
+    async with AsyncClient(str(connection.server.address)) as client:
+        await fill(client)
+        stub: Any = EventServiceStub(connection.channel)
+        call = stub.WatchEvents(pb.WatchEventsRequest(earliest=True, view=pb.EVENT_VIEW_FULL))
+        started = await call.read()
+        began = asyncio.get_running_loop().time()
+        await until(lambda: connection.server.open_streams == 0)
+        took = asyncio.get_running_loop().time() - began
+        messages, error = await stream_end(call)
+
+        assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
+        assert 0.5 <= took < 3.0
+        assert started.HasField("started")
+        seen = [event.record_id for message in messages for event in message.batch.events]
+        rest = [event.record_id async for event in client.events(messages[-1].cursor if messages else started.cursor)]
+        assert seen + rest == [event.record_id async for event in client.events()]
+
+
+async def test_the_clients_watch_outlives_its_own_slowness(connection: Connection) -> None:
+    async with AsyncClient(str(connection.server.address)) as client:
+        await fill(client)
+        expected = [event async for event in client.events(full=True)]
+        async with client.watch("earliest", full=True) as watch:
+            seen = [await anext(watch)]
+            await until(lambda: connection.server.open_streams == 0)
+            while len(seen) < len(expected):
+                seen.append(await anext(watch))
+
+        assert seen == expected
+
+
+async def fill(client: AsyncClient) -> None:
+    """Leaves records that are more, together, than fits between the server and a reader that reads nothing."""
+    metadata = {f"key{i}": "x" * 60_000 for i in range(10)}
+    for i in range(40):
+        await client.index(f"large-{i}", "text", metadata)
+
+
+def test_watchers_disconnected_at_random_from_a_server_that_restarts_miss_nothing(tmp_path: Path) -> None:
+    WatchTrial(tmp_path, seed=1).run(disconnects=20, restarts=3, report=lambda _: None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_watchers_miss_nothing_in_two_hundred_disconnects_and_twenty_restarts(tmp_path: Path) -> None:
+    WatchTrial(tmp_path, seed=2).run(disconnects=200, restarts=20, report=lambda _: None)

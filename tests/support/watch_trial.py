@@ -1,0 +1,160 @@
+"""Watchers that are disconnected at random from a server that is killed and restarted: no event may be missing.
+
+python -m tests.support.watch_trial --disconnects 200 --restarts 20
+"""
+
+import argparse
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mnemon import Client, Event, EventType, Watch
+
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.killable import KillableServer, insist
+
+WRITERS = 3
+CATCH_UP_S = 60.0
+
+
+class Watcher(threading.Thread):
+    """Follows the log through the proxy, from its beginning, and notes every event.
+
+    One that `reopens` is closed and opened again at random places, from its cursor, as a program would that restarts:
+    there, the events of one message may come a second time, and nothing else.
+    """
+
+    def __init__(self, address: str, *, reopens: bool, seed: int) -> None:
+        super().__init__(daemon=True)
+        self.events: list[Event] = []
+        self.repeated = 0
+        self.failure: Exception | None = None
+        self._client = Client(address)
+        self._reopens = reopens
+        self._rng = random.Random(seed)
+        self._watch: Watch | None = None
+
+    def run(self) -> None:
+        """Follows until it is closed."""
+        try:
+            for event in self._all_events():
+                if self.events and event.sequence <= self.events[-1].sequence:
+                    self.repeated += 1
+                else:
+                    self.events.append(event)
+        except Exception as error:
+            self.failure = error
+
+    def close(self) -> None:
+        """Ends it."""
+        self._client.close()
+        self.join(10)
+
+    def _all_events(self) -> Iterator[Event]:
+        since = "earliest"
+        while True:
+            watch = self._client.watch(since, batch_size=50)
+            with insist(watch.__enter__):
+                left = self._rng.randrange(1, 200) if self._reopens else -1
+                while left:
+                    event = next(watch, None)
+                    if event is None:
+                        return
+                    yield event
+                    left -= 1
+                since = watch.cursor
+
+
+class WatchTrial:
+    """One server, writers that note what was acknowledged, and watchers behind a proxy that cuts."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._server = KillableServer(folder, "--knowledge-store-backend", "local")
+        self._stop = threading.Event()
+        self._acknowledged: list[tuple[EventType, str]] = []
+        self._seed = seed
+
+    def run(self, *, disconnects: int, restarts: int, report: Callable[[str], None]) -> None:
+        """Raises AssertionError where a watcher missed an event, saw one twice, or out of order."""
+        self._server.start()
+        try:
+            with CuttingProxy(self._server.address) as proxy:
+                watchers = [Watcher(proxy.address, reopens=i % 2 == 1, seed=self._seed + i) for i in range(4)]
+                writers = [threading.Thread(target=self._write, args=(i,)) for i in range(WRITERS)]
+                for thread in (*watchers, *writers):
+                    thread.start()
+                self._disturb(proxy, disconnects, restarts, report)
+                self._stop.set()
+                for writer in writers:
+                    writer.join()
+                self._check(watchers, report)
+                for watcher in watchers:
+                    watcher.close()
+        finally:
+            self._stop.set()
+            self._server.kill()
+
+    def _disturb(self, proxy: CuttingProxy, disconnects: int, restarts: int, report: Callable[[str], None]) -> None:
+        restarting = set(self._rng.sample(range(disconnects), restarts))
+        for number in range(disconnects):
+            # Lets the load run for a random time: what is interrupted is left to chance.
+            self._stop.wait(self._rng.uniform(0.0, 0.25))
+            if number in restarting:
+                self._rng.choice([self._server.kill, self._server.terminate])()
+                self._server.start()
+            proxy.cut()
+            report(f"disconnect {number + 1} of {disconnects}: {len(self._acknowledged)} writes acknowledged")
+
+    def _write(self, writer: int) -> None:
+        rng = random.Random(self._seed * 1000 + writer)
+        number = 0
+        with Client(self._server.address) as client:
+            while not self._stop.is_set():
+                number += 1
+                name = f"w{writer}-{number}"
+                insist(lambda name=name: client.index(name, f"text {name}", request_id=name))  # type: ignore[misc]
+                self._acknowledged.append((EventType.KNOWLEDGE_INDEXED, name))
+                if rng.random() < 0.3:
+                    insist(
+                        lambda name=name: client.delete(name, request_id=f"{name}-gone", allow_missing=True)  # type: ignore[misc]
+                    )
+                    self._acknowledged.append((EventType.KNOWLEDGE_DELETED, name))
+
+    def _check(self, watchers: list[Watcher], report: Callable[[str], None]) -> None:
+        with Client(self._server.address) as client:
+            log = list(client.events())
+        assert sorted((event.type, event.record_id) for event in log) == sorted(self._acknowledged)
+        deadline = time.monotonic() + CATCH_UP_S
+        for watcher in watchers:
+            while len(watcher.events) < len(log) and watcher.failure is None:
+                assert time.monotonic() < deadline, f"{len(watcher.events)} of {len(log)} events"
+                time.sleep(0.02)
+            assert watcher.failure is None, watcher.failure
+            assert watcher.events == log
+        assert watchers[0].repeated == watchers[2].repeated == 0
+        report(f"{len(log)} events, each one seen once and in order by {len(watchers)} watchers")
+
+
+def main() -> None:
+    """Runs one trial."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--disconnects", type=int, default=200)
+    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201
+    with tempfile.TemporaryDirectory() as folder:
+        WatchTrial(Path(folder), seed).run(
+            disconnects=arguments.disconnects,
+            restarts=arguments.restarts,
+            report=print,
+        )
+
+
+if __name__ == "__main__":
+    main()
