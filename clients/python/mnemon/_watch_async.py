@@ -73,7 +73,14 @@ class AsyncWatch(AsyncIterator[Event]):
             await stream.close()
 
     async def _receive(self) -> None:
-        """Takes one message, on a new stream where the last one was lost."""
+        """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
+        try:
+            await self._receive_or_pause()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _receive_or_pause(self) -> None:
         if self._stream is None:
             self._progress.opened()
             self._stream = _Stream(self._target, self._progress.request)
@@ -84,9 +91,6 @@ class AsyncWatch(AsyncIterator[Event]):
             self._stream = None
             if not self._closed.is_set():
                 await self._pause(self._progress.pause_after(lost))
-        except BaseException:
-            await self.close()
-            raise
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -80,7 +80,14 @@ class Watch(Iterator[Event]):
             stream.close()
 
     def _receive(self) -> None:
-        """Takes one message, on a new stream where the last one was lost."""
+        """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
+        try:
+            self._receive_or_pause()
+        except BaseException:
+            self.close()
+            raise
+
+    def _receive_or_pause(self) -> None:
         if self._stream is None:
             self._progress.opened()
             self._stream = _Stream(self._target, self._progress.request)
@@ -91,9 +98,6 @@ class Watch(Iterator[Event]):
             self._stream = None
             if not self._closed.is_set():
                 self._closed.wait(self._progress.pause_after(lost))
-        except BaseException:
-            self.close()
-            raise
 
 
 class _Stream:
