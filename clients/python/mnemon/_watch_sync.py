@@ -79,6 +79,10 @@ class Watch(Iterator[Event]):
         if (stream := self._stream) is not None:
             stream.close()
 
+    def __del__(self) -> None:
+        # Nobody closes a watch whose loop was left by `break`, and its watchdog would keep it alive.
+        self.close()
+
     def _receive(self) -> None:
         """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
         try:

@@ -227,6 +227,20 @@ def test_leaving_the_block_ends_the_watch() -> None:
         assert next(watch, None) is None
 
 
+def test_a_loop_that_is_left_leaves_no_stream_behind() -> None:
+    ended = threading.Event()
+
+    def tell_the_end(request: Any, context: grpc.ServicerContext) -> None:
+        assert context.add_callback(ended.set)
+        ended.wait(10)
+
+    with scripted_feed([started(), batch("c1", 1, 2), tell_the_end]) as (address, _), Client(address) as client:
+        for _ in client.watch():
+            break
+
+        assert ended.wait(5)
+
+
 async def test_an_async_watch_whose_client_closes_ends() -> None:
     with scripted_feed([started(), batch("c1", 1)]) as (address, _):
         client = AsyncClient(address)

@@ -1,0 +1,96 @@
+"""`mnemon watch`, run as a person and as a program would, against a real server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from mnemon import Client, Scope
+
+from tests.support.command import run
+from tests.support.server import START_S, server_process
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
+        with Client(running.address()) as client:
+            client.index("note", "text", scope=Scope(user="ada"))
+            client.remember("Ada prefers tea.", user="ada", request_id="tea")
+            client.index("other", "text")
+        yield running.address()
+
+
+@contextmanager
+def watching(address: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """The command in a process of its own, because it goes on until it is interrupted."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mnemon", "watch", *arguments],
+        env={**os.environ, "MNEMON_ADDRESS": address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def interrupt(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The exit code after Ctrl-C, and what was said."""
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=START_S)
+    return process.returncode, said
+
+
+def test_it_prints_a_line_for_each_event_and_says_at_ctrl_c_where_to_go_on(address: str) -> None:
+    with watching(address, "--since", "earliest") as process:
+        first, second, third = line(process), line(process), line(process)
+        code, said = interrupt(process)
+    assert "knowledge:indexed   note  revision 1  user=ada" in first
+    assert "memory:created" in second
+    assert third.rstrip().endswith("knowledge:indexed   other  revision 1")
+    assert code == 0
+    start, _, cursor = said.strip().rpartition(" ")
+    assert start == "to go on from here: mnemon watch --since"
+
+    with watching(address, "--since", cursor) as process, Client(address) as client:
+        client.index("later", "text")
+        assert "  later  " in line(process)
+
+
+def test_for_programs_it_prints_an_object_in_each_line(address: str) -> None:
+    with watching(address, "--since", "earliest", "--type", "memory:created", "--full", "--json") as process:
+        event: dict[str, Any] = json.loads(line(process))
+
+    assert (event["type"], event["request_id"], event["scope"]["user"]) == ("memory:created", "tea", "ada")
+    assert event["record"]["content"] == "Ada prefers tea."
+
+
+def test_filters_choose_what_is_shown(address: str) -> None:
+    with watching(address, "--since", "2020-01-01", "--user", "ada", "--id", "note", "--json") as process:
+        assert json.loads(line(process))["record_id"] == "note"
+        with Client(address) as client:
+            client.index("unseen", "text", scope=Scope(user="ada"))
+            client.index("note", "newer text", scope=Scope(user="ada"))
+        assert json.loads(line(process))["revision"] == 2
+
+
+def test_what_it_cannot_do_it_says_in_one_line(address: str) -> None:
+    refused = run(address, "watch", "--since", "nonsense")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Error: cursor: must be that of an earlier answer")
+    assert run(address, "watch", "--type", "memory").returncode == 2
+    assert "--full needs --json" in run(address, "watch", "--full").stderr
