@@ -149,11 +149,14 @@ def _is_in_memory(settings: Settings) -> bool:
 def _open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vault:
     if _is_in_memory(settings):
         return InMemoryVault()
+    backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
     return SQLiteVault(
         vault_folder(settings, tenant),
         model_identity=model.identity,
         dimension=model.dimension,
         vector_cache_bytes_max=settings.vector_cache_mib << 20,
+        # What ChromaDB indexes needs no second graph.
+        graphs_of=[collection for collection, backend in backends if backend == "local"],
     )
 
 

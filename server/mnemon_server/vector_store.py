@@ -153,6 +153,7 @@ class ConfiguredVectorStore:
             model_identity=embedder.model.identity,
             dimension=embedder.model.dimension,
             vector_cache_bytes_max=settings.vector_cache_mib << 20,
+            graphs_of=() if self._uses_chroma else (DOCUMENTS,),
         )
         stack.callback(vault.close)
         records = vault.collection(DOCUMENTS)

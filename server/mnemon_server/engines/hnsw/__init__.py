@@ -5,7 +5,7 @@ lock, `links.py` is the graph as arrays, and `snapshots.py` keeps those in files
 """
 
 from mnemon_server.engines.hnsw.local_vectors import LocalVectors
-from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotFolder, SnapshotIdentity
 
-__all__ = ["GraphSettings", "LocalVectors", "SnapshotFolder", "SnapshotIdentity"]
+__all__ = ["DEFAULT_GRAPH", "GraphSettings", "LocalVectors", "SnapshotFolder", "SnapshotIdentity"]

@@ -23,3 +23,6 @@ class GraphSettings:
     """... or this long after the last one, and when closing."""
     snapshot_retry_s: float = 60.0
     """How long after a failure it is tried again."""
+
+
+DEFAULT_GRAPH = GraphSettings()

@@ -132,7 +132,7 @@ class SQLiteCollection:
 
     def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
         """See RecordEngine."""
-        return None
+        return self._mutations.vectors.nearest(query, limit)
 
     def vector_usage(self) -> VectorUsage:
         """See RecordEngine."""

@@ -1,7 +1,7 @@
 """A vault in one SQLite file: one writer for all collections and the event log, readers beside it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.sqlite import requests
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import DocumentTable
@@ -18,7 +19,7 @@ from mnemon_server.engines.sqlite.events import SQLiteEventLog
 from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
-from mnemon_server.engines.sqlite.vectors import VectorScanner
+from mnemon_server.engines.sqlite.scanners import VectorScanners
 
 
 class SQLiteVault:
@@ -32,6 +33,8 @@ class SQLiteVault:
         dimension: int,
         clock: Clock = system_clock,
         vector_cache_bytes_max: int = 256 << 20,
+        graph: GraphSettings = DEFAULT_GRAPH,
+        graphs_of: Container[Collection] = COLLECTIONS,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, creating what is missing; records of an older format are brought to the newest.
@@ -42,7 +45,9 @@ class SQLiteVault:
             dimension: components of a vector.
             clock: the time of commits and of the lifetime of request ids.
             vector_cache_bytes_max: a collection's vectors are held in memory up to this size, and read from the file
-                beyond it.
+                beyond it; a graph is built while both fit.
+            graph: when and how the graph of a collection's vectors is built.
+            graphs_of: the collections that may have one.
             vfs: the file layer: the name of a registered SQLite VFS; the operating system's where None.
 
         Raises:
@@ -57,22 +62,26 @@ class SQLiteVault:
         self._events = SQLiteEventLog(journal, self._connections)
         self._collections: dict[Collection, SQLiteCollection] = {}
         followers: list[Mutations] = []
+        self._scanners = VectorScanners(
+            folder,
+            self._connections,
+            model_identity=model_identity,
+            dimension=dimension,
+            bytes_max=vector_cache_bytes_max,
+            graph=graph,
+            graphs_of=graphs_of,
+            clock=clock,
+        )
         for collection in COLLECTIONS:
             table = DocumentTable(collection)
-            open_vectors = partial(
-                VectorScanner,
-                table.tables,
-                self._connections,
-                dimension=dimension,
-                cache_bytes_max=vector_cache_bytes_max,
-            )
-            followers.append(Mutations(table, journal, open_vectors))
+            followers.append(Mutations(table, journal, partial(self._scanners.open, table.tables)))
             self._collections[collection] = SQLiteCollection(table, followers[-1], self._connections, self.subscribe)
         try:
             # The model is checked before its vectors are read; whoever listens finds everything in place.
             housekeeping = _Housekeeping(model_identity, journal)
             self._connections.open([housekeeping, journal, *followers, self._listeners])
         except BaseException:
+            self._scanners.close(save=False)
             self._lock.close()
             raise
 
@@ -100,6 +109,8 @@ class SQLiteVault:
     def close(self) -> None:
         """See Vault."""
         self._connections.close()
+        # After the last write, so that the snapshots know of it.
+        self._scanners.close()
         self._lock.close()
 
 

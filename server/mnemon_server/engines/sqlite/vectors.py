@@ -1,16 +1,17 @@
-"""Exact scans over all vectors: in memory while they fit, from the file beyond."""
+"""The vectors of a collection: in memory while they fit, with a graph where that pays; read from the file beyond."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 
 import apsw
 import numpy as np
 
 from mnemon_server.engines.base import PassageIds, Scores, Vector, VectorUsage
+from mnemon_server.engines.hnsw import LocalVectors
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
 from mnemon_server.engines.sqlite.tables import Tables
-from mnemon_server.engines.vector_cache import VectorCache
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 
@@ -28,8 +29,13 @@ class VectorScanner:
         *,
         dimension: int,
         cache_bytes_max: int,
+        new_vectors: Callable[[str], LocalVectors],
+        with_graph: bool,
     ) -> None:
-        """Loads the vectors that `connection` sees; others read for scans that the memory is too small for."""
+        """Loads the vectors that `connection` sees; others read for scans that the memory is too small for.
+
+        `new_vectors` gives what is to hold them, empty; it is told which database they come from.
+        """
         self._connections = connections
         shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden)"
         self._all = f"SELECT id, vector FROM {tables.passages} WHERE position {shown} ORDER BY id"
@@ -39,20 +45,22 @@ class VectorScanner:
         )
         self._dimension = dimension
         self._rows_max = cache_bytes_max // (4 * dimension)
-        self._cache: VectorCache | None = None
+        self._held: LocalVectors | None = None
         self._added_ids: list[int] = []
         self._added: list[Vector] = []
         self._removed: list[int] = []
         count = f"SELECT count(*) FROM {tables.passages} WHERE position {shown}"
         self._count = int(connection.execute(count).get)
         if self._count <= self._rows_max:
-            self._cache = self._load(connection)
+            self._held = self._load(connection, new_vectors(_store_name(connection)))
+            if with_graph:
+                self._held.start()
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity of every stored vector, or of those of `among` that are stored."""
-        cache = self._cache
-        if cache is not None:
-            return cache.scan(query, among)
+        held = self._held
+        if held is not None:
+            return held.scan(query, among)
         statement, parameters = (self._all, ()) if among is None else (self._among, (id_array(among),))
         ids, scores = [], []
         with self._connections.lend() as connection:
@@ -64,10 +72,15 @@ class VectorScanner:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         return Scores(np.concatenate(ids), np.concatenate(scores))
 
+    def nearest(self, query: Vector, limit: int) -> Scores | None:
+        """See RecordEngine.nearest_vectors."""
+        held = self._held
+        return None if held is None else held.nearest(query, limit)
+
     def usage(self) -> VectorUsage:
         """How the vectors are kept."""
-        cache = self._cache
-        return VectorUsage(self._count, 0, 0, 0 if cache is None else cache.nbytes)
+        held = self._held
+        return VectorUsage(self._count, 0, 0, 0) if held is None else held.usage()
 
     def stage(self, added_ids: Sequence[int], vectors: Sequence[Vector], removed: Sequence[int]) -> None:
         """Notes what the running transaction changed; call it once the change can no longer fail by itself."""
@@ -78,11 +91,12 @@ class VectorScanner:
     def publish(self) -> int:
         """Shows what was staged: the transaction is on stable storage. Returns by how much the count has grown."""
         growth = len(self._added_ids) - len(self._removed)
-        if self._cache is not None:
-            if len(self._cache) + len(self._added) > self._rows_max:
-                self._cache = None
+        if self._held is not None:
+            if len(self._held) + len(self._added) > self._rows_max:
+                self.close(save=False)
+                self._held = None
             else:
-                self._apply(self._cache)
+                self._apply(self._held)
         self._count += growth
         self.discard()
         return growth
@@ -91,20 +105,30 @@ class VectorScanner:
         """Forgets what was staged."""
         self._added_ids, self._added, self._removed = [], [], []
 
-    def _apply(self, cache: VectorCache) -> None:
+    def close(self, *, save: bool) -> None:
+        """Ends the work on the graph, with a last snapshot of it where `save`. Scans go on."""
+        if self._held is not None:
+            self._held.close(save=save)
+
+    def _apply(self, held: LocalVectors) -> None:
         if self._added:
-            cache.add(np.array(self._added_ids, np.int64), np.stack(self._added).astype(np.float32))
+            held.add(np.array(self._added_ids, np.int64), np.stack(self._added).astype(np.float32))
         if self._removed:
             # After the additions: a passage may come and go within one transaction.
-            cache.remove(self._removed)
+            held.remove(self._removed)
 
-    def _load(self, connection: apsw.Connection) -> VectorCache:
-        cache = VectorCache(self._dimension)
+    def _load(self, connection: apsw.Connection, held: LocalVectors) -> LocalVectors:
         for rows in fetch_chunks(connection, self._all, rows_max=CHUNK_ROWS):
-            cache.add(*self._matrix(rows))
-        return cache
+            held.add(*self._matrix(rows))
+        return held
 
     def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
         ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
         matrix = np.frombuffer(b"".join(row[1] for row in rows), VECTOR_TYPE).reshape(len(rows), self._dimension)
         return ids, matrix.astype(np.float32, copy=False)
+
+
+def _store_name(connection: apsw.Connection) -> str:
+    """Tells one database from every other; the epoch itself is secret."""
+    epoch = connection.execute("SELECT value FROM meta WHERE key = 'epoch'").get
+    return hashlib.sha256(epoch).hexdigest()[:32]

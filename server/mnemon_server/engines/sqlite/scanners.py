@@ -1,0 +1,68 @@
+"""The scanners of a vault: one per collection, opened with the file and closed with the vault."""
+
+from collections.abc import Container
+from functools import partial
+from pathlib import Path
+
+import apsw
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.collections import Collection
+from mnemon_server.engines.hnsw import GraphSettings, LocalVectors, SnapshotFolder, SnapshotIdentity
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.tables import Tables
+from mnemon_server.engines.sqlite.vectors import VectorScanner
+
+
+class VectorScanners:
+    """Opens scanners, anew where the file was opened anew, and closes them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        connections: Connections,
+        *,
+        model_identity: str,
+        dimension: int,
+        bytes_max: int,
+        graph: GraphSettings,
+        graphs_of: Container[Collection],
+        clock: Clock,
+    ) -> None:
+        """Opens nothing yet; see SQLiteVault for the arguments."""
+        self._folder = folder
+        self._connections = connections
+        self._model_identity = model_identity
+        self._dimension = dimension
+        self._bytes_max = bytes_max
+        self._graph = graph
+        self._graphs_of = graphs_of
+        self._clock = clock
+        self._open: dict[Collection, VectorScanner] = {}
+
+    def open(self, tables: Tables, connection: apsw.Connection) -> VectorScanner:
+        """A scanner of what the connection sees, in place of the collection's former one."""
+        if former := self._open.pop(tables.collection, None):
+            former.close(save=False)
+        scanner = self._open[tables.collection] = VectorScanner(
+            tables,
+            self._connections,
+            connection,
+            dimension=self._dimension,
+            cache_bytes_max=self._bytes_max,
+            new_vectors=partial(self._new_vectors, tables.collection),
+            with_graph=tables.collection in self._graphs_of,
+        )
+        return scanner
+
+    def close(self, *, save: bool = True) -> None:
+        """Ends all work on graphs, with their last snapshots where `save`."""
+        for scanner in self._open.values():
+            scanner.close(save=save)
+
+    def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
+        identity = SnapshotIdentity.of(store, self._model_identity, self._dimension, self._graph)
+        snapshots = SnapshotFolder(
+            self._folder / "index" / collection.name, self._folder / "quarantine", identity, self._clock
+        )
+        return LocalVectors(self._dimension, self._graph, snapshots, bytes_max=self._bytes_max)

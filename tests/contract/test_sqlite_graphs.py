@@ -1,0 +1,215 @@
+"""The graph of a vault's collection follows its commits, comes back with the vault, and is never needed."""
+
+from collections.abc import Iterator
+from concurrent.futures import wait
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.events import EventType
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine, Vault, Vector
+from mnemon_server.engines.hnsw import GraphSettings
+from mnemon_server.engines.sqlite import SQLiteVault
+
+from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
+from tests.support.local_vectors import clustered_vectors
+from tests.support.server import wait_until
+
+DIMENSION = 16
+COUNT = 300
+GRAPH = GraphSettings(graph_min=COUNT, tail_max=8)
+VECTORS = clustered_vectors(COUNT, DIMENSION, 1)
+
+
+class TestSQLiteDocumentsWithAGraph(DurableRecordEngineContract):
+    """A graph from the second vector on."""
+
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        graph = GraphSettings(graph_min=2, tail_max=1)
+        return SQLiteVault(folder, model_identity="test/1", dimension=8, clock=clock, graph=graph)
+
+
+def open_vault(folder: Path, **options: object) -> SQLiteVault:
+    terms = {"model_identity": "test/1", "dimension": DIMENSION, "graph": GRAPH} | options
+    return SQLiteVault(folder, **terms)  # type: ignore[arg-type]
+
+
+def a_write(doc_id: str, vector: Vector) -> DocumentWrite:
+    text = f"{doc_id} at {vector[0]}"
+    return DocumentWrite(document=Document(doc_id, text), passages=[PassageInput(0, len(text), vector)])
+
+
+def put(records: RecordEngine, doc_id: str, vector: Vector) -> None:
+    records.put_document(a_write(doc_id, vector)).result()
+
+
+def found(records: RecordEngine, query: Vector, limit: int = 1) -> list[str]:
+    """The ids of the documents that the graph finds."""
+    scores = records.nearest_vectors(query, limit=limit)
+    assert scores is not None
+    return [place.doc_id for place in records.locate_passages(scores.passage_ids.tolist())]
+
+
+def has_graph(records: RecordEngine) -> bool:
+    return records.vector_usage().graph_count >= COUNT
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A vault with a graph of 300 documents, closed."""
+    vault = open_vault(tmp_path)
+    records = vault.collection(DOCUMENTS)
+    wait([records.put_document(a_write(f"d{i}", vector)) for i, vector in enumerate(VECTORS)])
+    wait_until(lambda: has_graph(records))
+    vault.close()
+    return tmp_path
+
+
+@pytest.fixture
+def vault(folder: Path) -> Iterator[SQLiteVault]:
+    vault = open_vault(folder)
+    wait_until(lambda: has_graph(vault.collection(DOCUMENTS)))
+    yield vault
+    vault.close()
+
+
+def test_the_nearest_come_from_the_graph_with_their_exact_scores_best_first(vault: SQLiteVault) -> None:
+    records = vault.collection(DOCUMENTS)
+    exact = records.scan_vectors(VECTORS[7])
+    best = dict(zip(exact.passage_ids.tolist(), exact.scores.tolist(), strict=True))
+    nearest = records.nearest_vectors(VECTORS[7], limit=10)
+    assert nearest is not None
+    assert nearest.scores.tolist() == pytest.approx(sorted(best.values(), reverse=True)[:10])
+    assert nearest.scores.tolist() == pytest.approx([best[i] for i in nearest.passage_ids.tolist()])
+    assert found(records, VECTORS[7]) == ["d7"]
+
+
+def test_every_write_is_seen_by_the_next_search(vault: SQLiteVault) -> None:
+    records = vault.collection(DOCUMENTS)
+    new = clustered_vectors(1, DIMENSION, 99)[0]
+    put(records, "d7", new)
+    assert found(records, new) == ["d7"]
+    assert found(records, VECTORS[7]) != ["d7"]
+    records.delete_document("d7").result()
+    assert "d7" not in found(records, new, 20)
+
+
+def test_a_hidden_document_leaves_the_graph_at_once_and_comes_back(vault: SQLiteVault) -> None:
+    records = vault.collection(DOCUMENTS)
+    for hidden in (True, False):
+        update = DocumentUpdate(
+            doc_id="d7",
+            update=lambda old, hidden=hidden: replace(old, hidden=hidden),
+            event=EventType.KNOWLEDGE_INDEXED,
+            passages=[PassageInput(0, 4, VECTORS[7])],
+        )
+        records.update_document(update).result()
+        assert ("d7" in found(records, VECTORS[7], 5)) is not hidden
+
+
+def test_the_graph_comes_back_with_the_vault_and_with_what_it_had_yet_to_take(folder: Path) -> None:
+    vault = open_vault(folder)
+    put(vault.collection(DOCUMENTS), "late", clustered_vectors(1, DIMENSION, 99)[0])
+    vault.collection(DOCUMENTS).delete_document("d3").result()
+    vault.close()
+
+    vault = open_vault(folder)
+    records = vault.collection(DOCUMENTS)
+    wait_until(lambda: has_graph(records))
+    assert records.vector_usage().snapshot_time is not None
+    assert found(records, clustered_vectors(1, DIMENSION, 99)[0]) == ["late"]
+    assert "d3" not in found(records, VECTORS[3], 20)
+    # It still holds the row of what was deleted, and so was not built anew.
+    assert (records.vector_usage().graph_count, records.vector_usage().dead_count) == (COUNT, 1)
+    vault.close()
+
+
+def test_damaged_snapshots_go_to_the_quarantine_of_the_vault(folder: Path) -> None:
+    [snapshot] = (folder / "index/document").iterdir()
+    snapshot.write_bytes(snapshot.read_bytes()[:-1])
+    vault = open_vault(folder)
+    wait_until(lambda: has_graph(vault.collection(DOCUMENTS)))
+    assert found(vault.collection(DOCUMENTS), VECTORS[7]) == ["d7"]
+    vault.close()
+    assert [path.name.split("-")[:2] for path in (folder / "quarantine").iterdir()] == [["document", "00000001"]]
+
+
+def test_the_snapshot_of_another_vault_is_not_believed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    vault = open_vault(other)
+    vectors = clustered_vectors(COUNT, DIMENSION, 50)
+    for i, vector in enumerate(vectors):
+        put(vault.collection(DOCUMENTS), f"o{i}", vector)
+    vault.close()
+    for file in (other / "index/document").iterdir():
+        file.unlink()
+    [snapshot] = (folder / "index/document").iterdir()
+    (other / "index/document" / snapshot.name).write_bytes(snapshot.read_bytes())
+    vault = open_vault(other)
+    wait_until(lambda: has_graph(vault.collection(DOCUMENTS)))
+    assert [found(vault.collection(DOCUMENTS), vectors[i]) for i in range(0, COUNT, 30)] == [
+        [f"o{i}"] for i in range(0, COUNT, 30)
+    ]
+    vault.close()
+    assert (other / "index/document" / snapshot.name).read_bytes() == snapshot.read_bytes()
+
+
+def test_records_restored_from_a_backup_are_not_searched_with_the_graph_of_later_ones(folder: Path) -> None:
+    backup = (folder / "records.db").read_bytes()
+    first, second = clustered_vectors(40, DIMENSION, 60), clustered_vectors(40, DIMENSION, 61)
+    vault = open_vault(folder)
+    for i, vector in enumerate(first):
+        put(vault.collection(DOCUMENTS), f"n{i}", vector)
+    wait_until(lambda: vault.collection(DOCUMENTS).vector_usage().graph_count == COUNT + 40)
+    vault.close()
+    # The same passage ids are given out again, to other vectors.
+    (folder / "records.db").write_bytes(backup)
+    vault = open_vault(folder, graph=replace(GRAPH, graph_min=10_000))
+    for i, vector in enumerate(second):
+        put(vault.collection(DOCUMENTS), f"n{i}", vector)
+    vault.close()
+    vault = open_vault(folder)
+    wait_until(lambda: vault.collection(DOCUMENTS).vector_usage().graph_count == COUNT + 40)
+    assert [found(vault.collection(DOCUMENTS), vector) for vector in second] == [[f"n{i}"] for i in range(40)]
+    vault.close()
+
+
+def test_a_collection_that_is_searched_elsewhere_has_no_graph(folder: Path) -> None:
+    vault = open_vault(folder, graphs_of=(MEMORIES,))
+    records = vault.collection(DOCUMENTS)
+    assert records.nearest_vectors(VECTORS[7], limit=1) is None
+    assert records.vector_usage().flat_count == COUNT
+    vault.close()
+
+
+def test_the_graph_is_given_up_where_the_vectors_outgrow_the_memory(folder: Path) -> None:
+    vault = open_vault(folder, vector_cache_bytes_max=4 * DIMENSION * (COUNT + 1))
+    records = vault.collection(DOCUMENTS)
+    assert records.nearest_vectors(VECTORS[7], limit=1) is None
+    for i in range(3):
+        put(records, f"more{i}", clustered_vectors(1, DIMENSION, 100 + i)[0])
+    assert records.vector_usage().bytes == 0
+    scores = records.scan_vectors(clustered_vectors(1, DIMENSION, 102)[0])
+    assert len(scores.passage_ids) == COUNT + 3 and max(scores.scores) == pytest.approx(1.0)
+    vault.close()
+
+
+def test_no_vector_that_was_deleted_is_left_in_any_file(vault: SQLiteVault, folder: Path) -> None:
+    records = vault.collection(DOCUMENTS)
+    for i in range(100):
+        records.delete_document(f"d{i}").result()
+    wait_until(lambda: records.vector_usage().dead_count < 75)
+    vault.close()
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert any(VECTORS[200].tobytes() in content for content in files)
+    for i in range(100):
+        assert not any(VECTORS[i][:4].tobytes() in content for content in files)
+
+
+def test_the_database_of_the_snapshot_is_named_without_telling_the_secret_of_its_cursors(folder: Path) -> None:
+    epoch = apsw.Connection(str(folder / "records.db")).execute("SELECT value FROM meta WHERE key = 'epoch'").get
+    [snapshot] = (folder / "index/document").iterdir()
+    assert epoch not in snapshot.read_bytes() and epoch.hex().encode() not in snapshot.read_bytes()
