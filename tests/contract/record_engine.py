@@ -59,8 +59,8 @@ def found_by_word(engine: RecordEngine, query: str) -> dict[str, float]:
     return {place.doc_id: score for place, score in zip(places, hits.scores, strict=True)}
 
 
-class RecordEngineContract(ABC):
-    """Every promise of `engines/base.py: RecordEngine`, as a test."""
+class VaultSuite(ABC):
+    """A suite that runs over vaults; a subclass says which."""
 
     collection = DOCUMENTS
 
@@ -81,6 +81,10 @@ class RecordEngineContract(ABC):
     @pytest.fixture
     def engine(self, vault: Vault) -> RecordEngine:
         return vault.collection(self.collection)
+
+
+class RecordEngineContract(VaultSuite):
+    """The promises of `engines/base.py: RecordEngine`, as tests; `record_changes.py` has those about changes."""
 
     def test_a_document_comes_back_as_it_was_put(self, engine: RecordEngine) -> None:
         metadata = {

@@ -1,4 +1,4 @@
-"""The collections of the reference vault keep the contract."""
+"""The reference vault and its collections keep the contract."""
 
 from pathlib import Path
 
@@ -6,7 +6,9 @@ from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
 
+from tests.contract.record_changes import RecordChangesContract
 from tests.contract.record_engine import ManualClock, RecordEngineContract
+from tests.contract.vault import VaultContract
 
 
 class TestInMemoryDocuments(RecordEngineContract):
@@ -16,3 +18,13 @@ class TestInMemoryDocuments(RecordEngineContract):
 
 class TestInMemoryMemories(TestInMemoryDocuments):
     collection = MEMORIES
+
+
+class TestInMemoryChanges(RecordChangesContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)
+
+
+class TestInMemoryVault(VaultContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from itertools import count
@@ -20,9 +21,9 @@ from mnemon_server.domain.errors import (
     StorageFailedError,
     StorageFullError,
 )
+from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import WriteReceipt
-from mnemon_server.engines.base import RecordEngine
 from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 
@@ -57,8 +58,9 @@ def open_vault(folder: Path, **options: object) -> SQLiteVault:
     return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, **options)  # type: ignore[arg-type]
 
 
-def check_consistent(records: RecordEngine) -> None:
-    """Documents, passages, vectors and keyword rows tell one story."""
+def check_consistent(vault: SQLiteVault) -> None:
+    """Documents, passages, vectors, keyword rows and events tell one story."""
+    records = vault.collection(DOCUMENTS)
     documents = [document for _, document in records.list_documents(RecordFilter(), limit=10_000)]
     stats = records.stats()
     assert stats.document_count == len(documents)
@@ -67,6 +69,23 @@ def check_consistent(records: RecordEngine) -> None:
     for document in documents:
         first = document.passages[0]
         assert document.doc_id in found_by_word(records, document.content[first.start : first.end])
+    assert told_by_events(vault) == {document.doc_id: document.revision for document in documents}
+
+
+def told_by_events(vault: SQLiteVault) -> dict[str, int]:
+    """The documents and revisions that the log alone tells of: an event too few or too many shows in a revision."""
+    told: dict[str, int] = {}
+    log = vault.events.read(0, limit=100_000, where=EventFilter())
+    assert (len(log.events), log.caught_up) == (vault.events.state().count, True)
+    for event in log.events:
+        if event.type is EventType.KNOWLEDGE_DELETED:
+            assert told.pop(event.record_id) == event.revision
+        else:
+            assert event.revision == told.get(event.record_id, 0) + 1
+            told[event.record_id] = event.revision
+    times = [event.time for event in log.events]
+    assert times == sorted(times)
+    return told
 
 
 @pytest.fixture
@@ -79,6 +98,7 @@ def vfs() -> Iterator[FaultyVFS]:
 def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
     rng = random.Random(7)
     expected: dict[str, int] = {}
+    changed: set[str] = set()
     done = -1
     for _ in range(KILLS):
         process = subprocess.Popen(
@@ -94,6 +114,8 @@ def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
         for line in lines:
             number, sign, name = line.split()
             done = int(number)
+            if sign == "+" or name in expected:
+                changed.add(f"r{number}")
             if sign == "+":
                 expected[name] = done
             else:
@@ -106,7 +128,10 @@ def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
         attempted = f"d{(done + 1) % 40}"
         settled = {name: f"word{i} of text {i}" for name, i in expected.items() if name != attempted}
         assert {name: text for name, text in contents.items() if name != attempted} == settled
-        check_consistent(records)
+        check_consistent(vault)
+        told = Counter(event.request_id for event in vault.events.read(0, limit=100_000, where=EventFilter()).events)
+        assert set(told.values()) <= {1}
+        assert changed <= told.keys()
         vault.close()
 
 
@@ -127,7 +152,7 @@ def test_a_failed_sync_stops_all_writes_until_reopened(tmp_path: Path, vfs: Faul
     assert records.failure() is None
     records.put_document(write("later", seed=3)).result()
     assert {"before", "later"} <= set(listed(records)) <= {"before", "during", "later"}
-    check_consistent(records)
+    check_consistent(vault)
     vault.close()
 
 
@@ -148,7 +173,7 @@ def test_a_disk_that_keeps_failing_is_said_so_until_it_recovers(tmp_path: Path, 
     records.recover()
     records.put_document(write("later", seed=2)).result()
     assert {"before", "later"} <= set(listed(records))
-    check_consistent(records)
+    check_consistent(vault)
     vault.close()
 
 
@@ -165,7 +190,7 @@ def test_whichever_sync_fails_nothing_acknowledged_is_lost(tmp_path: Path) -> No
         vault = open_vault(folder)
         records = vault.collection(DOCUMENTS)
         assert acknowledged <= set(listed(records))
-        check_consistent(records)
+        check_consistent(vault)
         vault.close()
         if not failed:
             return
@@ -183,7 +208,7 @@ def test_whichever_write_meets_a_full_disk_nothing_acknowledged_is_lost(tmp_path
         vault = open_vault(folder)
         records = vault.collection(DOCUMENTS)
         assert acknowledged <= set(listed(records))
-        check_consistent(records)
+        check_consistent(vault)
         vault.close()
         if not failed:
             return
@@ -203,7 +228,7 @@ def test_a_full_disk_refuses_writes_and_takes_them_again_when_there_is_space(tmp
     vfs.fail_write_at = 0
     assert not records.put_document(write("during", seed=1, request=key("b"))).result().replayed
     assert listed(records) == ["before", "during"]
-    check_consistent(records)
+    check_consistent(vault)
     vault.close()
 
 
@@ -227,7 +252,7 @@ def test_a_power_cut_loses_no_acknowledged_write(tmp_path: Path, vfs: FaultyVFS,
     vault = open_vault(tmp_path / "after")
     records = vault.collection(DOCUMENTS)
     assert {d.doc_id: d.content for _, d in records.list_documents(RecordFilter(), limit=100)} == acknowledged
-    check_consistent(records)
+    check_consistent(vault)
     vault.close()
 
 
@@ -241,7 +266,7 @@ def test_one_failing_write_takes_no_other_of_its_transaction_with_it(tmp_path: P
     wait(futures)
     assert sorted(listed(records)) == sorted(f"good{i}" for i in range(50))
     assert sum(future.exception() is not None for future in futures) == 50
-    check_consistent(records)
+    check_consistent(vault)
     vault.close()
 
 

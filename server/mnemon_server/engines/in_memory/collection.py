@@ -216,6 +216,8 @@ class InMemoryCollection:
         if known is None:
             return self._receipt(update.doc_id, WriteOutcome.MISSING, 0, self._sequence)
         new = update.update(known.document)
+        if new.doc_id != update.doc_id or (update.passages is None and new.content != known.document.content):
+            raise ValueError("an update keeps the document's id, and its content where it brings no passages")
         passages = known.passages if update.passages is None else update.passages
         return self._store(known, new, passages, update.request, update.event)
 

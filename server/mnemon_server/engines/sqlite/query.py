@@ -25,5 +25,5 @@ def fetch_chunks(
 
 def id_array(ids: "Sequence[int] | NDArray[np.int64]") -> Any:
     """Ids as the parameter of `carray(?)`, which cannot be empty: no row has the id -1."""
-    array = np.asarray(ids, np.int64)
+    array = np.ascontiguousarray(ids, np.int64)
     return apsw.carray(array if array.size else np.array([-1], np.int64))

@@ -1,0 +1,221 @@
+"""The filter compiled to SQL means what `domain/filters.matches` says, whatever the documents and values are."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES
+from mnemon_server.domain.document_fields import document_matches
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.filters import (
+    AllOf,
+    AnyOf,
+    Condition,
+    Expression,
+    Negation,
+    Operator,
+    RecordFilter,
+    expression_violations,
+)
+from mnemon_server.domain.records import MetadataValue, Scope
+from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.engines.sqlite import SQLiteVault
+
+from tests.contract.record_engine import DIMENSION, START, ManualClock, unit_vector
+
+DOCUMENT_COUNT = 100
+TEXTS = [
+    "",
+    "a",
+    "ab",
+    "A",
+    "z",
+    "é",
+    "e\u0301",
+    "\U0001f44b",
+    "\uffff",
+    "' OR 1=1 --",
+    "x') or 1=1 or ('",
+    '"; DROP TABLE memory; --',
+    "%",
+    "_",
+    "?1",
+    "$.k",
+    "[]",
+    "{}",
+    "1",
+    "1.0",
+    "true",
+    "null",
+    "x" * 256,
+    "x" * 257,
+    "x" * 256 + "y",
+    "\\",
+    "\x1f",
+    "\r\n",
+]
+NUMBERS = [0, 1, -1, 1.0, 0.5, -0.0, 2**53, 2**53 + 1, float(2**53), 2**63 - 1, -(2**63), 9.223372036854775e18, 1e300]
+TIMES = [START + timedelta(days=days) for days in range(4)] + [START + timedelta(microseconds=1)]
+LISTS: list[tuple[str, ...]] = [
+    (),
+    ("",),
+    ("a",),
+    ("a", "b"),
+    ("b", "a"),
+    ("a", "a"),
+    ("x" * 257,),
+    ('"', "\\"),
+    ("é",),
+]
+VALUES: list[MetadataValue] = [*TEXTS, *NUMBERS, True, False, *TIMES, *LISTS]
+KEYS = ["k", "n", "a.b", "never"]
+HOSTILE_KEYS = ["' OR 1=1 --", '"', "a'b", "$"]
+FIELDS = [*COMMON_FIELDS, *(field.name for field in MEMORIES.fields)]
+
+
+def random_document(rng: random.Random, number: int) -> Document:
+    """A document whose values come from the same pools as those of the filters."""
+    return Document(
+        doc_id=rng.choice(TEXTS[1:21]) + str(number),
+        content=rng.choice(TEXTS[1:21]),
+        metadata={key: rng.choice(VALUES) for key in [*KEYS[:3], *HOSTILE_KEYS] if rng.random() < 0.7},
+        scope=Scope(*(rng.choice(["", "", *TEXTS[:12]]) for _ in range(5))),
+        fields={
+            "personality": rng.choice(TEXTS[:12]),
+            "type": rng.choice(TEXTS[:12]),
+            "global": rng.choice([None, True, False]),
+            "decay_policy": rng.choice(["", "stable"]),
+            "reinforce_time": rng.choice([None, *TIMES]),
+            "delete_time": None,
+        },
+        hidden=rng.random() < 0.1,
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RecordEngine, list[Document]]]:
+    rng, clock = random.Random(11), ManualClock()
+    vault = SQLiteVault(tmp_path_factory.mktemp("f"), model_identity="test/1", dimension=DIMENSION, clock=clock)
+    engine = vault.collection(MEMORIES)
+    for number in range(DOCUMENT_COUNT):
+        clock.now = rng.choice(TIMES)
+        document = random_document(rng, number)
+        passages = [PassageInput(0, len(document.content), unit_vector(number))]
+        engine.put_document(DocumentWrite(document=document, passages=passages)).result()
+    documents = [document for _, document in engine.list_documents(RecordFilter(hidden=None), limit=DOCUMENT_COUNT)]
+    yield engine, documents
+    vault.close()
+
+
+def values() -> st.SearchStrategy[MetadataValue]:
+    return st.one_of(
+        st.sampled_from(VALUES),
+        st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=4),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1), max_value=datetime(2100, 1, 1)),
+        st.lists(st.sampled_from(TEXTS), max_size=3).map(tuple),
+    )
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> Condition:
+    field = draw(st.sampled_from([*FIELDS, *(f"metadata.{key}" for key in [*KEYS, *HOSTILE_KEYS]), "no_such_field"]))
+    operator = draw(st.sampled_from(Operator))
+    match operator:
+        case Operator.EXISTS:
+            return Condition(field, operator, (draw(st.booleans()),))
+        case Operator.CONTAINS:
+            return Condition(field, operator, (draw(st.sampled_from(TEXTS)),))
+        case Operator.IN | Operator.NIN:
+            return Condition(field, operator, tuple(draw(st.lists(values(), min_size=1, max_size=8))))
+        case Operator.EQ | Operator.NE:
+            return Condition(field, operator, (draw(values()),))
+        case _:
+            ordered = values().filter(lambda value: not isinstance(value, bool | tuple))
+            return Condition(field, operator, (draw(ordered),))
+
+
+def expressions() -> st.SearchStrategy[Expression]:
+    return st.recursive(
+        conditions(),
+        lambda parts: st.one_of(
+            st.lists(parts, max_size=3).map(tuple).map(AllOf),
+            st.lists(parts, max_size=3).map(tuple).map(AnyOf),
+            parts.map(Negation),
+        ),
+        max_leaves=6,
+    )
+
+
+def filters() -> st.SearchStrategy[RecordFilter]:
+    scopes = st.builds(Scope, user=st.sampled_from(TEXTS[:12]), agent=st.sampled_from(["", "", "", "a"]))
+    equal = st.dictionaries(
+        st.sampled_from([*KEYS, *HOSTILE_KEYS]), st.sampled_from([*TEXTS, *NUMBERS, True]), max_size=1
+    )
+    return st.builds(
+        RecordFilter,
+        equal=st.one_of(st.just({}), equal),
+        scope=st.one_of(st.just(Scope()), scopes),
+        expression=st.one_of(st.none(), expressions()),
+        hidden=st.sampled_from([False, False, True, None]),
+    )
+
+
+def check(stored: tuple[RecordEngine, list[Document]], where: RecordFilter) -> None:
+    engine, documents = stored
+    wanted = [document for document in documents if document_matches(document, where)]
+    found = [document.doc_id for _, document in engine.list_documents(where, limit=DOCUMENT_COUNT)]
+    assert found == [document.doc_id for document in wanted]
+    assert engine.count_documents(where) == len(wanted)
+    everything = engine.match_passages(RecordFilter())
+    matching = engine.match_passages(where)
+    assert len(matching) == sum(not document.hidden for document in wanted)
+    assert engine.filter_passages(everything[::-1], where).tolist() == matching[::-1].tolist()
+
+
+@settings(max_examples=250, derandomize=True, deadline=None)
+@given(where=filters())
+@example(where=RecordFilter(expression=AllOf(())))
+@example(where=RecordFilter(expression=AnyOf(())))
+def test_sql_and_the_reference_choose_the_same_documents(
+    stored: tuple[RecordEngine, list[Document]], where: RecordFilter
+) -> None:
+    check(stored, where)
+
+
+@pytest.mark.parametrize("operator", Operator)
+@pytest.mark.parametrize("field", ["content", "user", "global", "reinforce_time", "create_time", "metadata.k"])
+def test_every_operator_agrees_for_every_value(
+    stored: tuple[RecordEngine, list[Document]], field: str, operator: Operator
+) -> None:
+    matched = 0
+    for value in VALUES:
+        condition = Condition(field, operator, (value,))
+        if list(expression_violations(condition, FIELDS)):
+            continue
+        check(stored, RecordFilter(expression=condition))
+        check(stored, RecordFilter(expression=Negation(condition)))
+        matched += 1
+    assert matched
+
+
+def test_the_largest_filter_that_is_allowed_is_answered(stored: tuple[RecordEngine, list[Document]]) -> None:
+    texts = tuple(f"text {i}" for i in range(255))
+    parts = tuple(Condition(f"metadata.k{i}", Operator.NIN, (*texts, i)) for i in range(127))
+    whole = RecordFilter(expression=AllOf(parts))
+    assert not list(expression_violations(AllOf(parts), FIELDS))
+    check(stored, whole)
+    numbers: tuple[Any, ...] = tuple(float(i) if i % 2 else i for i in range(256))
+    check(stored, RecordFilter(expression=AnyOf(tuple(Condition("metadata.n", Operator.IN, numbers) for _ in parts))))
+
+
+def test_passages_that_are_gone_match_no_filter(stored: tuple[RecordEngine, list[Document]]) -> None:
+    engine, _ = stored
+    assert engine.filter_passages(np.array([10**12, 10**13]), RecordFilter()).size == 0
+    assert engine.filter_passages(np.empty(0, np.int64), RecordFilter()).size == 0

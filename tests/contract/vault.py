@@ -1,0 +1,291 @@
+"""What every vault must do: collections that share one order of changes, and the log of their events."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError
+from mnemon_server.domain.events import Event, EventFilter, EventLogState, EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import RequestKey, Scope, WriteReceipt
+from mnemon_server.engines.base import IndexPosition, Vault
+
+from tests.contract.record_changes import FIELDS, apply, update
+from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
+
+EVERYTHING = EventFilter()
+
+
+def events(vault: Vault, after: int = 0, where: EventFilter = EVERYTHING) -> tuple[Event, ...]:
+    return vault.events.read(after, limit=10_000, where=where).events
+
+
+def put(vault: Vault, doc_id: str, content: str = "a text", **fields: Any) -> WriteReceipt:
+    return vault.collection(DOCUMENTS).put_document(write(doc_id, content, **fields)).result()
+
+
+def put_memory(vault: Vault, memory_id: str, **fields: Any) -> WriteReceipt:
+    given = replace(write(memory_id, fields=FIELDS, **fields), event=EventType.MEMORY_CREATED)
+    return vault.collection(MEMORIES).put_document(given).result()
+
+
+class VaultContract(VaultSuite):
+    """Every promise of `engines/base.py: Vault` and `EventLog`, as a test."""
+
+    def test_collections_are_kept_apart(self, vault: Vault) -> None:
+        documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
+        assert vault.collection(DOCUMENTS) is documents
+        put(vault, "same", "zebra", metadata={"n": 1})
+        put_memory(vault, "same", content="lion", seed=3)
+        assert found_by_word(documents, "zebra lion").keys() == {"same"}
+        assert found_by_word(memories, "zebra") == {}
+        assert not memories.has_metadata_key("n")
+        assert len(documents.scan_vectors(unit_vector(0)).passage_ids) == 1
+        documents.delete_document("same").result()
+        assert (listed(documents), listed(memories)) == ([], ["same"])
+        assert (documents.stats().document_count, memories.stats().document_count) == (0, 1)
+
+    def test_collections_share_one_order_of_changes(self, vault: Vault) -> None:
+        documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
+        first, second, third = put(vault, "a"), put_memory(vault, "b"), put(vault, "c", seed=1)
+        assert first.sequence < second.sequence < third.sequence
+        assert documents.stats().sequence == third.sequence
+        assert memories.stats().sequence == second.sequence
+        missing = memories.delete_document("none").result()
+        assert missing.sequence == second.sequence
+        assert [change.doc_id for change in documents.changes_after(0, limit=9)] == ["a", "c"]
+
+    def test_an_index_follows_its_own_collection(self, vault: Vault) -> None:
+        documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
+        documents.set_index_position("i", IndexPosition(0, "d")).result()
+        put(vault, "a")
+        put_memory(vault, "m")
+        memories.delete_document("m").result()
+        documents.delete_document("a").result()
+        assert memories.index_position("i") == IndexPosition()
+        assert memories.changes_after(0, limit=9) == []
+        memories.set_index_position("i", IndexPosition(10**6, "m")).result()
+        assert [change.doc_id for change in documents.changes_after(0, limit=9)] == ["a"]
+        assert documents.index_position("i") == IndexPosition(0, "d")
+
+    def test_a_request_id_is_one_for_all_collections(self, vault: Vault) -> None:
+        put(vault, "a", request=key("r", b"document"))
+        with pytest.raises(RequestIdReusedError):
+            put_memory(vault, "b", request=key("r", b"memory"))
+        assert len(events(vault)) == 1
+
+    def test_a_listener_of_the_vault_hears_of_every_collection(self, vault: Vault) -> None:
+        heard: list[int] = []
+        end = vault.subscribe(lambda: heard.append(vault.events.state().head))
+        first, second = put(vault, "a"), put_memory(vault, "b")
+        end()
+        put(vault, "c", seed=1)
+        assert heard == [first.sequence, second.sequence]
+
+    # Events
+
+    def test_every_change_leaves_one_event_that_tells_of_it(self, vault: Vault, clock: ManualClock) -> None:
+        scope = Scope(user="u", household="h", persona="p", agent="a", project="x")
+        created = put_memory(vault, "m", scope=scope, request=key("r"))
+        clock.now += timedelta(seconds=1)
+        updated = apply(vault.collection(MEMORIES), "m", metadata={"n": 1})
+        memories = vault.collection(MEMORIES)
+        deleted = memories.delete_document("m", request=RequestKey("q", b"q"), event=EventType.MEMORY_PURGED).result()
+        assert events(vault) == (
+            Event(created.sequence, created.sequence, START, EventType.MEMORY_CREATED, "m", 1, scope, "r"),
+            Event(
+                updated.sequence,
+                updated.sequence,
+                clock.now,
+                EventType.MEMORY_UPDATED,
+                "m",
+                2,
+                scope,
+                "",
+                ("metadata.n",),
+            ),
+            Event(deleted.sequence, deleted.sequence, clock.now, EventType.MEMORY_PURGED, "m", 2, scope, "q"),
+        )
+
+    def test_a_replacement_names_what_it_changed(self, vault: Vault) -> None:
+        put(vault, "d", "old", metadata={"gone": 1, "same": 1, "type": 1}, scope=Scope(user="u"))
+        put(vault, "d", "new", metadata={"new": 1, "same": 1, "type": 1.0}, scope=Scope(user="u", agent="a"))
+        [_, event] = events(vault)
+        assert set(event.changed) == {"content", "metadata.gone", "metadata.new", "metadata.type", "scope.agent"}
+        assert (event.type, event.scope) == (EventType.KNOWLEDGE_INDEXED, Scope(user="u", agent="a"))
+
+    def test_a_change_of_fields_is_named_and_hiding_is_told_by_its_type(self, vault: Vault) -> None:
+        put_memory(vault, "m")
+        hide = update("m", lambda old: replace(old, hidden=True, fields={**old.fields, "delete_time": START}))
+        vault.collection(MEMORIES).update_document(replace(hide, event=EventType.MEMORY_DELETED)).result()
+        [_, event] = events(vault)
+        assert (event.type, event.changed) == (EventType.MEMORY_DELETED, ("delete_time",))
+
+    def test_what_changes_nothing_leaves_no_event(self, vault: Vault) -> None:
+        documents = vault.collection(DOCUMENTS)
+        put(vault, "d", request=key("r"))
+        put(vault, "d")
+        put(vault, "d", request=key("r"))
+        apply(documents, "d")
+        documents.delete_document("none").result()
+        documents.delete_documents(RecordFilter({"n": 1})).result()
+        with pytest.raises(RevisionMismatchError):
+            put(vault, "d", "other", expected_revision=7)
+
+        def fail(old: Document) -> Document:
+            raise RevisionMismatchError(old.doc_id, 1, 2)
+
+        with pytest.raises(RevisionMismatchError):
+            documents.update_document(update("d", fail)).result()
+        assert [event.record_id for event in events(vault)] == ["d"]
+        assert put(vault, "e", seed=1).sequence == events(vault)[-1].sequence
+
+    def test_a_delete_by_filter_is_one_commit_of_many_events(self, vault: Vault) -> None:
+        for i in range(4):
+            put(vault, f"d{i}", seed=i, metadata={"even": i % 2 == 0}, scope=Scope(user=f"u{i}"))
+        head = vault.events.state().head
+        documents = vault.collection(DOCUMENTS)
+        receipt = documents.delete_documents(RecordFilter({"even": True}), request=key("all")).result()
+        documents.delete_documents(RecordFilter({"even": True}), request=key("all")).result()
+        gone = events(vault, head)
+        assert [(event.record_id, event.type) for event in gone] == [
+            ("d0", EventType.KNOWLEDGE_DELETED),
+            ("d2", EventType.KNOWLEDGE_DELETED),
+        ]
+        assert {event.commit for event in gone} == {gone[0].sequence}
+        assert [event.scope.user for event in gone] == ["u0", "u2"]
+        assert {event.request_id for event in gone} == {"all"}
+        assert receipt.sequence == gone[-1].sequence
+
+    def test_time_in_the_log_never_goes_back(self, vault: Vault, clock: ManualClock) -> None:
+        put(vault, "a")
+        clock.now -= timedelta(days=2)
+        put(vault, "b", seed=1)
+        clock.now += timedelta(days=3)
+        put(vault, "c", seed=2)
+        assert [event.time for event in events(vault)] == [START, START, START + timedelta(days=1)]
+
+    def test_reading_goes_on_where_it_ended(self, vault: Vault) -> None:
+        written = [put(vault, f"d{i}", seed=i).sequence for i in range(7)]
+        first = vault.events.read(0, limit=3, where=EVERYTHING)
+        assert [event.sequence for event in first.events] == written[:3]
+        assert (first.position, first.caught_up) == (written[2], False)
+        rest = vault.events.read(first.position, limit=4, where=EVERYTHING)
+        assert [event.sequence for event in rest.events] == written[3:]
+        assert (rest.position, rest.caught_up) == (written[6], True)
+        nothing = vault.events.read(rest.position, limit=4, where=EVERYTHING)
+        assert (nothing.events, nothing.position, nothing.caught_up) == ((), written[6], True)
+
+    def test_filtered_reading_says_how_far_it_came(self, vault: Vault) -> None:
+        for i in range(10):
+            put(vault, f"d{i}", seed=i, scope=Scope(user="even" if i % 2 == 0 else "odd", agent="x"))
+        put_memory(vault, "m")
+        head = vault.events.state().head
+
+        def read(**wanted: Any) -> list[str]:
+            found = vault.events.read(0, limit=100, where=EventFilter(**wanted))
+            assert (found.position, found.caught_up) == (head, True)
+            return [event.record_id for event in found.events]
+
+        assert read(scope=Scope(user="odd", agent="x")) == ["d1", "d3", "d5", "d7", "d9"]
+        assert read(types=frozenset({EventType.MEMORY_CREATED})) == ["m"]
+        assert read(record_ids=frozenset({"d3", "m", "none"})) == ["d3", "m"]
+        assert read(types=frozenset({EventType.MEMORY_CREATED, EventType.MEMORY_PURGED}), scope=Scope(user="odd")) == []
+        two = vault.events.read(0, limit=2, where=EventFilter(scope=Scope(user="odd")))
+        assert (two.position, two.caught_up) == (two.events[-1].sequence, False)
+
+    def test_a_time_names_the_place_before_what_came_at_it_or_later(self, vault: Vault, clock: ManualClock) -> None:
+        assert vault.events.position_before(START) == 0
+        sequences = []
+        for i in range(5):
+            clock.now = START + timedelta(hours=i)
+            sequences += [put(vault, f"a{i}", seed=i).sequence, put(vault, f"b{i}", seed=i).sequence]
+        for i in range(5):
+            position = vault.events.position_before(START + timedelta(hours=i))
+            assert [event.sequence for event in events(vault, position)] == sequences[2 * i :]
+        assert events(vault, vault.events.position_before(START - timedelta(days=9))) == events(vault)
+        assert vault.events.position_before(START + timedelta(days=9)) == sequences[-1]
+
+    def test_a_new_log_is_empty_and_has_an_epoch_of_its_own(self, vault: Vault, tmp_path: Path) -> None:
+        other = self.open_vault(tmp_path / "other", ManualClock())
+        assert vault.events.state() == EventLogState(0, 0, 0, None, None)
+        found = vault.events.read(0, limit=5, where=EVERYTHING)
+        assert (found.events, found.position, found.caught_up) == ((), 0, True)
+        assert len(vault.events.epoch) == 16
+        assert vault.events.epoch != other.events.epoch
+        other.close()
+
+    def test_old_events_go_by_age_and_by_number_and_the_floor_says_so(self, vault: Vault, clock: ManualClock) -> None:
+        sequences = []
+        for i in range(10):
+            clock.now = START + timedelta(hours=i)
+            sequences.append(put(vault, f"d{i}", seed=i).sequence)
+        log = vault.events
+        assert log.trim(before=START + timedelta(hours=3), keep_max=100).result() == 3
+        assert log.state() == EventLogState(sequences[2], sequences[9], 7, START + timedelta(hours=3), clock.now)
+        assert [event.sequence for event in events(vault)] == sequences[3:]
+        assert log.trim(before=START, keep_max=2).result() == 5
+        assert log.trim(before=START, keep_max=2).result() == 0
+        assert [event.sequence for event in events(vault)] == sequences[8:]
+        assert log.position_before(START) == sequences[7]
+        assert log.trim(before=START + timedelta(days=1), keep_max=100).result() == 2
+        assert log.state() == EventLogState(sequences[9], sequences[9], 0, None, clock.now)
+        found = log.read(0, limit=5, where=EVERYTHING)
+        assert (found.events, found.position, found.caught_up) == ((), sequences[9], True)
+        assert log.position_before(START) == sequences[9]
+        clock.now -= timedelta(days=5)
+        assert put(vault, "late", seed=50).sequence > sequences[9]
+        assert [event.time for event in events(vault)] == [START + timedelta(hours=9)]
+
+    def test_the_log_holds_no_text_of_a_record(self, vault: Vault) -> None:
+        put(vault, "d", "secretcontent", metadata={"key": "secretvalue"})
+        put(vault, "d", "othersecret", metadata={"key": "anothersecret"})
+        assert "secret" not in repr(events(vault))
+
+
+class DurableVaultContract(VaultContract):
+    """Adds the promises of a vault that is kept on disk."""
+
+    def test_the_log_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+        vault = self.open_vault(tmp_path / "kept", clock)
+        for i in range(5):
+            clock.now += timedelta(hours=1)
+            put(vault, f"d{i}", seed=i, scope=Scope(user="u"))
+        apply(vault.collection(DOCUMENTS), "d1", metadata={"n": 1})
+        vault.events.trim(before=START, keep_max=4).result()
+        before, state, epoch = events(vault), vault.events.state(), vault.events.epoch
+        vault.close()
+
+        vault = self.open_vault(tmp_path / "kept", clock)
+        assert (events(vault), vault.events.state(), vault.events.epoch) == (before, state, epoch)
+        clock.now -= timedelta(days=3)
+        put(vault, "later", seed=9)
+        assert events(vault)[-1].time == before[-1].time
+        vault.events.trim(before=START + timedelta(days=1), keep_max=0).result()
+        state = vault.events.state()
+        vault.close()
+
+        vault = self.open_vault(tmp_path / "kept", clock)
+        assert vault.events.state() == state
+        put(vault, "last", seed=10)
+        assert [(event.time, event.record_id) for event in events(vault)] == [(before[-1].time, "last")]
+        vault.close()
+
+    def test_hidden_documents_stay_hidden_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+        vault = self.open_vault(tmp_path / "kept", clock)
+        put_memory(vault, "shown", content="zebra")
+        put_memory(vault, "hidden", content="zebra", seed=1)
+        apply(vault.collection(MEMORIES), "hidden", hidden=True)
+        vault.close()
+        vault = self.open_vault(tmp_path / "kept", clock)
+        memories = vault.collection(MEMORIES)
+        assert found_by_word(memories, "zebra").keys() == {"shown"}
+        assert len(memories.scan_vectors(unit_vector(0)).passage_ids) == 1
+        assert (memories.stats().document_count, memories.stats().passage_count) == (2, 1)
+        apply(memories, "hidden", hidden=False)
+        assert found_by_word(memories, "zebra").keys() == {"shown", "hidden"}
+        vault.close()
