@@ -5,7 +5,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import grpc
 import structlog
@@ -25,6 +25,7 @@ from mnemon_server.address import Address
 from mnemon_server.config import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.transport.event_servicer import EventServicer
+from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, keep_readiness
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
@@ -148,10 +149,11 @@ class GrpcServer:
 
     def _build(self) -> aio.Server:
         server = aio.server(interceptors=self._interceptors(), options=server_options(self._settings))
-        knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, server)
-        memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, server)
-        events_pb2_grpc.add_EventServiceServicer_to_server(self._events, server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        services = cast("aio.Server", GenericServices(server))
+        knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
+        memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, services)
+        events_pb2_grpc.add_EventServiceServicer_to_server(self._events, services)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
             add_reflection(server, [*SERVICES, HEALTH_SERVICE])
         server.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
