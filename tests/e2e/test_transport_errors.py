@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.support.handlers import EXCEPTION_TEXT, Misbehaving, method
-from tests.support.server import bare_server, detail, failure_of, reason, stream_end
+from tests.support.server import bare_server, detail, failure_of, reason, stream_end, whole_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,8 +55,8 @@ async def test_trap_1_bytes_that_are_no_message_are_an_invalid_argument() -> Non
             assert reason(error) == "MALFORMED_MESSAGE"
 
 
-async def test_trap_1_bytes_that_are_no_message_end_a_stream_with_an_invalid_argument() -> None:
-    async with bare_server() as connection:
+async def test_trap_1_bytes_that_are_no_message_end_a_stream_with_an_invalid_argument(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as connection:
         call = connection.channel.stream_stream("/mnemon.v1.KnowledgeStoreService/IndexDocuments")()
         await call.write(b"\xff\xff\xff")
         _, error = await stream_end(call)
@@ -180,7 +180,9 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
             answer = await _reflect(connection.channel, version, file_containing_symbol=service)
             assert answer.file_descriptor_response.file_descriptor_proto, service
     assert {
+        "mnemon.v1.EventService",
         "mnemon.v1.KnowledgeStoreService",
+        "mnemon.v1.MemoryService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
