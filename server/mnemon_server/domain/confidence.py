@@ -31,8 +31,12 @@ class ConfidenceModel:
 
     def at(self, memory: Memory, time: datetime) -> float:
         """The memory's confidence at a time, 0 to 1; naive times are UTC, and a negative age counts as 0."""
-        decay = self._decay.get(memory.decay_policy)
-        return 1.0 if decay is None else decay.confidence(_utc(time) - _fades_from(memory))
+        return self.of(memory.decay_policy, memory.create_time, memory.reinforce_time, time)
+
+    def of(self, policy: DecayPolicy, created: datetime, reinforced: datetime | None, time: datetime) -> float:
+        """The confidence at a time of a memory with this policy and these times."""
+        decay = self._decay.get(policy)
+        return 1.0 if decay is None else decay.confidence(_utc(time) - _fades_from(policy, created, reinforced))
 
     def at_least(self, bound: float, time: datetime) -> Expression:
         """What holds for exactly the memories whose confidence at `time` is at least `bound`, 0 to 1.
@@ -56,7 +60,7 @@ class ConfidenceModel:
         if oldest is None:
             return None
         try:
-            return _fades_from(memory) + oldest + _MICROSECOND
+            return _start(memory) + oldest + _MICROSECOND
         except OverflowError:
             return None
 
@@ -65,7 +69,7 @@ class ConfidenceModel:
         decay = self._decay.get(memory.decay_policy)
         if decay is None:
             return f"Confidence is 1, because a {memory.decay_policy.value} memory does not fade."
-        fades_from = _fades_from(memory)
+        fades_from = _start(memory)
         age, half_life = max(_utc(time) - fades_from, timedelta(0)) / _HOUR, decay.half_life / _HOUR
         is_linear = decay.curve is DecayCurve.LINEAR
         formula = f"1 - {age:.1f} h / (2 * {half_life:g} h)" if is_linear else f"0.5 ^ ({age:.1f} h / {half_life:g} h)"
@@ -116,10 +120,13 @@ def _since(policy: DecayPolicy, earliest: datetime) -> Expression:
     return AnyOf((Condition("reinforce_time", Operator.GTE, (earliest,)), AllOf((never_reinforced, created))))
 
 
-def _fades_from(memory: Memory) -> datetime:
+def _start(memory: Memory) -> datetime:
+    return _fades_from(memory.decay_policy, memory.create_time, memory.reinforce_time)
+
+
+def _fades_from(policy: DecayPolicy, created: datetime, reinforced: datetime | None) -> datetime:
     """What a memory's age is counted from: only a reinforceable one grows younger."""
-    reinforced = memory.reinforce_time if memory.decay_policy is DecayPolicy.REINFORCEABLE else None
-    return _utc(reinforced or memory.create_time)
+    return _utc(reinforced if reinforced and policy is DecayPolicy.REINFORCEABLE else created)
 
 
 def _utc(time: datetime) -> datetime:

@@ -7,49 +7,49 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.memories import DecayPolicy, Memory
-from mnemon_server.domain.validation import normalised
+from mnemon_server.domain.validation import normalised_metadata
 
 
 def to_document(memory: Memory) -> Document:
     """What is stored of a memory: everything but its confidence."""
-    return normalised(
-        Document(
-            memory.memory_id,
-            memory.content,
-            memory.metadata,
-            scope=memory.scope,
-            fields={
-                "personality": memory.personality,
-                "type": memory.type,
-                "global": memory.is_global,
-                "decay_policy": memory.decay_policy.value,
-                "reinforce_time": memory.reinforce_time,
-                "delete_time": memory.delete_time,
-            },
-            hidden=memory.delete_time is not None,
-        )
+    return Document(
+        memory.memory_id,
+        memory.content,
+        normalised_metadata(memory.metadata),
+        scope=memory.scope,
+        fields={
+            "personality": memory.personality,
+            "type": memory.type,
+            "global": memory.is_global,
+            "decay_policy": memory.decay_policy.value,
+            "reinforce_time": memory.reinforce_time,
+            "delete_time": memory.delete_time,
+        },
+        hidden=memory.delete_time is not None,
     )
 
 
 def to_memory(document: Document, confidence: ConfidenceModel, now: datetime) -> Memory:
     """The memory that a document is, with its confidence now."""
     fields = document.fields
-    memory = Memory(
+    policy = DecayPolicy(str(fields.get("decay_policy") or DecayPolicy.STABLE.value))
+    created, reinforced = document.create_time or EPOCH, _time(fields.get("reinforce_time"))
+    return Memory(
         memory_id=document.doc_id,
         content=document.content,
         scope=document.scope,
         personality=str(fields.get("personality") or ""),
         type=str(fields.get("type") or ""),
         is_global=bool(fields.get("global")),
-        decay_policy=DecayPolicy(str(fields.get("decay_policy") or DecayPolicy.STABLE.value)),
+        decay_policy=policy,
         metadata=document.metadata,
+        confidence=confidence.of(policy, created, reinforced, now),
         revision=document.revision,
-        create_time=document.create_time or EPOCH,
+        create_time=created,
         update_time=document.update_time or EPOCH,
-        reinforce_time=_time(fields.get("reinforce_time")),
+        reinforce_time=reinforced,
         delete_time=_time(fields.get("delete_time")),
     )
-    return with_confidence(memory, confidence, now)
 
 
 def with_confidence(memory: Memory, confidence: ConfidenceModel, now: datetime) -> Memory:

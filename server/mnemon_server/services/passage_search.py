@@ -300,7 +300,8 @@ class PassageSearch:
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
                 return _Choice(ranking, places, len(matching))
-            count *= 4
+            # As many as should be enough if the share that stays is the same further down.
+            count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
 
     def _places(
         self, passage_ids: PassageIds, row_of: dict[int, int], limit: int
