@@ -11,6 +11,7 @@ from mnemon_server.domain.memories import CreateMemory, Memory, MemoryMatch
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
+from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.services.memory import MemoryStore
@@ -48,14 +49,16 @@ class Opened:
 
 
 @asynccontextmanager
-async def open_memories(engine: str, folder: Path, **options: Any) -> AsyncIterator[Opened]:
+async def open_memories(
+    engine: str, folder: Path, *, graph: GraphSettings = DEFAULT_GRAPH, **options: Any
+) -> AsyncIterator[Opened]:
     """A memory store on this engine; `options` are those of MemoryStore."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
     vault: Vault = (
         InMemoryVault(clock=clock)
         if engine == "in_memory"
-        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
+        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock, graph=graph)
     )
     try:
         async with EmbeddingBatcher(embedder) as batcher:

@@ -1,0 +1,194 @@
+"""Searches among more memories than are compared one by one: they find what comparing everything would."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from mnemon_server.domain.collections import MEMORIES
+from mnemon_server.domain.memories import (
+    CreateMemory,
+    DecayPolicy,
+    Memory,
+    MemoryFilter,
+    MemoryQuery,
+    MemorySearchAnswer,
+)
+from mnemon_server.domain.records import SearchMode
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.services.memory import MemoryStore
+
+from tests.support.memory_stores import DIMENSION, Opened, open_memories
+
+COUNT = 4_000
+WAIT_S = 60.0
+WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "meadow")
+GRAPH = GraphSettings(graph_min=1_000, tail_max=64)
+
+
+class Large:
+    """Many memories, in a store that asks the graph first, and in one over the same records that compares them all."""
+
+    def __init__(self, opened: Opened, exact: MemoryStore) -> None:
+        self.opened, self.store, self.exact = opened, opened.store, exact
+
+    async def both(self, query: MemoryQuery) -> tuple[MemorySearchAnswer, MemorySearchAnswer]:
+        """What the store answers, and what comparing everything would."""
+        return await self.store.search(query), await self.exact.search(query)
+
+
+def vectors(count: int, seed: int) -> list[tuple[float, ...]]:
+    """Vectors that lie as those of texts do: around topics, which are the same for every seed."""
+    rng = np.random.default_rng(seed)
+    topics = np.random.default_rng(1).normal(size=(40, DIMENSION))
+    scattered = topics[rng.integers(40, size=count)] + 0.4 * rng.normal(size=(count, DIMENSION))
+    return [tuple(vector.tolist()) for vector in scattered]
+
+
+async def fill(opened: Opened) -> None:
+    """Memories around 40 topics; every 8th fades, and of those every other one has."""
+    rng = np.random.default_rng(11)
+    embeddings = vectors(COUNT, seed=11)
+    texts = [" ".join(rng.choice(WORDS, 5)) for _ in range(COUNT)]
+
+    async def create(wanted: Callable[[int], bool]) -> None:
+        requests = [
+            CreateMemory(
+                memory=Memory(
+                    "",
+                    f"{texts[i]} {i}",
+                    type=f"t{i % 2}",
+                    metadata={"twentieth": i % 20, "rare": i % 1000 == 0},
+                    decay_policy=DecayPolicy.CONTEXTUAL if i % 8 == 0 else DecayPolicy.STABLE,
+                ),
+                embedding=embeddings[i],
+            )
+            for i in range(COUNT)
+            if wanted(i)
+        ]
+        for start in range(0, len(requests), 1000):
+            await opened.store.create_many(requests[start : start + 1000])
+
+    opened.clock.pass_hours(-1000)
+    await create(lambda i: i % 16 == 0)
+    opened.clock.pass_hours(1000)
+    await create(lambda i: i % 16 != 0)
+
+
+def wait_for_graph(opened: Opened) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while opened.vault.collection(MEMORIES).vector_usage().graph_count < COUNT - GRAPH.tail_max:
+        assert time.monotonic() < deadline, "no graph was built"
+        time.sleep(0.05)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Large]:
+    folder = tmp_path_factory.mktemp("large") / "vault"
+    async with open_memories("sqlite", folder, graph=GRAPH, exact_scan_max=500) as opened:
+        await fill(opened)
+        wait_for_graph(opened)
+        embedder = HashingEmbedder(DIMENSION)
+        async with EmbeddingBatcher(embedder) as batcher:
+            records = opened.vault.collection(MEMORIES)
+            exact = MemoryStore(records, batcher, model=embedder.model, clock=opened.clock, exact_scan_max=10 * COUNT)
+            yield Large(opened, exact)
+            await exact.aclose()
+        embedder.close()
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def recall(found: MemorySearchAnswer, wanted: MemorySearchAnswer) -> float:
+    """The share of what was wanted that was found."""
+    if not wanted.results:
+        return 1.0
+    there = {match.memory.memory_id for match in found.results}
+    return sum(match.memory.memory_id in there for match in wanted.results) / len(wanted.results)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        MemoryFilter(),
+        MemoryFilter(type="t1"),
+        MemoryFilter(metadata={"twentieth": 7}),
+        MemoryFilter(metadata={"rare": True}),
+        MemoryFilter(type="t1", metadata={"rare": True}),
+        MemoryFilter(metadata={"twentieth": 99}),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 10, 200])
+async def test_a_vector_finds_what_comparing_everything_finds(large: Large, where: MemoryFilter, limit: int) -> None:
+    recalls = []
+    for vector in vectors(10, seed=limit):
+        answer, exact = await large.both(MemoryQuery(vector=vector, limit=limit, where=where))
+        assert len(answer.results) == len(exact.results)
+        assert exact.diagnostics.exact
+        recalls.append(recall(answer, exact))
+        if answer.diagnostics.exact:
+            assert recalls[-1] == 1.0
+    assert np.mean(recalls) >= 0.99
+
+
+async def test_few_results_are_no_reason_to_compare_everything(large: Large) -> None:
+    [vector] = vectors(1, seed=3)
+    answer = await large.store.search(MemoryQuery(vector=vector))
+    assert not answer.diagnostics.exact
+    assert answer.diagnostics.scanned == 0
+
+
+async def test_what_a_filter_leaves_over_is_found_by_comparing_it(large: Large) -> None:
+    [vector] = vectors(1, seed=4)
+    query = MemoryQuery(vector=vector, where=MemoryFilter(metadata={"rare": True}), min_confidence=0.0)
+    answer = await large.store.search(query)
+    assert answer.diagnostics.exact
+    assert (len(answer.results), answer.diagnostics.scanned, answer.diagnostics.total_candidates) == (4, 4, 4)
+
+
+async def test_what_has_faded_is_never_found_and_always_replaced(large: Large) -> None:
+    for vector in vectors(5, seed=5):
+        answer, exact = await large.both(MemoryQuery(vector=vector, limit=300))
+        assert len(answer.results) == 300
+        assert all(match.memory.confidence >= 0.3 for match in answer.results)
+        assert recall(answer, exact) >= 0.99
+
+
+async def test_everything_can_be_asked_for(large: Large) -> None:
+    [vector] = vectors(1, seed=6)
+    where = MemoryFilter(metadata={"twentieth": 8})
+    answer = await large.store.search(MemoryQuery(vector=vector, limit=1000, min_confidence=0.3, where=where))
+    faded = sum(1 for i in range(COUNT) if i % 20 == 8 and i % 16 == 0)
+    assert len(answer.results) == COUNT // 20 - faded
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.KEYWORD])
+@pytest.mark.parametrize("where", [MemoryFilter(), MemoryFilter(type="t1"), MemoryFilter(metadata={"rare": True})])
+async def test_words_find_what_comparing_everything_finds(large: Large, mode: SearchMode, where: MemoryFilter) -> None:
+    for i, vector in enumerate(vectors(8, seed=7)):
+        text = f"{WORDS[i]} {WORDS[i + 2]} {100 * i}"
+        query = MemoryQuery(text=text, vector=vector, mode=mode, where=where, min_confidence=0.0)
+        answer, exact = await large.both(query)
+        assert [match.score for match in answer.results] == pytest.approx([match.score for match in exact.results])
+        assert recall(answer, exact) >= 0.9  # equals may stand in for each other
+
+
+async def test_words_find_nothing_that_has_faded(large: Large) -> None:
+    for mode in (SearchMode.HYBRID, SearchMode.KEYWORD):
+        for text in ("amber 16", "birch cedar 32 64 160", "meadow"):
+            answer = await large.store.search(MemoryQuery(text=text, mode=mode, limit=50))
+            assert len(answer.results) == 50
+            assert all(match.memory.confidence >= 0.3 for match in answer.results)
+
+
+async def test_a_least_score_ends_a_search_early(large: Large) -> None:
+    [vector] = vectors(1, seed=9)
+    best = (await large.store.search(MemoryQuery(vector=vector, limit=3))).results
+    least = (best[1].score + best[2].score) / 2
+    answer = await large.store.search(MemoryQuery(vector=vector, limit=100, min_score=least))
+    assert [match.memory for match in answer.results] == [match.memory for match in best[:2]]
+    assert not answer.diagnostics.exact
