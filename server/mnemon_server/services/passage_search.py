@@ -254,7 +254,7 @@ class PassageSearch:
 
     def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector) -> PassageIds | None:
         """Candidates from the index, the words, and what the index has yet to take; None where that is too much."""
-        limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), plan.candidates)
+        limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
         pending = applier.pending_passages(self._exact_scan_max)
         if pending is None:
             return None
