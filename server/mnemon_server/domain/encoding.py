@@ -16,7 +16,7 @@ SCOPE_FIELDS = ("user", "household", "persona", "agent", "project")
 
 def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
     """Metadata as JSON that gives the same types back; a time is {"time": microseconds}."""
-    return json.dumps(dict(metadata), default=_encode_time, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return _METADATA_JSON.encode(dict(metadata)) if metadata else "{}"
 
 
 def decode_metadata(text: str) -> dict[str, MetadataValue]:
@@ -33,10 +33,10 @@ def document_digest(document: Document) -> bytes:
     """Digest of what makes a document: id, content, metadata, scope, fields, and whether it is hidden."""
     parts = [document.doc_id, document.content, encode_metadata(document.metadata), *scope_values(document.scope)]
     if document.fields:
-        parts.append(json.dumps(dict(document.fields), default=_encode_time, ensure_ascii=False, sort_keys=True))
+        parts.append(_FIELDS_JSON.encode(dict(document.fields)))
     if document.hidden:
         parts.append("hidden")
-    return text_digest(json.dumps(parts, ensure_ascii=False))
+    return text_digest(_FIELDS_JSON.encode(parts))
 
 
 def request_digest(*parts: Any) -> bytes:
@@ -63,6 +63,11 @@ def _encode_time(value: object) -> dict[str, int]:
     if isinstance(value, datetime):
         return {"time": to_microseconds(value)}
     raise TypeError(f"{type(value).__name__} is not a metadata value")
+
+
+# Made once: `json.dumps` makes an encoder for each call that is not quite ordinary.
+_METADATA_JSON = json.JSONEncoder(default=_encode_time, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+_FIELDS_JSON = json.JSONEncoder(default=_encode_time, ensure_ascii=False, sort_keys=True)
 
 
 def _decode_value(value: Any) -> MetadataValue:

@@ -1,11 +1,12 @@
 """What a document, a search and a scope must look like: every problem found is named with its field."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, Document
+from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import (
     METADATA_KEYS_MAX,
@@ -32,7 +33,7 @@ def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViola
 def document_violations(document: Document, field: str = "document") -> Iterable[FieldViolation]:
     """What is wrong with a document that is to be stored."""
     yield from doc_id_violations(document.doc_id, f"{field}.doc_id")
-    yield from _content_violations(document.content, f"{field}.content")
+    yield from content_violations(document.content, f"{field}.content")
     yield from metadata_violations(document.metadata, f"{field}.metadata")
     yield from scope_violations(document.scope, f"{field}.scope")
 
@@ -50,8 +51,9 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
 
 def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
     """What is wrong with a scope."""
-    for part in fields(scope):
-        yield from text_violations(getattr(scope, part.name), f"{field}.{part.name}", SCOPE_BYTES_MAX)
+    for name, text in zip(SCOPE_FIELDS, scope_values(scope), strict=True):
+        if text:
+            yield from text_violations(text, f"{field}.{name}", SCOPE_BYTES_MAX)
 
 
 def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViolation]:
@@ -81,10 +83,16 @@ def refuse(violations: Iterable[FieldViolation]) -> None:
 
 def normalised(document: Document) -> Document:
     """The document with metadata as it is kept: lists as tuples, times aware, in UTC."""
-    return replace(document, metadata={key: _normalised(value) for key, value in document.metadata.items()})
+    return replace(document, metadata=normalised_metadata(document.metadata))
 
 
-def _content_violations(content: str, field: str) -> Iterable[FieldViolation]:
+def normalised_metadata(metadata: Mapping[str, Any]) -> dict[str, MetadataValue]:
+    """Metadata as it is kept: lists as tuples, times aware, in UTC."""
+    return {key: _normalised(value) for key, value in metadata.items()}
+
+
+def content_violations(content: str, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with the text that is to be stored."""
     if not content.strip():
         yield FieldViolation(field, "must not be blank")
     elif "\0" in content or _unpaired(content):

@@ -1,7 +1,8 @@
 """What a memory, a search for memories and a change of one must look like: every problem is named with its field."""
 
-import math
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
@@ -14,13 +15,14 @@ from mnemon_server.domain.memories import (
     UpdateMemory,
 )
 from mnemon_server.domain.validation import (
+    content_violations,
     doc_id_violations,
-    document_violations,
+    metadata_violations,
     request_id_violations,
     revision_violations,
+    scope_violations,
     text_violations,
 )
-from mnemon_server.services.memory_documents import to_document
 from mnemon_server.services.memory_filters import filter_violations, share_violations
 from mnemon_server.services.memory_masks import covers, mask_violations
 
@@ -50,9 +52,9 @@ def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldVi
 
 def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldViolation]:
     """What is wrong with what a caller says of a memory."""
-    for violation in document_violations(to_document(memory), field):
-        if violation.field != f"{field}.doc_id":
-            yield violation
+    yield from content_violations(memory.content, f"{field}.content")
+    yield from metadata_violations(memory.metadata, f"{field}.metadata")
+    yield from scope_violations(memory.scope, f"{field}.scope")
     yield from text_violations(memory.personality, f"{field}.personality", TAG_BYTES_MAX)
     yield from text_violations(memory.type, f"{field}.type", TAG_BYTES_MAX)
 
@@ -61,11 +63,12 @@ def vector_violations(vector: Sequence[float] | None, dimension: int, field: str
     """What is wrong with a vector that a caller gives."""
     if vector is None:
         return
+    numbers = np.array(vector, np.float64)
     if len(vector) != dimension:
         yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
-    elif not all(map(math.isfinite, vector)):
+    elif not np.isfinite(numbers).all():
         yield FieldViolation(field, "must hold finite numbers only")
-    elif not any(vector):
+    elif not numbers.any():
         yield FieldViolation(field, "must not be all zeros: such a vector has no direction")
 
 
