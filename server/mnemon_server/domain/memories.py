@@ -1,6 +1,6 @@
 """Memories: facts whose confidence fades by a policy, and what the memory service is asked and answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -120,7 +120,7 @@ class CreateMemory:
     """A memory to store: what the server sets of it is ignored. `embedding` has the model's dimension; None: embed."""
 
     memory: Memory
-    embedding: tuple[float, ...] | None = None
+    embedding: Sequence[float] | None = None
     request_id: str = ""
     ack: AckLevel = AckLevel.DURABLE
 
@@ -131,7 +131,7 @@ class UpdateMemory:
 
     memory: Memory
     mask: tuple[str, ...]
-    embedding: tuple[float, ...] | None = None
+    embedding: Sequence[float] | None = None
     expected_revision: int | None = None
     request_id: str = ""
     ack: AckLevel = AckLevel.DURABLE
@@ -142,7 +142,7 @@ class MemoryQuery:
     """What to search for, and among what. `mode` None: hybrid, or vector where only a vector is given."""
 
     text: str = ""
-    vector: tuple[float, ...] | None = None
+    vector: Sequence[float] | None = None
     limit: int = LIMIT_DEFAULT
     min_confidence: float = MIN_CONFIDENCE_DEFAULT
     where: MemoryFilter = MemoryFilter()
