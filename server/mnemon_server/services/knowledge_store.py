@@ -61,9 +61,11 @@ from mnemon_server.domain.validation import (
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.services.completions import completion
 from mnemon_server.services.embedded_passages import embed_passages
 from mnemon_server.services.filters import lenient_filter, strict_filter
 from mnemon_server.services.fusion import VECTOR_WEIGHT
+from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.pages import content_bytes, read_page
@@ -141,6 +143,7 @@ class DocumentStore:
         self._collection = collection
         self._applier = applier
         self._offload = Offload(reader_threads, "reader")
+        self._reads = GatheredReads(records.get_documents, self._offload)
         self._search = DocumentSearch(
             records,
             embedder.embed_query,
@@ -169,8 +172,7 @@ class DocumentStore:
     async def get_by_id(self, doc_id: str) -> Document | None:
         """See KnowledgeStore."""
         refuse(doc_id_violations(doc_id))
-        [document] = await self._offload(self._records.get_documents, [doc_id])
-        return document
+        return await self._reads.get(doc_id)
 
     async def delete(self, doc_id: str) -> bool:
         """See KnowledgeStore."""
@@ -206,7 +208,10 @@ class DocumentStore:
     async def get(self, doc_id: str, *, vectors: bool = False) -> Document:
         """The document, with the embedding of each passage where wanted. DocumentNotFoundError where there is none."""
         refuse(doc_id_violations(doc_id))
-        [document] = await self._offload(self._records.get_documents, [doc_id], vectors=vectors)
+        if vectors:
+            [document] = await self._offload(self._records.get_documents, [doc_id], vectors=True)
+        else:
+            document = await self._reads.get(doc_id)
         if document is None:
             raise DocumentNotFoundError(doc_id)
         return document
@@ -236,7 +241,7 @@ class DocumentStore:
         refuse(revision_violations(expected_revision))
         request = request_key(request_id, "delete", doc_id, expected_revision)
         future = self._records.delete_document(doc_id, request=request, expected_revision=expected_revision)
-        receipt = await asyncio.wrap_future(future)
+        receipt = await completion(future)
         if receipt.outcome is WriteOutcome.MISSING and not allow_missing:
             raise DocumentNotFoundError(doc_id)
         await acknowledge(self._applier, ack, receipt.sequence)
@@ -257,7 +262,7 @@ class DocumentStore:
         if dry_run:
             return BulkDeleteReceipt(await self._offload(self._records.count_documents, where))
         request = request_key(request_id, "delete-matching", _typed(filters), scope)
-        receipt = await asyncio.wrap_future(self._records.delete_documents(where, request=request))
+        receipt = await completion(self._records.delete_documents(where, request=request))
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 
@@ -319,9 +324,7 @@ class DocumentStore:
         except MnemonError as error:
             return [error] * len(requests)
         futures = [self._put(request, parts) for request, parts in zip(requests, passages, strict=True)]
-        return await asyncio.gather(
-            *(self._result(request, future) for request, future in zip(requests, futures, strict=True))
-        )
+        return [await self._result(request, future) for request, future in zip(requests, futures, strict=True)]
 
     def _put(self, request: IndexRequest, passages: Sequence[PassageInput]) -> Future[WriteReceipt]:
         document = normalised(request.document)
@@ -334,7 +337,7 @@ class DocumentStore:
 
     async def _result(self, request: IndexRequest, future: Future[WriteReceipt]) -> WriteReceipt | MnemonError:
         try:
-            receipt = await asyncio.wrap_future(future)
+            receipt = await completion(future)
             await acknowledge(self._applier, request.ack, receipt.sequence)
         except MnemonError as error:
             return error

@@ -36,7 +36,9 @@ from mnemon_server.domain.validation import doc_id_violations, refuse, request_i
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import RecordEngine
+from mnemon_server.services.completions import completion
 from mnemon_server.services.fusion import VECTOR_WEIGHT
+from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.memory_changes import Changed, MemoryChanges
 from mnemon_server.services.memory_creation import MemoryCreation
@@ -96,6 +98,7 @@ class MemoryStore:
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
         self._offload = Offload(reader_threads, "memory-reader")
+        self._reads = GatheredReads(self.read_many, self._offload)
         passages = PassageSearch(
             records,
             embedder.embed_query,
@@ -116,7 +119,7 @@ class MemoryStore:
     async def get(self, memory_id: str) -> Memory:
         """The memory, whatever its confidence. MemoryNotFoundError where there is none, or it was deleted."""
         refuse(doc_id_violations(memory_id, "memory_id"))
-        memory = await self._offload(self._read, memory_id)
+        memory = await self._reads.get(memory_id)
         if memory is None:
             raise MemoryNotFoundError(memory_id)
         return memory
@@ -189,12 +192,8 @@ class MemoryStore:
         [result] = await self._creation.create([request])
         if isinstance(result, MnemonError):
             raise result
-        receipt = result.receipt
-        if receipt.replayed:
-            return MemoryReceipt(receipt, await self._offload(self._read, receipt.id))
-        time = receipt.commit_time
-        document = replace(result.document, revision=receipt.revision, create_time=time, update_time=time)
-        return MemoryReceipt(receipt, to_memory(document, self._confidence, time))
+        memory = await self._reads.get(result.receipt.id) if result.memory is None else result.memory
+        return MemoryReceipt(result.receipt, memory)
 
     async def create_many(self, requests: Sequence[CreateMemory]) -> builtins.list[WriteReceipt | MnemonError]:
         """Stores memories in their order, one result each; what is wrong with one is no other's business."""
@@ -267,7 +266,7 @@ class MemoryStore:
         asked = replace(where, metadata=dict(sorted(where.metadata.items())))
         key = request_key(request_id, "purge", repr(asked), only_deleted)
         future = self._records.delete_documents(records, request=key, event=EventType.MEMORY_PURGED)
-        return await asyncio.wrap_future(future)
+        return await completion(future)
 
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the applier, not the records; calls after it fail."""
@@ -282,7 +281,7 @@ class MemoryStore:
         """What a caller is told of a change: the memory as it is now."""
         receipt = changed.receipt
         if changed.document is None:
-            return MemoryReceipt(receipt, await self._offload(self._read, receipt.id))
+            return MemoryReceipt(receipt, await self._reads.get(receipt.id))
         return MemoryReceipt(receipt, to_memory(changed.document, self._confidence, receipt.commit_time))
 
     def read_many(self, memory_ids: Sequence[str]) -> builtins.list[Memory | None]:
@@ -293,9 +292,6 @@ class MemoryStore:
             None if document is None or document.hidden else to_memory(document, self._confidence, now)
             for document in documents
         ]
-
-    def _read(self, memory_id: str) -> Memory | None:
-        return self.read_many([memory_id])[0]
 
     def _forecast(self, memory: Memory, bound: float, by: datetime) -> MemoryForecast:
         fade_time = self._confidence.fade_time(memory, bound)

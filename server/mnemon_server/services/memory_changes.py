@@ -4,7 +4,6 @@ So a call that is made again with its `request_id` never fails on what it did it
 cannot have changed in between.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import DocumentUpdate, PassageInput, RecordEngine
+from mnemon_server.services.completions import completion
 from mnemon_server.services.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.memory_checks import update_violations
@@ -172,7 +172,7 @@ class MemoryChanges:
             left = update.update(stored)
             return left
 
-        receipt = await asyncio.wrap_future(self._records.update_document(replace(update, update=watched)))
+        receipt = await completion(self._records.update_document(replace(update, update=watched)))
         if receipt.outcome is WriteOutcome.MISSING:
             raise MemoryNotFoundError(update.doc_id)
         await acknowledge(self._applier, ack, receipt.sequence)

@@ -1,6 +1,5 @@
 """How memories are stored: checked, embedded together, and handed to the records in their order."""
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -8,14 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.events import EventType
-from mnemon_server.domain.memories import CreateMemory
+from mnemon_server.domain.memories import CreateMemory, Memory
 from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.services.completions import completion
 from mnemon_server.services.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.memory_checks import create_violations
@@ -25,16 +25,16 @@ from mnemon_server.services.writes import acknowledge, request_key
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What was asked to be stored, under the id that it got, and the receipt, whose id is another for a replay."""
+    """A memory as it was stored, and the receipt. For a replay both are others: the memory is None."""
 
-    document: Document
+    memory: Memory | None
     receipt: WriteReceipt
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
     request: CreateMemory
-    document: Document
+    memory: Memory
     future: "Future[WriteReceipt]"
 
 
@@ -56,8 +56,8 @@ class MemoryCreation:
         passages = await self._passages([requests[i] for i in valid])
         # All are handed over before the first is awaited, and so keep their order.
         writes = [self._put(requests[i], parts) for i, parts in zip(valid, passages, strict=True)]
-        for i, result in zip(valid, await asyncio.gather(*map(self._result, writes)), strict=True):
-            results[i] = result
+        for i, write in zip(valid, writes, strict=True):
+            results[i] = await self._result(write)
         return [result for result in results if result is not None]
 
     def _problem(self, request: CreateMemory) -> InvalidArgumentError | None:
@@ -81,19 +81,20 @@ class MemoryCreation:
     def _put(self, request: CreateMemory, passages: list[PassageInput] | MnemonError) -> _Write | MnemonError:
         if isinstance(passages, MnemonError):
             return passages
-        asked = to_document(replace(request.memory, memory_id="", reinforce_time=None, delete_time=None))
-        document = replace(asked, doc_id=str(uuid.uuid4()))
+        memory = replace(request.memory, memory_id=str(uuid.uuid4()), reinforce_time=None, delete_time=None)
+        document = to_document(memory)
         key = None
         if request.request_id:
-            key = request_key(request.request_id, "create", document_digest(asked), vector_bytes(request.embedding))
+            asked = document_digest(replace(document, doc_id=""))
+            key = request_key(request.request_id, "create", asked, vector_bytes(request.embedding))
         write = DocumentWrite(document=document, passages=passages, request=key, event=EventType.MEMORY_CREATED)
-        return _Write(request, document, self._records.put_document(write))
+        return _Write(request, memory, self._records.put_document(write))
 
     async def _result(self, write: _Write | MnemonError) -> Created | MnemonError:
         if isinstance(write, MnemonError):
             return write
         try:
-            receipt = await asyncio.wrap_future(write.future)
+            receipt = await completion(write.future)
             await acknowledge(self._applier, write.request.ack, receipt.sequence)
         except MnemonError as error:
             return error
@@ -101,7 +102,19 @@ class MemoryCreation:
             failure = IndexingError("the memory could not be stored")
             failure.__cause__ = error
             return failure
-        return Created(write.document, receipt)
+        return Created(None if receipt.replayed else _stored(write.memory, receipt), receipt)
+
+
+def _stored(memory: Memory, receipt: WriteReceipt) -> Memory:
+    time = receipt.commit_time
+    return replace(
+        memory,
+        metadata=normalised_metadata(memory.metadata),
+        confidence=1.0,
+        revision=receipt.revision,
+        create_time=time,
+        update_time=time,
+    )
 
 
 def vector_bytes(vector: Sequence[float] | None) -> bytes:

@@ -1,11 +1,11 @@
 """What all writes share: the identity of a request, and when one is acknowledged."""
 
-import asyncio
 from typing import Any
 
 from mnemon_server.domain.encoding import request_digest
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.records import AckLevel, RequestKey
+from mnemon_server.services.completions import completion
 from mnemon_server.services.index_applier import IndexApplier
 
 
@@ -22,7 +22,7 @@ async def acknowledge(applier: IndexApplier | None, ack: AckLevel, sequence: int
     """
     if ack is AckLevel.SEARCHABLE and applier is not None:
         try:
-            await asyncio.wrap_future(applier.applied(sequence))
+            await completion(applier.applied(sequence))
         except BackendConnectionError as error:
             raise BackendConnectionError(
                 f"the change is stored, but not yet in the vector database: {error}"
