@@ -1,7 +1,7 @@
 """Time, passed in wherever it matters, so that tests can move it."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], datetime]
 """The current time, aware, in UTC."""
@@ -21,7 +21,7 @@ def to_microseconds(time: datetime) -> int:
 
 def from_microseconds(microseconds: int) -> datetime:
     """The time, aware, in UTC."""
-    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(microsecond=microseconds % 1_000_000)
+    return EPOCH + timedelta(microseconds=microseconds)
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,6 +15,7 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import PassageIds, PassageInput, Vector
 from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
@@ -227,7 +228,7 @@ class DocumentTable:
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
         """How many documents match."""
-        condition, parameters = compile_filter(self.tables, where)
+        condition, parameters = prepare_filter(connection, self.tables, where)
         statement = f"SELECT count(*) FROM {self.tables.documents} AS d WHERE {condition}"
         return int(connection.execute(statement, parameters).get)
 
@@ -238,7 +239,7 @@ class DocumentTable:
 
     def matching(self, connection: apsw.Connection, where: RecordFilter) -> list[tuple[str, Found]]:
         """Ids of the documents that match, each with what a write must know."""
-        condition, parameters = compile_filter(self.tables, where)
+        condition, parameters = prepare_filter(connection, self.tables, where)
         columns = "d.id, d.position, d.revision, d.sequence, d.digest, d.hidden"
         scope = "d.user, d.household, d.persona, d.agent, d.project"
         statement = f"SELECT {columns}, {scope} FROM {self.tables.documents} AS d WHERE {condition} ORDER BY d.position"
@@ -246,16 +247,16 @@ class DocumentTable:
 
     def matching_passages(self, connection: apsw.Connection, where: RecordFilter) -> PassageIds:
         """Ids of the passages of matching documents, ascending; of hidden documents there are none."""
-        condition, parameters = compile_filter(self.tables, where)
+        condition, parameters = prepare_filter(connection, self.tables, where)
         names = self.tables
-        # The order of the join is ours: a planner without statistics may begin with the passages.
-        rows = fetch(
-            connection,
-            f"SELECT p.id FROM {names.documents} AS d CROSS JOIN {names.passages} AS p ON p.position = d.position"
-            f" WHERE {condition} AND NOT d.hidden ORDER BY p.id",
+        # The order of the join is ours: a planner without statistics may begin with the passages. As one text, a great
+        # many ids take a third of the time that they take as rows.
+        ids = connection.execute(
+            f"SELECT group_concat(p.id) FROM {names.documents} AS d CROSS JOIN {names.passages} AS p"
+            f" ON p.position = d.position WHERE {condition} AND NOT d.hidden",
             parameters,
-        )
-        return np.fromiter((row[0] for row in rows), np.int64)
+        ).get
+        return np.sort(np.fromstring(ids or "", np.int64, sep=","))
 
     def filter_passages(self, connection: apsw.Connection, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
         """Those of the given passages whose documents match, in the given order."""

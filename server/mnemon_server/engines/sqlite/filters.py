@@ -58,16 +58,19 @@ def metadata_row(value: MetadataValue) -> tuple[str, Any]:
             return "digest", text_digest(str(value))
 
 
-def compile_filter(tables: Tables, where: RecordFilter, *, each: bool = False) -> tuple[str, list[Any]]:
+def compile_filter(
+    tables: Tables, where: RecordFilter, *, each: bool = False, chosen: str | None = None
+) -> tuple[str, list[Any]]:
     """A condition on the rows of the documents' table, named `d`, and its parameters.
 
-    `each` suits few rows that are checked one by one; otherwise indexes may choose the rows.
+    `each` suits few rows that are checked one by one; otherwise indexes of metadata may choose them. Where the rows are
+    to be chosen by the index of one column of text, `chosen` names it.
     """
-    compiler = _Compiler(tables, each=each)
+    compiler = _Compiler(tables, each=each, chosen=chosen)
     conditions = [_visibility(where.hidden)] if where.hidden is not None else []
     for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
         if value:
-            conditions.append(compiler.bind(f"(d.{name} = ? AND d.{name} <> '')", value))
+            conditions.append(compiler.text_among(name, [value]))
     conditions += [compiler.metadata_equal(key, value) for key, value in where.equal.items()]
     if where.expression is not None:
         conditions.append(compiler.expression(where.expression))
@@ -84,6 +87,7 @@ class _Compiler:
 
     tables: Tables
     each: bool
+    chosen: str | None
     parameters: list[Any] = field(default_factory=list)
 
     def bind(self, condition: str, *values: Any) -> str:
@@ -117,17 +121,17 @@ class _Compiler:
         if name not in own and name not in COMMON_FIELDS:
             return self._absent(operator, values)
         kind = own.get(name, FieldType.TIME if name in _TIMES else FieldType.TEXT)
-        column = f'd."{name}"'
         if kind is FieldType.TEXT:
-            return self._text(column, operator, values)
-        return self._nullable(column, kind, operator, values)
+            return self._text(name, operator, values)
+        return self._nullable(f'd."{name}"', kind, operator, values)
 
     def _absent(self, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
         return _ALWAYS if operator is Operator.EXISTS and values[0] is False else _NEVER
 
     # Columns
 
-    def _text(self, column: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+    def _text(self, name: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        column = f'd."{name}"'
         if operator is Operator.EXISTS:
             return f"{column} <> ''" if values[0] else f"{column} = ''"
         texts = [value for value in values if isinstance(value, str)]
@@ -137,10 +141,12 @@ class _Compiler:
             return self.bind(f"instr({column}, ?) > 0", texts[0])
         if operator in _ORDERINGS:
             return self.bind(f"{column} {_ORDERINGS[operator]} ?", texts[0])
-        return self._text_among(column, texts)
+        return self.text_among(name, texts)
 
-    def _text_among(self, column: str, texts: list[str]) -> str:
+    def text_among(self, name: str, texts: list[str]) -> str:
         """The indexes hold no empty text, and serve where the condition says that it wants none."""
+        # A plus keeps an index from being taken.
+        column = f'{"" if self.chosen in (None, name) else "+"}d."{name}"'
         parts = [f"{column} = ''"] if "" in texts else []
         if wanted := [text for text in texts if text]:
             comparison, parameter = _values(wanted)

@@ -23,7 +23,7 @@ from mnemon_server.engines.base import (
 from mnemon_server.engines.sqlite import changes, keyword_index
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import DocumentTable
-from mnemon_server.engines.sqlite.filters import compile_filter
+from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
@@ -100,9 +100,9 @@ class SQLiteCollection:
         self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
-        condition, parameters = compile_filter(self._tables, where)
-        condition = f"{condition} AND d.position > ? ORDER BY d.position LIMIT ?"
         with self._connections.lend() as connection:
+            condition, parameters = prepare_filter(connection, self._tables, where)
+            condition = f"{condition} AND d.position > ? ORDER BY d.position LIMIT ?"
             rows = self._table.select(connection, condition, (*parameters, after, limit), vectors=vectors)
         return [(position, document) for position, _, document in rows]
 

@@ -57,6 +57,12 @@ class Tables:
         """The columns of the collection's own fields, quoted."""
         return tuple(f'"{field.name}"' for field in self.collection.fields)
 
+    @cached_property
+    def indexed_texts(self) -> tuple[str, ...]:
+        """The columns of text that have an index of what is not empty."""
+        own = (field.name for field in self.collection.fields if field.type is FieldType.TEXT)
+        return (*SCOPE_FIELDS, *(name for name in own if name not in _NOT_INDEXED))
+
 
 def create_statements(collection: Collection) -> list[str]:
     """What creates the tables of a collection, and their indexes."""
@@ -128,7 +134,7 @@ def visibility_indexes(collection: Collection) -> list[str]:
 
 
 def _text_indexes(tables: Tables) -> list[str]:
-    fields = [field.name for field in tables.collection.fields if field.type is FieldType.TEXT]
-    names = [*SCOPE_FIELDS, *(name for name in fields if name not in _NOT_INDEXED)]
     table = tables.documents
-    return [f'CREATE INDEX {table}_{name} ON {table} ("{name}") WHERE "{name}" <> \'\'' for name in names]
+    return [
+        f'CREATE INDEX {table}_{name} ON {table} ("{name}") WHERE "{name}" <> \'\'' for name in tables.indexed_texts
+    ]
