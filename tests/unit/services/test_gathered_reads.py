@@ -1,0 +1,153 @@
+"""Reads that are gathered: none waits for company, and none suffers for another."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from mnemon_server.services.gathered_reads import TOGETHER_MAX, GatheredReads
+from mnemon_server.services.offload import Offload
+
+TIMEOUT_S = 30.0
+
+
+class Shelf:
+    """Gives each id in upper case; can be held, and fails wherever "bad" is among the ids."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read_many(self, ids: Sequence[str]) -> list[str]:
+        """As GatheredReads wants it."""
+        self.asked.append(list(ids))
+        self.entered.set()
+        assert self.gate.wait(TIMEOUT_S)
+        if "bad" in ids:
+            raise ValueError("a bad id")
+        return [record_id.upper() for record_id in ids]
+
+    async def hold(self, reads: GatheredReads[str]) -> "asyncio.Task[str]":
+        """A read that is under way, and stays so until the gate is opened."""
+        self.gate.clear()
+        self.entered.clear()
+        held = asyncio.create_task(reads.get("held"))
+        assert await asyncio.to_thread(self.entered.wait, TIMEOUT_S)
+        return held
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    """What is read from."""
+    return Shelf()
+
+
+@pytest.fixture
+async def offload(shelf: Shelf) -> AsyncIterator[Offload]:
+    """Threads, closed with the test."""
+    offload = Offload(2, "test-reader")
+    yield offload
+    shelf.gate.set()
+    await asyncio.to_thread(offload.close)
+
+
+@pytest.fixture
+def reads(shelf: Shelf, offload: Offload) -> GatheredReads[str]:
+    """Reads from the shelf."""
+    return GatheredReads(shelf.read_many, offload)
+
+
+async def begun(*ids: str, of: GatheredReads[str]) -> "list[asyncio.Task[str]]":
+    """Reads that wait for their turn."""
+    tasks = [asyncio.create_task(of.get(record_id)) for record_id in ids]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_a_lone_read_does_not_wait_for_others(reads: GatheredReads[str], shelf: Shelf) -> None:
+    assert await asyncio.wait_for(reads.get("one"), TIMEOUT_S) == "ONE"
+    assert shelf.asked == [["one"]]
+
+
+async def test_what_comes_while_a_read_is_under_way_is_read_together_after_it(
+    reads: GatheredReads[str], shelf: Shelf
+) -> None:
+    held = await shelf.hold(reads)
+    tasks = await begun("a", "b", "a", of=reads)
+    shelf.gate.set()
+
+    assert await asyncio.gather(held, *tasks) == ["HELD", "A", "B", "A"]
+    assert shelf.asked == [["held"], ["a", "b", "a"]]
+
+
+async def test_a_read_that_fails_leaves_those_beside_it_their_results(reads: GatheredReads[str], shelf: Shelf) -> None:
+    held = await shelf.hold(reads)
+    tasks = await begun("a", "bad", "b", of=reads)
+    shelf.gate.set()
+    before, failed, after = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert (before, after, await held) == ("A", "B", "HELD")
+    assert isinstance(failed, ValueError)
+    assert await reads.get("later") == "LATER"
+
+
+async def test_a_read_that_nobody_waits_for_any_more_is_not_made(reads: GatheredReads[str], shelf: Shelf) -> None:
+    held = await shelf.hold(reads)
+    left, stays = await begun("left", "stays", of=reads)
+    left.cancel()
+    await asyncio.wait([left])
+    shelf.gate.set()
+
+    assert await stays == "STAYS"
+    assert left.cancelled()
+    assert await held == "HELD"
+    assert shelf.asked == [["held"], ["stays"]]
+
+
+async def test_cancelling_the_first_reader_takes_nothing_from_the_others(
+    reads: GatheredReads[str], shelf: Shelf
+) -> None:
+    held = await shelf.hold(reads)
+    [other] = await begun("other", of=reads)
+    held.cancel()
+    await asyncio.wait([held])
+    shelf.gate.set()
+
+    assert await asyncio.wait_for(other, TIMEOUT_S) == "OTHER"
+
+
+async def test_many_readers_are_served_in_bounded_parts(reads: GatheredReads[str], shelf: Shelf) -> None:
+    held = await shelf.hold(reads)
+    ids = [f"id-{number}" for number in range(TOGETHER_MAX + 1)]
+    tasks = await begun(*ids, of=reads)
+    shelf.gate.set()
+
+    assert await asyncio.gather(*tasks) == [record_id.upper() for record_id in ids]
+    assert await held == "HELD"
+    assert [len(asked) for asked in shelf.asked] == [1, TOGETHER_MAX, 1]
+
+
+async def test_after_the_threads_were_closed_a_read_fails_rather_than_hangs(
+    reads: GatheredReads[str], offload: Offload
+) -> None:
+    await asyncio.to_thread(offload.close)
+
+    with pytest.raises(RuntimeError):
+        await asyncio.wait_for(reads.get("late"), TIMEOUT_S)
+
+
+async def test_reads_that_wait_when_the_threads_are_closed_end(shelf: Shelf) -> None:
+    offload = Offload(1, "test-reader")
+    reads = GatheredReads(shelf.read_many, offload)
+    held = await shelf.hold(reads)
+    waiting = await begun("a", "b", of=reads)
+    closing = asyncio.create_task(asyncio.to_thread(offload.close))
+    shelf.gate.set()
+    await closing
+
+    done, pending = await asyncio.wait([held, *waiting], timeout=TIMEOUT_S)
+    assert not pending
+    assert held in done
+    assert await held == "HELD"
