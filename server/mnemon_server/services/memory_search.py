@@ -25,7 +25,8 @@ from mnemon_server.services.embedded_passages import unit_vector
 from mnemon_server.services.memory_checks import query_violations
 from mnemon_server.services.memory_documents import to_memory
 from mnemon_server.services.memory_filters import record_filter
-from mnemon_server.services.passage_search import PassageHit, PassageQuery, PassageSearch
+from mnemon_server.services.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.passage_search import PassageSearch
 
 
 class MemorySearch:

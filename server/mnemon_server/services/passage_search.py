@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.base import PassageIds, PassageLocation, RecordEngine, Scores, Vector
 from mnemon_server.services.fusion import VECTOR_WEIGHT, effective_weight
 from mnemon_server.services.index_applier import IndexApplier
+from mnemon_server.services.passage_queries import PassageAnswer, PassageHit, PassageQuery
 from mnemon_server.services.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
@@ -35,43 +35,6 @@ SPARE_PASSAGES = 8
 """Passages looked up beyond the documents wanted, for documents of which several are near."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassageQuery:
-    """What to search for. `vector` None: the text's, where the mode needs one."""
-
-    text: str = ""
-    vector: Vector | None = None
-    where: RecordFilter
-    mode: SearchMode
-    limit: int
-    min_score: float = 0.0
-    vectors: bool = False
-    """Whether the documents come with the vectors of their passages."""
-    broad: bool = False
-    """Whether `where` is expected to leave most passages, so that it pays to check what was found, and not to look up
-    first what may be found. How telling a word is then counts among all."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassageHit:
-    """A document, found through its best passage. A cosine may be below 0, and None where meaning was not compared."""
-
-    document: Document
-    place: PassageLocation
-    score: float
-    cosine: float | None
-    keyword_score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PassageAnswer:
-    """The hits, best first. `vector_weight` is the share of meaning in their scores."""
-
-    hits: tuple[PassageHit, ...]
-    diagnostics: SearchDiagnostics
-    vector_weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +55,8 @@ class _Choice:
 
     ranking: Ranking
     places: dict[str, tuple[int, PassageLocation]]
-    checked: int = 0
-    """Passages that were found to match."""
+    candidates: int
+    """Passages that match the filter; of those that were looked at, where it was checked afterwards."""
 
 
 class PassageSearch:
@@ -159,7 +122,7 @@ class PassageSearch:
         diagnostics = SearchDiagnostics(
             mode=query.mode,
             exact=ranking.exact,
-            total_candidates=choice.checked if plan.check else plan.candidates,
+            total_candidates=choice.candidates,
             scanned=ranking.scanned,
             pending=self._applier.pending() if self._applier else 0,
             degraded=ranking.degraded,
@@ -299,7 +262,7 @@ class PassageSearch:
             matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)
             places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
             if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
-                return _Choice(ranking, places, len(matching))
+                return _Choice(ranking, places, plan.candidates if plan.check is None else len(matching))
             # As many as should be enough if the share that stays is the same further down.
             count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
 
@@ -317,21 +280,11 @@ class PassageSearch:
     def _hits(self, query: PassageQuery, choice: _Choice) -> tuple[PassageHit, ...]:
         documents = self._records.get_documents(list(choice.places), vectors=query.vectors)
         return tuple(
-            _hit(document, place, row, choice.ranking)
+            PassageHit.of(document, place, row, choice.ranking)
             for document, (row, place) in zip(documents, choice.places.values(), strict=True)
             # It may have been deleted since its passage was found.
             if document is not None and not document.hidden
         )
-
-
-def _hit(document: Document, place: PassageLocation, row: int, ranking: Ranking) -> PassageHit:
-    return PassageHit(
-        document=document,
-        place=place,
-        score=min(max(float(ranking.scores[row]), 0.0), 1.0),
-        cosine=None if ranking.cosines is None else float(ranking.cosines[row]),
-        keyword_score=None if ranking.keyword_scores is None else float(ranking.keyword_scores[row]),
-    )
 
 
 def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:

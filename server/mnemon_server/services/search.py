@@ -18,7 +18,8 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.base import RecordEngine, Vector
 from mnemon_server.services.filters import lenient_filter
 from mnemon_server.services.index_applier import IndexApplier
-from mnemon_server.services.passage_search import PassageHit, PassageQuery, PassageSearch
+from mnemon_server.services.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.passage_search import PassageSearch
 
 
 class DocumentSearch:

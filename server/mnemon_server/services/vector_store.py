@@ -34,7 +34,8 @@ from mnemon_server.domain.vector_store import Neighbour, StoredText
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine
 from mnemon_server.services.index_applier import IndexApplier
-from mnemon_server.services.passage_search import PassageHit, PassageQuery, PassageSearch
+from mnemon_server.services.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.passage_search import PassageSearch
 
 N_RESULTS_DEFAULT = 10
 HEARTBEAT_PATIENCE_S = 10.0

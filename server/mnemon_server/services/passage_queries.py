@@ -1,0 +1,58 @@
+"""What is asked of a search for passages, and what it answers."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.engines.base import PassageLocation, Vector
+from mnemon_server.services.rankings import Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageQuery:
+    """What to search for. `vector` None: the text's, where the mode needs one."""
+
+    text: str = ""
+    vector: Vector | None = None
+    where: RecordFilter
+    mode: SearchMode
+    limit: int
+    min_score: float = 0.0
+    vectors: bool = False
+    """Whether the documents come with the vectors of their passages."""
+    broad: bool = False
+    """Whether `where` is expected to leave most passages, so that it pays to check what was found, and not to look up
+    first what may be found. How telling a word is then counts among all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassageHit:
+    """A document, found through its best passage. A cosine may be below 0, and None where meaning was not compared."""
+
+    document: Document
+    place: PassageLocation
+    score: float
+    cosine: float | None
+    keyword_score: float | None
+
+    @classmethod
+    def of(cls, document: Document, place: PassageLocation, row: int, ranking: Ranking) -> Self:
+        """The hit in a row of a ranking."""
+        return cls(
+            document=document,
+            place=place,
+            score=min(max(float(ranking.scores[row]), 0.0), 1.0),
+            cosine=None if ranking.cosines is None else float(ranking.cosines[row]),
+            keyword_score=None if ranking.keyword_scores is None else float(ranking.keyword_scores[row]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PassageAnswer:
+    """The hits, best first. `vector_weight` is the share of meaning in their scores."""
+
+    hits: tuple[PassageHit, ...]
+    diagnostics: SearchDiagnostics
+    vector_weight: float
