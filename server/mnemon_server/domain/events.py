@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from mnemon_server.domain.records import Scope
 
@@ -23,9 +24,11 @@ class EventType(StrEnum):
     MEMORY_PURGED = "memory:purged"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One committed change of one record. It holds no text of the record: what is purged leaves nothing here."""
+class Event(NamedTuple):
+    """One committed change of one record. It holds no text of the record: what is purged leaves nothing here.
+
+    A tuple, because a backlog is a million of them: a frozen dataclass takes three times as long to make.
+    """
 
     sequence: int
     """Position in the log; the sequence of the record's change."""

@@ -124,8 +124,13 @@ def _event(row: Sequence[Any]) -> Event:
         revision,
         _scope(user, household, persona, agent, project),
         request_id,
-        tuple(json.loads(changed)) if changed else (),
+        _names(changed) if changed else (),
     )
+
+
+@lru_cache(maxsize=1_024)
+def _names(changed: str) -> tuple[str, ...]:
+    return tuple(json.loads(changed))
 
 
 @lru_cache(maxsize=1_024)
