@@ -24,6 +24,7 @@ from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import EventType
 from mnemon_server.engines.base import DocumentWrite, PassageInput
+from mnemon_server.engines.hnsw import DEFAULT_GRAPH
 from mnemon_server.engines.sqlite.vault import SQLiteVault
 from rich.console import Console
 from rich.progress import Progress
@@ -39,6 +40,8 @@ SINGLE_COMMITS = 500
 SEARCHES = 60
 GRAPH_TIMEOUT_S = 1_800.0
 WATCHERS = 100
+TAIL = 1_024
+"""New vectors that are compared one by one before the graph takes them."""
 
 
 @dataclass(slots=True)
@@ -124,7 +127,7 @@ class Measurement:
         server.stop()
         server = self._started(folder, self._samples.warm_start)
         self._samples.resident.append((server.resident_bytes() - floor) / self._count)
-        self._measure_search(server.address, folder)
+        self._measure_search(server.address)
         server.stop()
         for _ in range(self._rounds - 1):
             self._started(folder, self._samples.warm_start).stop()
@@ -142,12 +145,12 @@ class Measurement:
         samples.append(perf_counter() - started)
         return server
 
-    def _measure_search(self, address: str, folder: Path) -> None:
-        """A vector is searched for through the server and in its own graph, loaded here."""
-        [snapshot] = sorted(_index_folder(folder).glob("*.hnsw"))[-1:]
+    def _measure_search(self, address: str) -> None:
+        """A vector is searched for through the server and in a graph of hnswlib's with the same vectors, built here."""
         graph = hnswlib.Index("ip", DIMENSION)
-        graph.load_index(str(snapshot))
-        graph.set_ef(100)
+        graph.init_index(self._count, M=DEFAULT_GRAPH.m, ef_construction=DEFAULT_GRAPH.ef_construction)
+        graph.add_items(self._vectors[: self._count])
+        graph.set_ef(DEFAULT_GRAPH.ef_search)
         queries = self._vectors[self._count :]
         with grpc.insecure_channel(address) as channel:
             stub = memory_pb2_grpc.MemoryServiceStub(channel)
@@ -224,7 +227,7 @@ def _wait_for_graph(address: str, count: int) -> None:
     deadline = monotonic() + GRAPH_TIMEOUT_S
     with grpc.insecure_channel(address) as channel:
         stub = memory_pb2_grpc.MemoryServiceStub(channel)
-        while stub.GetStatus(memory_pb2.GetStatusRequest()).index.graph_count < count:
+        while stub.GetStatus(memory_pb2.GetStatusRequest()).index.graph_count < count - TAIL:
             if monotonic() > deadline:
                 raise click.ClickException("the graph was not built in time")
             sleep(0.02)

@@ -25,6 +25,20 @@ from pathlib import Path
 from tests.unit.engines.test_graph_snapshots import open_variants
 open_variants(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
 """
+_SAVING = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.support.local_vectors import EAGER, opened
+from tests.unit.engines.test_graph_snapshots import more, saved_model
+model = saved_model()
+often = replace(EAGER, tail_max=1, snapshot_changes_min=1, snapshot_changes_share=0.0)
+vectors = opened(Path(sys.argv[1]), model, settings=often)
+print("open", flush=True)
+while True:
+    vectors.add(*more(model, 1, 1_000 + model.last))
+    vectors.remove(model.remove([model.last]))
+"""
 _FULL_DISK = """
 import resource, sys
 from pathlib import Path
@@ -265,6 +279,35 @@ def test_a_full_disk_costs_the_snapshot_alone(tmp_path: Path, bytes_max: int) ->
     _in_child(_FULL_DISK, str(tmp_path), str(bytes_max))
     assert [path.name for path in (tmp_path / "index").iterdir()] == [older.name]
     assert older.read_bytes() == content
+
+
+def test_kill_9_while_snapshots_are_written_costs_nothing(tmp_path: Path) -> None:
+    _kill_while_saving(tmp_path, rounds=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kill_9_at_many_moments_while_snapshots_are_written_costs_nothing(tmp_path: Path) -> None:
+    _kill_while_saving(tmp_path, rounds=200)
+
+
+def _kill_while_saving(folder: Path, *, rounds: int) -> None:
+    rng = random.Random(6)
+    for _ in range(rounds):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SAVING, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"open\n", process.stderr.read()
+        before = [path.name for path in (folder / "index").glob("*.graph")]
+        wait_until(lambda before=before: [path.name for path in (folder / "index").glob("*.graph")] != before)
+        # Any moment of the next writes: what is interrupted is left to chance.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0, 0.05))
+        process.kill()
+        process.communicate()
+        check_answers(folder, saved_model())
+        assert quarantined(folder) == []
 
 
 def test_what_an_interrupted_write_left_is_no_snapshot(folder: Path, saved: bytes) -> None:
