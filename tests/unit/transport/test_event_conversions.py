@@ -1,8 +1,8 @@
 """Events and queries of the log survive the way into messages, and batches that are shared are made once."""
 
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -16,17 +16,23 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.transport.convert import events as convert
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
-EVENT = Event(
-    sequence=7,
-    commit=6,
-    time=NOW,
-    type=EventType.MEMORY_UPDATED,
-    record_id="m-1",
-    revision=3,
-    scope=Scope(user="ada"),
-    request_id="once",
-    changed=("content", "metadata.topic"),
-)
+FIELDS: dict[str, Any] = {
+    "sequence": 7,
+    "commit": 6,
+    "time": NOW,
+    "type": EventType.MEMORY_UPDATED,
+    "record_id": "m-1",
+    "revision": 3,
+    "scope": Scope(user="ada"),
+    "request_id": "once",
+    "changed": ("content", "metadata.topic"),
+}
+EVENT = Event(**FIELDS)
+
+
+def event_with(**fields: Any) -> Event:
+    """The event, with other values of some fields."""
+    return Event(**{**FIELDS, **fields})
 
 
 def test_an_event_comes_out_whole() -> None:
@@ -42,18 +48,37 @@ def test_an_event_comes_out_whole() -> None:
 
 @pytest.mark.parametrize("type_", list(EventType))
 def test_every_type_of_event_has_a_number(type_: EventType) -> None:
-    [event] = convert.page_to_pb(EventPage("c", (replace(EVENT, type=type_),), (), caught_up=True)).events
+    [event] = convert.page_to_pb(EventPage("c", (event_with(type=type_),), (), caught_up=True)).events
     assert pb.EventType.Name(event.type) == f"EVENT_TYPE_{type_.name}"
 
 
 def test_an_event_without_a_scope_carries_none() -> None:
-    [event] = convert.page_to_pb(EventPage("c", (replace(EVENT, scope=Scope()),), (), caught_up=False)).events
+    [event] = convert.page_to_pb(EventPage("c", (event_with(scope=Scope()),), (), caught_up=False)).events
     assert not event.HasField("scope")
 
 
+def test_neighbours_keep_what_is_their_own() -> None:
+    def plain(**fields: Any) -> Event:
+        return event_with(**{"request_id": "", "changed": (), **fields})
+
+    events = (
+        EVENT,
+        plain(),
+        plain(sequence=8, commit=8, record_id="m-2", revision=1, request_id="twice"),
+        plain(sequence=9),
+        plain(sequence=10, type=EventType.MEMORY_PURGED),
+        plain(sequence=11, scope=Scope(agent="claude")),
+        plain(sequence=12, time=NOW + timedelta(seconds=1)),
+        EVENT,
+    )
+    alone = [convert.page_to_pb(EventPage("c", (event,), (), caught_up=True)).events[0] for event in events]
+    assert list(convert.page_to_pb(EventPage("c", events, (), caught_up=True)).events) == alone
+    assert len({message.SerializeToString() for message in alone}) == len(set(events))
+
+
 def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> None:
-    other = replace(EVENT, time=NOW + timedelta(microseconds=1))
-    after = replace(EVENT, sequence=8)
+    other = event_with(time=NOW + timedelta(microseconds=1))
+    after = event_with(sequence=8)
     events = convert.page_to_pb(EventPage("c", (EVENT, other, after), (), caught_up=True)).events
     again = convert.page_to_pb(EventPage("c", (EVENT,), (), caught_up=True)).events
     assert len({event.event_id for event in events}) == 3
@@ -117,7 +142,7 @@ def test_what_is_too_large_is_cut_to_the_most() -> None:
 
 
 def test_an_event_costs_few_microseconds() -> None:
-    events = (replace(EVENT, request_id="", changed=()),) * 1000
+    events = (event_with(request_id="", changed=()),) * 1000
     page = EventPage("c", events, (), caught_up=True)
     started = time.process_time()
     for _ in range(10):

@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import events_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2
 
-from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.events import BATCH_DEFAULT, BATCH_MAX, Event, EventFilter, EventType
 from mnemon_server.domain.feed import (
     PAGE_DEFAULT,
@@ -43,7 +43,7 @@ EVENT_VIEWS: Mapping[int, bool] = {
     pb.EVENT_VIEW_FULL: True,
 }
 """Whether a view is the full one."""
-_EVENT_TYPES_TO_PB = {type_: number for number, type_ in EVENT_TYPES.items()}
+_EVENT_TYPES_TO_PB = {type_: pb.EventType.Value(f"EVENT_TYPE_{type_.name}") for type_ in EventType}
 _DOCUMENT_VIEW = VIEWS[knowledge_store_pb2.DOCUMENT_VIEW_STANDARD]
 
 
@@ -131,30 +131,49 @@ def _progress_to_pb(progress: Progress) -> pb.WatchEventsResponse:
 def _fill_events(target: Any, events: Sequence[Event], records: Sequence[Record | None]) -> None:
     """Writes events into a repeated field, with their records where there are some.
 
-    This runs for every event that is sent: assigning fields one by one takes a third of the time that arguments take.
+    This runs for every event that is sent. Assigning fields one by one takes a third of the time that arguments take;
+    and neighbours, of one commit mostly, have so much in common that a copy is cheaper still.
     """
     add = target.add
+    before: Event | None = None
+    message = pb.Event()
+    moment = 0
     for event in events:
-        message = add()
-        age, sequence = event.time - EPOCH, event.sequence
-        seconds, microseconds = age.days * 86_400 + age.seconds, age.microseconds
+        neighbour, message = message, add()
+        if before is not None and _are_alike(event, before):
+            message.CopyFrom(neighbour)
+        else:
+            moment = _fill_common(message, event)
+        before = event
         # With the time, the id stays unique where the log was taken back to an older copy and then continued.
-        message.event_id = f"{sequence}-{seconds * 1_000_000 + microseconds}"
-        message.sequence = sequence
+        message.event_id = f"{event.sequence}-{moment}"
+        message.sequence = event.sequence
         message.commit_id = str(event.commit)
-        stamp = message.commit_time
-        stamp.seconds = seconds
-        stamp.nanos = microseconds * 1000
-        message.type = _EVENT_TYPES_TO_PB[event.type]
         message.record_id = event.record_id
         message.revision = event.revision
-        fill_scope(message, event.scope)
-        if event.request_id:
-            message.request_id = event.request_id
+        message.request_id = event.request_id
         if event.changed:
             message.changed_fields.extend(event.changed)
-    for message, record in zip(target, records, strict=False):
-        _fill_record(message, record)
+    for filled, record in zip(target, records, strict=False):
+        _fill_record(filled, record)
+
+
+def _are_alike(event: Event, before: Event) -> bool:
+    """Whether all but the fields that are always written is the same, as far as a glance can tell."""
+    return (
+        event.time == before.time and event.scope is before.scope and event.type is before.type and not before.changed
+    )
+
+
+def _fill_common(target: pb.Event, event: Event) -> int:
+    """Writes what neighbours have in common; returns the time in microseconds."""
+    microseconds = to_microseconds(event.time)
+    stamp = target.commit_time
+    stamp.seconds = microseconds // 1_000_000
+    stamp.nanos = microseconds % 1_000_000 * 1000
+    target.type = _EVENT_TYPES_TO_PB[event.type]
+    fill_scope(target, event.scope)
+    return microseconds
 
 
 def _fill_record(target: pb.Event, record: Record | None) -> None:
