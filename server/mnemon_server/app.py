@@ -19,6 +19,7 @@ from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.graph_cache import Precision
 from mnemon_server.engines.base import RecordEngine, Vault
 from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.sqlite.vault import SQLiteVault
 from mnemon_server.services.event_feed import EventFeed
@@ -155,6 +156,7 @@ def _open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vau
         model_identity=model.identity,
         dimension=model.dimension,
         vector_cache_bytes_max=settings.vector_cache_mib << 20,
+        graph=GraphSettings(graph_min=settings.graph_vectors_min),
         # What ChromaDB indexes needs no second graph.
         graphs_of=[collection for collection, backend in backends if backend == "local"],
     )
