@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.services.memory import MemoryStore
 
-from tests.support.memory_stores import DIMENSION, Opened, open_memories
+from tests.support.memory_stores import DIMENSION, Opened, contents, open_memories
 
 COUNT = 4_000
 WAIT_S = 60.0
@@ -78,9 +79,10 @@ async def fill(opened: Opened) -> None:
     await create(lambda i: i % 16 != 0)
 
 
-def wait_for_graph(opened: Opened) -> None:
+def wait_for_graph(opened: Opened, count: int) -> None:
+    """Returns once the graph holds so many vectors."""
     deadline = time.monotonic() + WAIT_S
-    while opened.vault.collection(MEMORIES).vector_usage().graph_count < COUNT - GRAPH.tail_max:
+    while opened.vault.collection(MEMORIES).vector_usage().graph_count < count:
         assert time.monotonic() < deadline, "no graph was built"
         time.sleep(0.05)
 
@@ -90,7 +92,7 @@ async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Large
     folder = tmp_path_factory.mktemp("large") / "vault"
     async with open_memories("sqlite", folder, graph=GRAPH, exact_scan_max=500) as opened:
         await fill(opened)
-        wait_for_graph(opened)
+        wait_for_graph(opened, COUNT - GRAPH.tail_max)
         embedder = HashingEmbedder(DIMENSION)
         async with EmbeddingBatcher(embedder) as batcher:
             records = opened.vault.collection(MEMORIES)
@@ -192,3 +194,25 @@ async def test_a_least_score_ends_a_search_early(large: Large) -> None:
     answer = await large.store.search(MemoryQuery(vector=vector, limit=100, min_score=least))
     assert [match.memory for match in answer.results] == [match.memory for match in best[:2]]
     assert not answer.diagnostics.exact
+
+
+async def test_what_is_second_in_both_meaning_and_words_may_be_best_in_all(tmp_path: Path) -> None:
+    """It stands behind all that the graph and the words propose at first."""
+    rng = np.random.default_rng(12)
+
+    def toward_first_axis(cosine: float) -> tuple[float, ...]:
+        rest = rng.normal(size=DIMENSION - 1)
+        return (cosine, *(np.sqrt(1 - cosine**2) * rest / np.linalg.norm(rest)).tolist())
+
+    memories = [(f"nothing {i}", 0.7) for i in range(80)] + [(f"zebra {i}", 0.0) for i in range(1_100)]
+    memories.append(("zebra among a few more words than the others", 0.6))
+    requests = [CreateMemory(memory=Memory("", text), embedding=toward_first_axis(cosine)) for text, cosine in memories]
+    graph = GraphSettings(graph_min=500, tail_max=1)
+    async with open_memories("sqlite", tmp_path / "vault", graph=graph, exact_scan_max=500) as opened:
+        for start in range(0, len(requests), 1_000):
+            await opened.store.create_many(requests[start : start + 1_000])
+        wait_for_graph(opened, len(requests) - 1)
+        query = MemoryQuery(text="zebra", vector=(1.0, *(0.0,) * (DIMENSION - 1)), limit=1)
+        answer = await opened.store.search(query)
+    assert not answer.diagnostics.exact
+    assert contents(answer.results) == ["zebra among a few more words than the others"]

@@ -289,6 +289,9 @@ async def test_a_new_content_is_found_and_the_old_one_is_not(opened: Opened) -> 
         (replace(CHANGE, content=" "), ("content",), "memory.content", "blank"),
         (replace(CHANGE, type="t" * 257), ("type",), "memory.type", "256"),
         (replace(CHANGE, metadata={"k": None}), ("metadata.k",), "memory.metadata.k", "null"),
+        (replace(CHANGE, metadata={"k": None}), ("metadata",), "memory.metadata.k", "null"),
+        (replace(CHANGE, scope=Scope(agent="a" * 257)), ("scope",), "memory.scope.agent", "256"),
+        (replace(CHANGE, scope=Scope(agent="a" * 257)), ("type", "scope.agent"), "memory.scope.agent", "256"),
     ],
 )
 async def test_a_bad_update_is_refused_by_name(
