@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.confidence import DEFAULT_DECAY, oldest_age
 from mnemon_server.domain.errors import (
     InvalidArgumentError,
     InvalidOperationError,
@@ -17,7 +18,16 @@ from mnemon_server.domain.errors import (
 )
 from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.filters import AllOf, Condition, Negation, Operator
-from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery, UpdateMemory
+from mnemon_server.domain.memories import (
+    CreateMemory,
+    Decay,
+    DecayCurve,
+    DecayPolicy,
+    Memory,
+    MemoryFilter,
+    MemoryQuery,
+    UpdateMemory,
+)
 from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
 
 from tests.support.memory_stores import DIMENSION, ENGINES, NOON, Opened, open_memories
@@ -480,6 +490,32 @@ async def test_a_bad_filter_is_refused_by_name(opened: Opened, where: MemoryFilt
         with pytest.raises(InvalidArgumentError) as caught:
             await call
         assert fields_of(caught.value) == [field]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("curve", DecayCurve)
+@pytest.mark.parametrize("bound", [0.05, 1 / 3, 0.5, 0.7, 0.999999, 1.0])
+async def test_a_bound_on_confidence_agrees_with_the_confidence_that_is_read(
+    engine: str, curve: DecayCurve, bound: float, tmp_path: Path
+) -> None:
+    decays = {policy: Decay(decay.half_life, curve) for policy, decay in DEFAULT_DECAY.items()}
+    async with open_memories(engine, tmp_path / "vault", decay=decays) as opened:
+        memories = [await opened.remember(policy.value, decay_policy=policy) for policy in decays]
+        opened.clock.pass_hours(5)
+        await opened.store.reinforce(memories[0].memory_id)
+        for memory, begins in zip(memories, (opened.clock.time, NOON), strict=True):
+            oldest = oldest_age(decays[memory.decay_policy], bound)
+            assert oldest is not None
+            kept = MemoryFilter(min_confidence=bound, expression=condition("memory_id", Operator.EQ, memory.memory_id))
+            for microseconds in (-1, 0, 1, 2):
+                opened.clock.time = begins + oldest + timedelta(microseconds=microseconds)
+                has_it = (await opened.store.get(memory.memory_id)).confidence >= bound
+                assert has_it == (microseconds <= 0)
+                assert await opened.store.count(kept) == has_it
+                fading = await opened.store.forecast(
+                    min_confidence=bound, by=opened.clock.time, limit=5, where=replace(kept, min_confidence=0.0)
+                )
+                assert len(fading.forecasts) == (not has_it)
 
 
 async def test_a_forecast_names_what_fades_and_when(opened: Opened) -> None:
