@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import grpc
 import pytest
@@ -57,6 +58,22 @@ async def test_a_call_without_a_deadline_gets_the_servers() -> None:
         assert handlers.waiting == 0
 
 
+async def test_calls_that_overlap_each_get_the_whole_of_the_servers_deadline() -> None:
+    handlers = Misbehaving()
+    async with bare_server(handlers, default_deadline_s=0.4) as connection:
+        begins: list[float] = []
+        calls = []
+        for _ in range(3):
+            await until(lambda: not begins or time.monotonic() - begins[-1] > 0.15)
+            begins.append(time.monotonic())
+            calls.append(asyncio.create_task(_failed_at(method(connection.channel, "wait")(b""))))
+        ends = await asyncio.gather(*calls)
+        assert all(end - begin >= 0.39 for begin, end in zip(begins, ends, strict=True))
+        assert handlers.waiting == 0
+        # And after a pause without any call, the next one is watched again.
+        assert (await failure_of(method(connection.channel, "wait")(b""))).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 async def test_a_call_with_a_deadline_keeps_its_own() -> None:
     handlers = Misbehaving()
     async with bare_server(handlers, default_deadline_s=0.05) as connection:
@@ -98,3 +115,8 @@ async def _reflects(connection: Connection) -> bool:
     answer = await call.read()
     await call.done_writing()
     return bool(answer.list_services_response.service)
+
+
+async def _failed_at(call: Any) -> float:
+    assert (await failure_of(call)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    return time.monotonic()

@@ -1,5 +1,6 @@
 """What a document, a search and a scope must look like: every problem found is named with its field."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,12 +20,14 @@ from mnemon_server.domain.records import (
 REQUEST_ID_BYTES_MAX = 128
 SCOPE_BYTES_MAX = 256
 
+_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
+
 
 def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViolation]:
     """What is wrong with a document's id."""
     if not doc_id or len(doc_id.encode("utf-8", "surrogatepass")) > DOC_ID_BYTES_MAX:
         yield FieldViolation(field, f"must be 1 to {DOC_ID_BYTES_MAX} bytes of UTF-8")
-    elif any(ord(character) < 0x20 or 0x7F <= ord(character) <= 0x9F for character in doc_id):
+    elif _CONTROL_CHARACTER.search(doc_id):
         yield FieldViolation(field, "must not contain control characters")
     elif _unpaired(doc_id):
         yield FieldViolation(field, "must be valid Unicode")

@@ -56,7 +56,7 @@ def fill_scope(owner: Any, scope: Scope) -> None:
 
 def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]:
     """The values by key; None for one that is unset or cannot be a time, which no check lets through."""
-    return {key: value_from_pb(value) for key, value in metadata.items()}
+    return {key: value_from_pb(value) for key, value in metadata.items()} if metadata else {}
 
 
 def value_from_pb(value: pb.MetadataValue) -> MetadataValue | None:

@@ -1,7 +1,6 @@
 """Only so many calls are in work at once; more are refused with a hint rather than queued without bound."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 from mnemon_server.domain.errors import TooManyRequestsError
@@ -17,9 +16,8 @@ class Budget:
         self._size, self._what = size, what
         self.used = 0
 
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Holds a slot.
+    def __enter__(self) -> None:
+        """Takes a slot for the length of a block.
 
         Raises:
             TooManyRequestsError: none is free.
@@ -27,10 +25,11 @@ class Budget:
         if self.used >= self._size:
             raise TooManyRequestsError(f"{self._size} {self._what} are already in work", _RETRY_AFTER_S)
         self.used += 1
-        try:
-            yield
-        finally:
-            self.used -= 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.used -= 1
 
 
 class Limiter(MethodInterceptor):
@@ -56,7 +55,7 @@ class Limiter(MethodInterceptor):
         budget = self._streams if method.handler.request_streaming else self._calls
 
         async def call(request: Any, context: Context) -> Any:
-            with budget.slot():
+            with budget:
                 return await inner(request, context)
 
         return call
@@ -68,7 +67,7 @@ class Limiter(MethodInterceptor):
         budget = self._streams
 
         async def call(request: Any, context: Context) -> None:
-            with budget.slot():
+            with budget:
                 await inner(request, context)
 
         return call
