@@ -296,13 +296,12 @@ async def test_a_bulk_stream_answers_each_message_in_order_and_a_bad_memory_fail
 
 
 async def test_a_request_id_counts_across_messages_of_a_bulk_stream(memories: Any) -> None:
-    requests = [
-        pb.CreateMemoriesRequest(requests=[create(f"text {i % 3}", request_id=f"id-{i % 3}")]) for i in range(9)
-    ]
+    contents = [f"text {i // 3}" for i in range(60)]
+    requests = [pb.CreateMemoriesRequest(requests=[create(content, request_id=content)]) for content in contents]
     responses = [response async for response in memories.CreateMemories(iter(requests))]
     receipts = [response.results[0].receipt for response in responses]
-    assert [receipt.replayed for receipt in receipts] == [False] * 3 + [True] * 6
-    assert len({receipt.id for receipt in receipts}) == 3
+    assert [receipt.replayed for receipt in receipts] == [False, True, True] * 20
+    assert len({receipt.id for receipt in receipts}) == 20
 
 
 async def test_a_bulk_message_that_is_empty_or_too_long_ends_the_stream_after_the_answers_before_it(

@@ -66,8 +66,8 @@ def test_neighbours_keep_what_is_their_own() -> None:
         plain(),
         plain(sequence=8, commit=8, record_id="m-2", revision=1, request_id="twice"),
         plain(sequence=9),
-        plain(sequence=10, type=EventType.MEMORY_PURGED),
-        plain(sequence=11, scope=Scope(agent="claude")),
+        plain(sequence=10, scope=Scope(agent="claude")),
+        plain(sequence=11, type=EventType.MEMORY_PURGED),
         plain(sequence=12, time=NOW + timedelta(seconds=1)),
         EVENT,
     )

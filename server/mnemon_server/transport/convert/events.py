@@ -120,8 +120,6 @@ def _started_to_pb(started: Started) -> pb.WatchEventsResponse:
 
 def _progress_to_pb(progress: Progress) -> pb.WatchEventsResponse:
     message = pb.WatchEventsResponse(cursor=progress.cursor)
-    # Also where it is false, the message is of this kind.
-    message.progress.SetInParent()
     message.progress.caught_up = progress.caught_up
     if progress.head_time is not None:
         fill_time(message.progress.head_time, progress.head_time)
