@@ -71,6 +71,9 @@ class VaultContract(VaultSuite):
         memories.set_index_position("i", IndexPosition(10**6, "m")).result()
         assert [change.doc_id for change in documents.changes_after(0, limit=9)] == ["a"]
         assert documents.index_position("i") == IndexPosition(0, "d")
+        memories.set_index_position("slow", IndexPosition(0, "m")).result()
+        documents.set_index_position("i", IndexPosition(10**6, "d")).result()
+        assert documents.changes_after(0, limit=9) == []
 
     def test_a_request_id_is_one_for_all_collections(self, vault: Vault) -> None:
         put(vault, "a", request=key("r", b"document"))

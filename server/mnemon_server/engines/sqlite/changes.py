@@ -16,7 +16,7 @@ def stats(connection: apsw.Connection, tables: Tables) -> RecordStats:
     """Counts, and the position of the newest change; counting reads every row of an index."""
     statement = (
         f"SELECT (SELECT count(*) FROM {tables.documents}), (SELECT count(*) FROM {tables.passages}"
-        f" WHERE position NOT IN (SELECT position FROM {tables.documents} WHERE hidden)),"
+        f" WHERE position NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)),"
         " (SELECT coalesce(max(value), 0) FROM meta WHERE key = ?)"
     )
     return RecordStats(*fetch(connection, statement, (tables.sequence_key,))[0])

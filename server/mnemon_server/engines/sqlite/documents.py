@@ -253,7 +253,7 @@ class DocumentTable:
         # many ids take a third of the time that they take as rows.
         ids = connection.execute(
             f"SELECT group_concat(p.id) FROM {names.documents} AS d CROSS JOIN {names.passages} AS p"
-            f" ON p.position = d.position WHERE {condition} AND NOT d.hidden",
+            f" ON p.position = d.position WHERE {condition} AND d.hidden = 0",
             parameters,
         ).get
         return np.sort(np.fromstring(ids or "", np.int64, sep=","))
@@ -265,7 +265,7 @@ class DocumentTable:
         rows = fetch(
             connection,
             f"SELECT p.id FROM carray(?) AS wanted CROSS JOIN {names.passages} AS p ON p.id = wanted.value"
-            f" CROSS JOIN {names.documents} AS d ON d.position = p.position WHERE {condition} AND NOT d.hidden",
+            f" CROSS JOIN {names.documents} AS d ON d.position = p.position WHERE {condition} AND d.hidden = 0",
             (id_array(passage_ids), *parameters),
         )
         return np.fromiter((row[0] for row in rows), np.int64)

@@ -78,7 +78,7 @@ def compile_filter(
 
 
 def _visibility(hidden: bool) -> str:  # noqa: FBT001 - the condition is named by its value
-    return "d.hidden" if hidden else "NOT d.hidden"
+    return f"d.hidden = {int(hidden)}"
 
 
 @dataclass(slots=True)

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import apsw
 
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import journal, keyword_index
-from mnemon_server.engines.sqlite.tables import Tables, create_statements, visibility_indexes
+from mnemon_server.engines.sqlite.tables import Tables, create_statements, document_indexes
 
 EPOCH_BYTES = 16
 
@@ -41,7 +42,8 @@ def _to_format_2(connection: apsw.Connection) -> None:
     """Memories beside the documents, and the event log; tables are named after their collection."""
     for statement in (
         "ALTER TABLE document ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0",
-        *visibility_indexes(DOCUMENTS),
+        *(f"DROP INDEX document_{name}" for name in SCOPE_FIELDS),
+        *document_indexes(DOCUMENTS),
         "ALTER TABLE passage RENAME TO document_passage",
         "DROP INDEX passage_document",
         "CREATE UNIQUE INDEX document_passage_position ON document_passage (position, ordinal)",

@@ -148,7 +148,7 @@ class SQLiteCollection:
         statement = (
             f"SELECT p.id, d.id, p.ordinal, p.start, p.stop FROM carray(?) AS wanted CROSS JOIN {self._tables.passages}"
             f" AS p ON p.id = wanted.value CROSS JOIN {self._tables.documents} AS d ON d.position = p.position"
-            " WHERE NOT d.hidden"
+            " WHERE d.hidden = 0"
         )
         with self._connections.lend() as connection:
             rows = fetch(connection, statement, (id_array(passage_ids),))

@@ -91,8 +91,7 @@ CREATE TABLE {name} (
   hidden INTEGER NOT NULL DEFAULT 0{columns}
 ) STRICT""",
         f"CREATE UNIQUE INDEX {name}_sequence ON {name} (sequence)",
-        *_text_indexes(tables),
-        *visibility_indexes(collection),
+        *document_indexes(collection),
         # One row per value, one per item of a list; `type` keeps 1, 1.0, true and "1" apart.
         f"""
 CREATE TABLE {tables.metadata} (
@@ -124,17 +123,14 @@ CREATE TABLE {tables.deletions} (
     ]
 
 
-def visibility_indexes(collection: Collection) -> list[str]:
-    """The indexes that tell hidden documents apart without reading their rows; the first one serves times, too."""
+def document_indexes(collection: Collection) -> list[str]:
+    """The indexes of what filters name most. They tell hidden documents apart, so that no row is read for that."""
     name = collection.name
     return [
-        f"CREATE INDEX {name}_create_time ON {name} (create_time) WHERE NOT hidden",
-        f"CREATE INDEX {name}_hidden ON {name} (hidden) WHERE hidden",
-    ]
-
-
-def _text_indexes(tables: Tables) -> list[str]:
-    table = tables.documents
-    return [
-        f'CREATE INDEX {table}_{name} ON {table} ("{name}") WHERE "{name}" <> \'\'' for name in tables.indexed_texts
+        *(
+            f'CREATE INDEX {name}_{text} ON {name} ("{text}", hidden) WHERE "{text}" <> \'\''
+            for text in Tables(collection).indexed_texts
+        ),
+        f"CREATE INDEX {name}_create_time ON {name} (create_time) WHERE hidden = 0",
+        f"CREATE INDEX {name}_hidden ON {name} (hidden) WHERE hidden = 1",
     ]

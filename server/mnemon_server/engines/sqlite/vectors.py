@@ -37,7 +37,7 @@ class VectorScanner:
         `new_vectors` gives what is to hold them, empty; it is told which database they come from.
         """
         self._connections = connections
-        shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden)"
+        shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)"
         self._all = f"SELECT id, vector FROM {tables.passages} WHERE position {shown} ORDER BY id"
         self._among = (
             f"SELECT p.id, p.vector FROM carray(?) AS wanted CROSS JOIN {tables.passages} AS p ON p.id = wanted.value"
