@@ -1,6 +1,6 @@
 """How passages become Chroma records, filters its `where`, and distances similarities."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.domain.documents import FieldValue
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.base import IndexEntry
@@ -26,10 +27,11 @@ def to_record(entry: IndexEntry) -> dict[str, Any]:
     """The record of a passage without its vector; any Chroma client can read it."""
     own = {key: _to_chroma(value) for key, value in entry.document.metadata.items()}
     marks = {DOC_ID_KEY: entry.doc_id, PASSAGE_KEY: entry.index, PASSAGE_ID_KEY: entry.passage_id}
+    fields = _field_keys(entry.document.fields)
     return {
         "id": record_id(entry.doc_id, entry.index),
         "document": entry.text,
-        "metadata": own | _scope_keys(entry.document.scope) | marks,
+        "metadata": own | _scope_keys(entry.document.scope) | fields | marks,
     }
 
 
@@ -68,6 +70,11 @@ def chunks(entries: Sequence[IndexEntry], size: int) -> Iterator[Sequence[IndexE
 
 def _scope_keys(scope: Scope) -> dict[str, str]:
     return {_PREFIX + name: value for name, value in asdict(scope).items() if value}
+
+
+def _field_keys(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
+    """The collection's own fields; one that is not there has no key."""
+    return {_PREFIX + name: _to_chroma(value) for name, value in fields.items() if value is not None and value != ""}
 
 
 def _to_chroma(value: MetadataValue) -> str | int | float | bool | list[str]:
