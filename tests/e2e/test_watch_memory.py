@@ -1,0 +1,121 @@
+"""The server's memory stays flat however many watchers read too slowly, and the others are served all the same."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+from mnemon import AsyncClient, Document, Scope
+from mnemon.v1 import events_pb2 as pb
+from mnemon.v1.events_pb2_grpc import EventServiceStub
+
+from tests.support.server import server_process, until
+
+DOCUMENTS = 20
+SCOPE = Scope(*(["x" * 250] * 5))
+"""Makes an event nearly two kilobytes, so that a reader that stalls has soon left much unread."""
+STALL_S = 2.5
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+SMALL_WINDOW = [*OWN_CONNECTION, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
+"""Left to itself, gRPC takes in megabytes for a reader that does not read."""
+GROWTH_KIB_MAX = 48 << 10
+
+
+@dataclass
+class Crowd:
+    """Watchers of one server, half of which read nothing."""
+
+    stub: Any
+    stalled: Any
+    """The same service, on a connection of its own."""
+    seen: list[list[int]] = field(default_factory=list)
+    ended_slow: int = 0
+    _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    async def gather(self, count: int) -> None:
+        """Starts them; the half that reads has seen `started` when this returns."""
+        self.seen = [[] for _ in range(count // 2)]
+        ready = asyncio.Semaphore(0)
+        for sequences in self.seen:
+            self._tasks.append(asyncio.create_task(self._follow(sequences, ready)))
+            self._tasks.append(asyncio.create_task(self._stall()))
+        for _ in self.seen:
+            await ready.acquire()
+
+    async def leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, sequences: list[int], ready: asyncio.Semaphore) -> None:
+        async for message in self.stub.WatchEvents(pb.WatchEventsRequest()):
+            if message.HasField("started"):
+                ready.release()
+            sequences += [event.sequence for event in message.batch.events]
+
+    async def _stall(self) -> None:
+        """Reads one message, and nothing more until the server has had enough; then comes back to do the same."""
+        while True:
+            call = self.stalled.WatchEvents(pb.WatchEventsRequest(earliest=True, max_batch_size=10))
+            with suppress(aio.AioRpcError):
+                await call.read()
+                await asyncio.sleep(STALL_S)
+                while await call.read() is not aio.EOF:
+                    pass
+            self.ended_slow += await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def overload(tmp_path: Path, *, watchers: int, writes: int) -> None:
+    with server_process(
+        tmp_path, "--knowledge-store-backend", "local", "--stream-write-timeout-s", "1", "--streams-max", "512"
+    ) as server:
+        async with (
+            AsyncClient(server.address()) as client,
+            aio.insecure_channel(server.address(), OWN_CONNECTION) as channel,
+            aio.insecure_channel(server.address(), SMALL_WINDOW) as other_channel,
+        ):
+            crowd = Crowd(EventServiceStub(channel), EventServiceStub(other_channel))
+            await write(client, DOCUMENTS * 10)
+            await crowd.gather(watchers)
+            try:
+                await write(client, writes // 10)
+                await until(lambda: crowd.ended_slow >= watchers // 2, 60)
+                before = resident_kib(server.process.pid)
+                await write(client, writes)
+                expected = [event.sequence async for event in client.events()][-(writes + writes // 10) :]
+                await until(lambda: all(len(each) == len(expected) for each in crowd.seen), 60)
+                grown = resident_kib(server.process.pid) - before
+            finally:
+                await crowd.leave()
+
+        assert all(each == expected for each in crowd.seen)
+        assert grown < GROWTH_KIB_MAX, f"{grown} KiB"
+
+
+async def write(client: AsyncClient, count: int) -> None:
+    """Changes the same few documents again and again, so that nothing grows but the log."""
+
+    def documents() -> Any:
+        for i in range(count):
+            yield Document(f"doc-{i % DOCUMENTS}", f"text {i // DOCUMENTS % 2}", scope=SCOPE)
+
+    assert all([result.receipt is not None async for result in client.index_many(documents())])
+
+
+def resident_kib(pid: int) -> int:
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1])
+
+
+async def test_memory_stays_flat_while_half_of_forty_watchers_stall(tmp_path: Path) -> None:
+    await overload(tmp_path, watchers=40, writes=2_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_memory_stays_flat_while_half_of_two_hundred_watchers_stall(tmp_path: Path) -> None:
+    await overload(tmp_path, watchers=200, writes=10_000)
