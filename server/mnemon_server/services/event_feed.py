@@ -32,7 +32,7 @@ from mnemon_server.services.offload import Offload
 
 PROGRESS_S = 1.0
 """How long a cursor may lag behind what was read, while nothing matches."""
-SHARED_MAX = 256
+SHARED_MAX = 64
 CLOCK_DIFFERENCE_MAX = timedelta(minutes=1)
 
 
