@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
@@ -46,6 +46,32 @@ def test_documents_stay_and_get_the_new_vectors(tmp_path: Path) -> None:
     assert found_by_word(records, "number7").keys() == {"d7"}
     assert len(records.changes_after(150, limit=1000)) == 150
     assert records.stats().passage_count == 150
+    vault.close()
+
+
+def test_every_collection_gets_the_new_vectors_and_what_is_hidden_stays_so(tmp_path: Path) -> None:
+    vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
+    vault.collection(DOCUMENTS).put_document(write("d", "giraffe")).result()
+    memories = vault.collection(MEMORIES)
+    memories.put_document(write("shown", "zebra")).result()
+    memories.put_document(write("hidden", "zebra", seed=1, hidden=True)).result()
+    head = vault.events.state().head
+    vault.close()
+    assert list(reembed(tmp_path, "new", other_model))[-1] == (3, 3)
+
+    vault = SQLiteVault(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
+    memories = vault.collection(MEMORIES)
+    query = np.array([1, 0, 0, 0], np.float32)
+    assert memories.scan_vectors(query).scores.tolist() == [1.0]
+    assert vault.collection(DOCUMENTS).scan_vectors(query).scores.tolist() == [1.0]
+    assert found_by_word(memories, "zebra").keys() == {"shown"}
+    [hidden] = memories.get_documents(["hidden"], vectors=True)
+    assert hidden is not None
+    assert hidden.embedding == (1.0, 0.0, 0.0, 0.0)
+    assert vault.events.state().head == head
+    # Positions of changes go on behind those of the new vectors.
+    newest = max(vault.collection(collection).stats().sequence for collection in COLLECTIONS)
+    assert memories.delete_document("shown").result().sequence == newest + 1
     vault.close()
 
 
