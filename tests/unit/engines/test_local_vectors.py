@@ -56,15 +56,15 @@ def test_after_any_adds_removes_and_rebuilds_it_answers_like_a_comparison_of_eve
 def test_recall_stays_when_a_third_is_deleted_and_a_third_replaced(tmp_path: Path) -> None:
     rng, model = random.Random(5), Model(64)
     vectors = opened(tmp_path, model)
-    vectors.add(*_more(model, 2_400, 1))
-    wait_until(has_graph_of(vectors, 2_400), 60)
-    shuffled = rng.sample(sorted(model.vectors), k=2_400)
-    vectors.remove(model.remove(shuffled[:800]))
-    vectors.remove(model.remove(shuffled[800:1_600]))
-    vectors.add(*_more(model, 800, 2))
+    vectors.add(*_more(model, 1_500, 1))
+    wait_until(has_graph_of(vectors, 1_500), 60)
+    shuffled = rng.sample(sorted(model.vectors), k=1_500)
+    vectors.remove(model.remove(shuffled[:500]))
+    vectors.remove(model.remove(shuffled[500:1_000]))
+    vectors.add(*_more(model, 500, 2))
     queries = clustered_vectors(100, 64, 3)
     at_once = recall(vectors, model, queries)
-    wait_until(lambda: vectors.usage().graph_count < 2_400 and vectors.usage().flat_count < EAGER.tail_max, 60)
+    wait_until(lambda: vectors.usage().graph_count < 1_500 and vectors.usage().flat_count < EAGER.tail_max, 60)
     rebuilt = recall(vectors, model, queries)
     vectors.close()
     assert at_once >= 0.99
@@ -165,7 +165,7 @@ def test_a_folder_that_cannot_be_written_costs_the_snapshot_alone(tmp_path: Path
 
 
 def test_everything_at_once_never_fails_and_never_shows_what_is_gone(tmp_path: Path) -> None:
-    _everything_at_once(tmp_path, seconds=4)
+    _everything_at_once(tmp_path, seconds=2.5)
 
 
 @pytest.mark.slow
