@@ -50,8 +50,7 @@ class DocumentUpdate:
     `update` gets the stored document, hidden or not, without its vectors, and returns what is to stand in its place,
     under the same id; what it raises refuses the change. It runs inside the transaction, on the writer's thread, and so
     must be quick and must not ask the engine; where the transaction is repeated it runs again, and the last run counts.
-    `passages` belong to a new content; None keeps those that are there, and
-    then the content must stay as it is.
+    `passages` belong to a new content; None keeps those that are there, and then the content must stay as it is.
     """
 
     doc_id: str

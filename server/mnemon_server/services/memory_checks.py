@@ -1,5 +1,6 @@
 """What a memory, a search for memories and a change of one must look like: every problem is named with its field."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -63,12 +64,14 @@ def vector_violations(vector: Sequence[float] | None, dimension: int, field: str
     """What is wrong with a vector that a caller gives."""
     if vector is None:
         return
-    numbers = np.array(vector, np.float64)
     if len(vector) != dimension:
         yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
-    elif not np.isfinite(numbers).all():
+        return
+    # The greatest number says both: it is not finite where any is not.
+    greatest = float(np.abs(np.array(vector, np.float64)).max())
+    if not math.isfinite(greatest):
         yield FieldViolation(field, "must hold finite numbers only")
-    elif not numbers.any():
+    elif greatest == 0.0:
         yield FieldViolation(field, "must not be all zeros: such a vector has no direction")
 
 
