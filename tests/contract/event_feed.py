@@ -299,6 +299,10 @@ class EventFeedContract(ABC):
         assert progress.head_time == START
         assert (await feed.list(ListQuery(start=Cursor(progress.cursor)))).events == ()
 
+    async def test_that_there_is_no_backlog_is_said_at_once(self, feed: EventFeed) -> None:
+        async with watching(feed, Edge.EARLIEST, heartbeat_s=60) as watch:
+            assert (await watch.progress()).caught_up
+
     async def test_the_cursor_moves_though_nothing_matches(self, vault: Vault, feed: EventFeed) -> None:
         where = EventFilter(record_ids=frozenset({"z"}))
         async with watching(feed, where=where, heartbeat_s=60) as watch:
@@ -389,6 +393,18 @@ class EventFeedContract(ABC):
 
         assert ids(events)[-1] == "last"
         assert sorted(ids(events)[:-1]) == sorted([*(f"d{i}" for i in range(100)), "live"])
+
+    async def test_a_watcher_that_pauses_finds_everything_when_the_newest_events_have_moved_on(
+        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(event_tail, "EVENTS_MAX", 16)
+        names = [f"d{i}" for i in range(60)]
+        async with watching(feed) as paused, watching(feed) as live:
+            for name in names:
+                put(vault, name)
+                assert ids(await live.events(1)) == [name]
+
+            assert ids(await paused.events(60)) == names
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_watchers_that_come_and_go_at_random_see_every_event_once_and_in_order(
