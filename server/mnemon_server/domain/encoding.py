@@ -21,7 +21,7 @@ def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
 
 def decode_metadata(text: str) -> dict[str, MetadataValue]:
     """The metadata that `encode_metadata` wrote."""
-    return {key: _decode_value(value) for key, value in json.loads(text).items()}
+    return {key: _decode_value(value) for key, value in json.loads(text).items()} if text != "{}" else {}
 
 
 def text_digest(text: str) -> bytes:

@@ -1,7 +1,7 @@
 """Reading connections, lent out one call at a time."""
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,7 +18,7 @@ class ReaderPool:
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
-        self._idle: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
+        self._idle: deque[apsw.Connection] = deque()
         self._slots = threading.BoundedSemaphore(READERS_MAX)
         self._closed = False
 
@@ -29,8 +29,8 @@ class ReaderPool:
             if self._closed:
                 raise StorageFailedError("the records are closed")
             try:
-                connection = self._idle.get_nowait()
-            except queue.Empty:
+                connection = self._idle.pop()
+            except IndexError:
                 connection = self._connect()
             try:
                 connection.execute("BEGIN")
@@ -40,14 +40,14 @@ class ReaderPool:
                 # Whatever state it is in, the next reader gets a fresh one.
                 close_quietly(connection)
                 raise
-            self._idle.put(connection)
+            self._idle.append(connection)
 
     def close(self) -> None:
         """Waits for every loan to end, and closes the connections."""
         self._closed = True
         for _ in range(READERS_MAX):
             self._slots.acquire()
-        while not self._idle.empty():
-            close_quietly(self._idle.get_nowait())
+        while self._idle:
+            close_quietly(self._idle.pop())
         for _ in range(READERS_MAX):
             self._slots.release()
