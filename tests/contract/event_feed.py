@@ -4,7 +4,6 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -19,11 +18,8 @@ from mnemon_server.domain.feed import (
     Batch,
     Cursor,
     Edge,
-    FeedMessage,
     ListQuery,
-    Progress,
     Start,
-    Started,
     WatchQuery,
 )
 from mnemon_server.domain.filters import RecordFilter
@@ -36,36 +32,9 @@ from mnemon_server.services.event_feed import EventFeed
 from mnemon_server.services.offload import Offload
 
 from tests.contract.record_engine import START, ManualClock, write
+from tests.support.watching import watching
 
 WAIT_S = 10.0
-
-
-class Watching:
-    """One watch, read as a client would; `started` is its first message."""
-
-    def __init__(self, messages: AsyncIterator[FeedMessage], started: Started) -> None:
-        self._messages = messages
-        self.started = started
-
-    async def message(self) -> FeedMessage:
-        async with asyncio.timeout(WAIT_S):
-            return await anext(self._messages)
-
-    async def batches(self, count: int) -> list[Batch]:
-        """The next batches, until they hold `count` events."""
-        found: list[Batch] = []
-        while sum(len(batch.events) for batch in found) < count:
-            if isinstance(message := await self.message(), Batch):
-                found.append(message)
-        return found
-
-    async def events(self, count: int) -> list[Event]:
-        return [event for batch in await self.batches(count) for event in batch.events]
-
-    async def progress(self) -> Progress:
-        message = await self.message()
-        assert isinstance(message, Progress), message
-        return message
 
 
 def ids(events: list[Event] | tuple[Event, ...]) -> list[str]:
@@ -480,23 +449,3 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
         offload=offload,
         clock=clock,
     )
-
-
-@asynccontextmanager
-async def watching(
-    feed: EventFeed,
-    start: Start = Edge.NOW,
-    *,
-    where: EventFilter | None = None,
-    heartbeat_s: float | None = None,
-    batch_max: int = 500,
-    full: bool = False,
-) -> AsyncIterator[Watching]:
-    """A watch that has started."""
-    query = WatchQuery(
-        start=start, where=where or EventFilter(), heartbeat_s=heartbeat_s, batch_max=batch_max, full=full
-    )
-    async with aclosing(feed.watch(query)) as messages:
-        started = await anext(messages)
-        assert isinstance(started, Started)
-        yield Watching(messages, started)

@@ -71,7 +71,7 @@ async def two(memories: Any) -> Any:
         personality="poet",
         type="fact",
         metadata={
-            **metadata(n=6, share=1.5, done=False, text="abd"),
+            **metadata(n=6, share=1.5, done=False, text="abx"),
             "tags": common_pb2.MetadataValue(string_list_value={"values": ["green"]}),
         },
     )
@@ -139,7 +139,7 @@ async def test_everything_that_is_set_must_hold(two: Any, chosen: pb.MemoryFilte
         (compare("metadata.share", "LTE", 1), "A"),
         (compare("metadata.done", "EQ", True), "A"),
         (compare("metadata.done", "EQ", 1), ""),
-        (compare("metadata.text", "LT", "abd"), "A"),
+        (compare("metadata.text", "LT", "abx"), "A"),
         (compare("metadata.text", "CONTAINS", "b"), "AB"),
         (compare("metadata.tags", "CONTAINS", "blue"), "A"),
         (compare("metadata.tags", "CONTAINS", "blu"), ""),
