@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mnemon import Client, Event, EventType, Watch
+from mnemon import Client, Event, EventType
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.killable import KillableServer, insist
@@ -35,7 +35,6 @@ class Watcher(threading.Thread):
         self._client = Client(address)
         self._reopens = reopens
         self._rng = random.Random(seed)
-        self._watch: Watch | None = None
 
     def run(self) -> None:
         """Follows until it is closed."""
@@ -56,8 +55,8 @@ class Watcher(threading.Thread):
     def _all_events(self) -> Iterator[Event]:
         since = "earliest"
         while True:
-            watch = self._client.watch(since, batch_size=50)
-            with insist(watch.__enter__):
+            # A watch that could not be opened has ended: each try is a new one.
+            with insist(lambda since=since: self._client.watch(since, batch_size=50).__enter__()) as watch:  # type: ignore[misc]
                 left = self._rng.randrange(1, 200) if self._reopens else -1
                 while left:
                     event = next(watch, None)

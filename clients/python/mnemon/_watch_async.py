@@ -46,6 +46,8 @@ class AsyncWatch(AsyncIterator[Event]):
     async def __aenter__(self) -> Self:
         while not self._progress.confirmed and not self._closed.is_set():
             await self._receive()
+        if self._closed.is_set():
+            raise RuntimeError("the watch has ended; open a new one")
         return self
 
     async def __aexit__(

@@ -53,6 +53,8 @@ class Watch(Iterator[Event]):
     def __enter__(self) -> Self:
         while not self._progress.confirmed and not self._closed.is_set():
             self._receive()
+        if self._closed.is_set():
+            raise RuntimeError("the watch has ended; open a new one")
         return self
 
     def __exit__(

@@ -225,6 +225,8 @@ def test_leaving_the_block_ends_the_watch() -> None:
         with client.watch() as watch:
             pass
         assert next(watch, None) is None
+        with pytest.raises(RuntimeError, match="has ended"), watch:
+            pass
 
 
 def test_a_loop_that_is_left_leaves_no_stream_behind() -> None:
