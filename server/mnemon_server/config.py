@@ -149,7 +149,12 @@ class Settings:
         default=20_000,
         metadata=_row("Up to this many candidates, a search compares every one and can miss none.", at_least=0),
     )
-    vector_cache_mib: int = field(default=256, metadata=_row("Memory for vectors of the exact scan.", at_least=0))
+    vector_cache_mib: int = field(
+        default=512,
+        metadata=_row(
+            "Most memory for the vectors of one collection and their graph; beyond it, scans read the file.", at_least=0
+        ),
+    )
     fusion_vector_weight: float = field(
         default=0.5, metadata=_row("Share of meaning in a hybrid search; the rest is words.", at_least=0, at_most=1)
     )
