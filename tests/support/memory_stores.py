@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.domain.collections import MEMORIES
-from mnemon_server.domain.memories import CreateMemory, Memory, MemoryMatch
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryMatch
+from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
@@ -19,6 +21,17 @@ from mnemon_server.services.memory import MemoryStore
 ENGINES = ("in_memory", "sqlite")
 DIMENSION = 64
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ADA = Memory(
+    "",
+    "Ada prefers Python",
+    scope=Scope(user="ada", agent="claude", project="apollo"),
+    personality="engineer",
+    type="preference",
+    is_global=True,
+    decay_policy=DecayPolicy.REINFORCEABLE,
+    metadata={"topic": "code", "since": datetime(2020, 1, 1), "rank": 5},
+)
+"""A memory with everything that a caller may say."""
 
 
 class MovingClock:
@@ -73,3 +86,8 @@ async def open_memories(
 def contents(matches: tuple[MemoryMatch, ...]) -> list[str]:
     """What the memories that were found say."""
     return [match.memory.content for match in matches]
+
+
+def fields_of(error: InvalidArgumentError) -> list[str]:
+    """The fields that an error names."""
+    return [violation.field for violation in error.violations]

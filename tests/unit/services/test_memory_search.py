@@ -1,8 +1,5 @@
 """Searching memories: limit and confidence together, filters first, modes, and why a result scored as it did."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 from mnemon_server.domain.errors import InvalidArgumentError
@@ -10,15 +7,9 @@ from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery
 from mnemon_server.domain.records import Scope, SearchMode
 
-from tests.support.memory_stores import DIMENSION, ENGINES, Opened, contents, open_memories
+from tests.support.memory_stores import DIMENSION, Opened, contents
 
 CONTEXTUAL, REINFORCEABLE = DecayPolicy.CONTEXTUAL, DecayPolicy.REINFORCEABLE
-
-
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_memories(request.param, tmp_path / "vault") as opened:
-        yield opened
 
 
 def toward(cosine: float) -> tuple[float, ...]:

@@ -1,6 +1,5 @@
 """Which memories a filter means, over both kinds of vault: purges, pages, forecasts and counts."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,29 +23,9 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import Scope
 
-from tests.support.memory_stores import DIMENSION, ENGINES, NOON, Opened, open_memories
+from tests.support.memory_stores import ADA, DIMENSION, ENGINES, NOON, Opened, fields_of, open_memories
 
 STABLE, REINFORCEABLE, CONTEXTUAL = DecayPolicy.STABLE, DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL
-ADA = Memory(
-    "",
-    "Ada prefers Python",
-    scope=Scope(user="ada", agent="claude", project="apollo"),
-    personality="engineer",
-    type="preference",
-    is_global=True,
-    decay_policy=REINFORCEABLE,
-    metadata={"topic": "code", "since": datetime(2020, 1, 1), "rank": 5},
-)
-
-
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_memories(request.param, tmp_path / "vault") as opened:
-        yield opened
-
-
-def fields_of(error: InvalidArgumentError) -> list[str]:
-    return [violation.field for violation in error.violations]
 
 
 def condition(field: str, operator: Operator, *values: Any) -> Condition:

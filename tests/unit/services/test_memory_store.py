@@ -1,9 +1,7 @@
 """The memory service over both kinds of vault: what each operation does, refuses, and says when it is repeated."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,34 +23,14 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
 
-from tests.support.memory_stores import DIMENSION, ENGINES, NOON, Opened, open_memories
+from tests.support.memory_stores import ADA, DIMENSION, NOON, Opened, fields_of
 
 STABLE, REINFORCEABLE, CONTEXTUAL = DecayPolicy.STABLE, DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-ADA = Memory(
-    "",
-    "Ada prefers Python",
-    scope=Scope(user="ada", agent="claude", project="apollo"),
-    personality="engineer",
-    type="preference",
-    is_global=True,
-    decay_policy=REINFORCEABLE,
-    metadata={"topic": "code", "since": datetime(2020, 1, 1), "rank": 5},
-)
-
-
-@pytest.fixture(params=ENGINES)
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_memories(request.param, tmp_path / "vault") as opened:
-        yield opened
 
 
 def event_types(opened: Opened) -> list[EventType]:
     return [event.type for event in opened.vault.events.read(0, limit=100, where=EventFilter()).events]
-
-
-def fields_of(error: InvalidArgumentError) -> list[str]:
-    return [violation.field for violation in error.violations]
 
 
 async def test_a_created_memory_is_read_back_as_it_was_answered(opened: Opened) -> None:
