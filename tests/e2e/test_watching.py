@@ -20,6 +20,7 @@ from mnemon import (
     Memory,
     Scope,
     ServerUnreachableError,
+    _channel,
 )
 from mnemon.v1 import events_pb2 as pb
 from mnemon.v1.events_pb2_grpc import EventServiceStub
@@ -37,6 +38,8 @@ from tests.support.server import (
 from tests.support.watch_trial import WatchTrial
 
 LOCAL = ("--knowledge-store-backend", "local")
+SMALL_WINDOW: list[tuple[str, str | int]] = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
+"""Left to itself, gRPC takes in many megabytes for a reader that does not read."""
 
 
 @pytest.fixture(scope="module")
@@ -203,9 +206,10 @@ def test_a_connection_that_carries_nothing_any_more_is_left(address: str) -> Non
 
 
 async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(connection: Connection) -> None:
-    async with AsyncClient(str(connection.server.address)) as client:
+    address = str(connection.server.address)
+    async with AsyncClient(address) as client, grpc.aio.insecure_channel(address, SMALL_WINDOW) as channel:
         await fill(client)
-        stub: Any = EventServiceStub(connection.channel)
+        stub: Any = EventServiceStub(channel)
         call = stub.WatchEvents(pb.WatchEventsRequest(earliest=True, view=pb.EVENT_VIEW_FULL))
         started = await call.read()
         began = asyncio.get_running_loop().time()
@@ -221,7 +225,10 @@ async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(con
         assert seen + rest == [event.record_id async for event in client.events()]
 
 
-async def test_the_clients_watch_outlives_its_own_slowness(connection: Connection) -> None:
+async def test_the_clients_watch_outlives_its_own_slowness(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_channel, "CHANNEL_OPTIONS", [*_channel.CHANNEL_OPTIONS, *SMALL_WINDOW])
     async with AsyncClient(str(connection.server.address)) as client:
         await fill(client)
         expected = [event async for event in client.events(full=True)]

@@ -230,16 +230,16 @@ def test_leaving_the_block_ends_the_watch() -> None:
 
 
 def test_a_loop_that_is_left_leaves_no_stream_behind() -> None:
-    ended = threading.Event()
+    reached, ended = threading.Event(), threading.Event()
 
     def tell_the_end(request: Any, context: grpc.ServicerContext) -> None:
-        if not context.add_callback(ended.set):
-            # It ended before this line was reached.
-            ended.set()
+        assert context.add_callback(ended.set)
+        reached.set()
         ended.wait(10)
 
     with scripted_feed([started(), batch("c1", 1, 2), tell_the_end]) as (address, _), Client(address) as client:
         for _ in client.watch():
+            assert reached.wait(5)
             break
 
         assert ended.wait(5)
