@@ -233,7 +233,9 @@ class WatchEventsRequest(_message.Message):
     """How much of each event."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """With the first event at or after this time."""
+        """With the first event at or after this time: the oldest that is kept, where that is later, and `retained_since`
+        tells. A time that has yet to come is refused.
+        """
 
     @_builtins.property
     def filter(self) -> Global___EventFilter:

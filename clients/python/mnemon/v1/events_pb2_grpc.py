@@ -56,7 +56,8 @@ class EventServiceServicer(object):
     def WatchEvents(self, request, context):
         """WatchEvents streams events in log order: first `started`, then batches, and `progress` while nothing matches.
         It ends with
-        OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than what is kept; read the current state, and start anew;
+        OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than what is kept, or newer than the log, as after an older
+        copy of the data was restored; read the current state, and start anew;
         INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or another vault's;
         RESOURCE_EXHAUSTED (SLOW_READER): messages were left unread for too long; resume from the last cursor;
         UNAVAILABLE (NOT_SERVING): the server is shutting down; resume from the last cursor.
