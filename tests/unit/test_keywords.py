@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mnemon_server.engines.keywords import QUERY_TERMS_MAX, STOP_WORDS, analyze, query_terms
 from mnemon_server.engines.sqlite import keyword_index
 
+TABLES = keyword_index.KeywordTables("note")
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]
 
 
@@ -25,19 +26,19 @@ def connection() -> Iterator[apsw.Connection]:
 
 
 def create(connection: apsw.Connection) -> apsw.Connection:
-    for statement in keyword_index.CREATE_STATEMENTS:
+    for statement in keyword_index.create_statements(TABLES):
         connection.execute(statement)
     return connection
 
 
 def fill(connection: apsw.Connection, *texts: str) -> None:
     for passage_id, text in enumerate(texts, start=1):
-        keyword_index.insert(connection, passage_id, text)
+        keyword_index.insert(connection, TABLES, passage_id, text)
 
 
 def found(connection: apsw.Connection, query: str, among: list[int] | None = None) -> dict[int, float]:
     wanted = None if among is None else np.array(among, np.int64)
-    passage_ids, scores = keyword_index.search(connection, query, wanted)
+    passage_ids, scores = keyword_index.search(connection, TABLES, query, wanted)
     return dict(zip(passage_ids.tolist(), scores.tolist(), strict=True))
 
 
@@ -183,18 +184,18 @@ def test_passages_that_are_not_searched_change_no_score(connection: apsw.Connect
     fill(connection, "ada boat here", "ada drum here", "cedar fern here")
     before = found(connection, "ada boat", among=[1, 2, 3])
     for passage_id in range(10, 60):
-        keyword_index.insert(connection, passage_id, "boat boat boat")
+        keyword_index.insert(connection, TABLES, passage_id, "boat boat boat")
     assert found(connection, "ada boat", among=[1, 2, 3]) == pytest.approx(before)
 
 
 def test_what_was_deleted_is_not_found(connection: apsw.Connection) -> None:
     fill(connection, "ada boat", "ada drum")
     before = found(connection, "ada")[2]
-    keyword_index.insert(connection, 3, "ada ada fern")
-    keyword_index.delete(connection, 1, "ada boat")
-    keyword_index.delete(connection, 3, "ada ada fern")
+    keyword_index.insert(connection, TABLES, 3, "ada ada fern")
+    keyword_index.delete(connection, TABLES, 1, "ada boat")
+    keyword_index.delete(connection, TABLES, 3, "ada ada fern")
     assert found(connection, "ada boat fern").keys() == {2}
-    keyword_index.insert(connection, 4, "ada boat")
+    keyword_index.insert(connection, TABLES, 4, "ada boat")
     assert found(connection, "ada")[2] == pytest.approx(before)
 
 
@@ -209,12 +210,12 @@ def test_deleted_words_leave_the_files(tmp_path: Path) -> None:
     for start in range(1, 1501, 50):
         with connection:
             for passage_id in range(start, start + 50):
-                keyword_index.insert(connection, passage_id, f"common words {secrets[passage_id]}")
+                keyword_index.insert(connection, TABLES, passage_id, f"common words {secrets[passage_id]}")
     with connection:
         for passage_id in range(1, 1501, 2):
-            keyword_index.delete(connection, passage_id, f"common words {secrets[passage_id]}")
+            keyword_index.delete(connection, TABLES, passage_id, f"common words {secrets[passage_id]}")
     connection.pragma("wal_checkpoint(TRUNCATE)")
-    connection.execute("INSERT INTO passage_fts(passage_fts) VALUES('integrity-check')")
+    connection.execute("INSERT INTO note_fts(note_fts) VALUES('integrity-check')")
     connection.close()
     stored = path.read_bytes()
     assert [i for i, secret in secrets.items() if i % 2 and secret[5:].encode() in stored] == []
@@ -223,6 +224,6 @@ def test_deleted_words_leave_the_files(tmp_path: Path) -> None:
 def test_totals_of_many_passages_are_read_right(connection: apsw.Connection) -> None:
     with connection:
         for passage_id in range(1, 301):
-            keyword_index.insert(connection, passage_id, "one two three four" if passage_id % 2 else "one two")
-    averages = connection.execute("SELECT block FROM passage_fts_data WHERE id = 1").get
+            keyword_index.insert(connection, TABLES, passage_id, "one two three four" if passage_id % 2 else "one two")
+    averages = connection.execute("SELECT block FROM note_fts_data WHERE id = 1").get
     assert keyword_index._totals(averages) == (300, 3.0)
