@@ -100,6 +100,14 @@ class VectorCache:
         rows = _held_after(snapshot, passage_id)[:limit]
         return snapshot.ids[rows], snapshot.matrix[rows]
 
+    def sample(self, limit: int) -> NDArray[np.float32]:
+        """Up to `limit` vectors, of shape (n, dimension); which ones is left to a fixed seed."""
+        snapshot = self._snapshot
+        rows = np.flatnonzero(snapshot.alive)
+        if len(rows) > limit:
+            rows = np.sort(np.random.default_rng(0).choice(rows, limit, replace=False))
+        return snapshot.matrix[rows]
+
     def count_after(self, passage_id: int) -> int:
         """How many ids that are held are larger than the given one."""
         return len(_held_after(self._snapshot, passage_id))

@@ -127,7 +127,7 @@ def test_there_is_no_graph_where_scanning_is_cheaper(tmp_path: Path) -> None:
 
 def test_there_is_no_graph_beyond_the_bound_of_the_memory(tmp_path: Path) -> None:
     model = Model(DIMENSION)
-    per_vector = 4 * DIMENSION + 132 + 4 * DIMENSION + 8 + 112
+    per_vector = 4 * DIMENSION + 132 + 4 * DIMENSION + 8 + 112 + 4
     vectors = opened(tmp_path, model, bytes_max=400 * per_vector)
     vectors.add(*_more(model, 390, 1))
     wait_until(has_graph_of(vectors, 390))

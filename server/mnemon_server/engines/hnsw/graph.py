@@ -2,6 +2,7 @@
 
 import time
 import zlib
+from array import array
 from typing import Any
 
 import hnswlib
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from mnemon_server.engines.base import PassageIds, Vector
 from mnemon_server.engines.hnsw.fair_lock import FairLock
 from mnemon_server.engines.hnsw.links import Links, element_type, links_of, load_index, new_index, take_state
+from mnemon_server.engines.hnsw.projection import Projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
 
 SLICE_S = 0.005
@@ -20,24 +22,28 @@ CAPACITY_MIN = 1_024
 
 # What hnswlib holds for a vector beside it and its lowest links: a mutex, pointers, its row by its id, upper links.
 _OVERHEAD_BYTES = 112
+_FINGERPRINT_BYTES = 4
 
 
 def bytes_per_vector(dimension: int, settings: GraphSettings) -> int:
-    """Memory that a graph takes for one vector."""
-    return element_type(dimension, settings.m).itemsize + _OVERHEAD_BYTES
+    """Memory that a graph takes for one vector of `dimension` numbers."""
+    element = element_type(settings.graph_dimension(dimension), settings.m)
+    return element.itemsize + _OVERHEAD_BYTES + _FINGERPRINT_BYTES
 
 
 class Graph:
-    """Proposes the neighbours of a vector. One thread changes it; any thread may search."""
+    """Proposes the neighbours of a vector, by fewer numbers than it has. One thread changes it; any may search."""
 
     def __init__(
-        self, dimension: int, settings: GraphSettings, loaded: tuple[hnswlib.Index, Links] | None = None
+        self, projection: Projection, settings: GraphSettings, loaded: tuple[hnswlib.Index, Links] | None = None
     ) -> None:
-        """An empty graph, or one around an index that was loaded."""
+        """An empty graph, or one around an index that was loaded, whose vectors were projected in the same way."""
+        self.projection = projection
+        """What makes the graph's vectors of those that it is given."""
         self._settings = settings
-        self._dimension = dimension
         self._lock = FairLock()
         self._capacity = CAPACITY_MIN
+        self._fingerprints = array("I")
         self.newest = 0
         """The largest passage id that was added."""
         self.count = 0
@@ -45,27 +51,31 @@ class Graph:
         self.dead = 0
         """Vectors marked as deleted."""
         if loaded is None:
-            self._index = new_index(dimension, settings, self._capacity)
+            self._index = new_index(projection.width, settings, self._capacity)
         else:
             self._index, links = loaded
             self._capacity = self._index.get_max_elements()
             self.newest, self.count = int(links.passage_ids.max()), len(links)
             self.dead = int(np.count_nonzero(links.deleted))
+            self._fingerprints.frombytes(links.fingerprints.tobytes())
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return self._capacity * bytes_per_vector(self._dimension, self._settings)
+        directions = self.projection.directions
+        return directions.nbytes + self._capacity * bytes_per_vector(directions.shape[1], self._settings)
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
         """Adds vectors of shape (n, dimension), a few at a time."""
+        projected, checksums = self.projection.apply(vectors), fingerprints(vectors).tolist()
         done = 0
         while done < len(passage_ids):
             with self._lock:
                 end = time.monotonic() + SLICE_S
                 self._make_room()
                 while done < len(passage_ids) and self.count < self._capacity:
-                    self._index.add_items(vectors[done], passage_ids[done])
+                    self._index.add_items(projected[done], passage_ids[done])
+                    self._fingerprints.append(checksums[done])
                     self.newest = max(self.newest, int(passage_ids[done]))
                     self.count += 1
                     done += 1
@@ -82,14 +92,15 @@ class Graph:
         return self.dead - before
 
     def nearest(self, query: Vector, limit: int) -> PassageIds:
-        """Up to `limit` ids near the query, in no promised order; sometimes fewer than there are."""
+        """Ids near the query, in no promised order: mostly at least `limit`, sometimes fewer than there are."""
+        projected, wanted = self.projection.apply(query), self._wanted(limit)
         with self._lock:
-            limit = min(limit, self.count - self.dead)
-            if limit == 0:
+            wanted = min(wanted, self.count - self.dead)
+            if wanted == 0:
                 return np.empty(0, np.int64)
-            self._index.set_ef(max(self._settings.ef_search, limit))
+            self._index.set_ef(max(self._settings.ef_search, wanted))
             try:
-                labels, _ = self._index.knn_query(query, k=limit)
+                labels, _ = self._index.knn_query(projected, k=wanted)
             except RuntimeError:
                 # Deleted vectors cut some off: hnswlib gives all that were asked for, or none.
                 return np.empty(0, np.int64)
@@ -99,9 +110,14 @@ class Graph:
     def links(self) -> Links:
         """The graph without its vectors; copies all of it, under the lock."""
         with self._lock:
-            state = take_state(self._index)
-        elements = state["data_level0"].view(element_type(self._dimension, self._settings.m))
-        return links_of(state, elements, fingerprints(elements["vector"]))
+            state, checksums = take_state(self._index), np.array(self._fingerprints, np.uint32)
+        elements = state["data_level0"].view(element_type(self.projection.width, self._settings.m))
+        return links_of(state, elements, checksums, self.projection)
+
+    def _wanted(self, limit: int) -> int:
+        """How many are to be proposed so that the nearest `limit` are among them."""
+        width, dimension = self.projection.directions.shape
+        return limit if width == dimension else max(self._settings.proposed_min, self._settings.overfetch * limit)
 
     def _make_room(self) -> None:
         if self.count == self._capacity:
@@ -116,10 +132,10 @@ class Graph:
         self.dead += 1
 
 
-def load_graph(dimension: int, settings: GraphSettings, links: Links, elements: NDArray[Any]) -> Graph:
-    """A graph of checked links and the elements that hold its vectors."""
+def load_graph(settings: GraphSettings, links: Links, elements: NDArray[Any]) -> Graph:
+    """A graph of checked links and the elements that hold its projected vectors."""
     capacity = max(CAPACITY_MIN, len(links) * 9 // 8)
-    return Graph(dimension, settings, (load_index(links, elements, settings, capacity), links))
+    return Graph(Projection(links.directions), settings, (load_index(links, elements, settings, capacity), links))
 
 
 def fingerprints(vectors: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 
+from mnemon_server.engines.hnsw.allocator import release_free_memory
 from mnemon_server.engines.hnsw.graph import Graph
 from mnemon_server.engines.hnsw.links import LinksError
+from mnemon_server.engines.hnsw.projection import SAMPLE_MAX, fit_projection
 from mnemon_server.engines.hnsw.restoring import restore_graph
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotDamagedError, SnapshotFolder, SnapshotStaleError
@@ -17,6 +19,8 @@ from mnemon_server.engines.vector_cache import VectorCache
 log = logging.getLogger(__name__)
 
 _FEED_ROWS = 256
+_FIT_GROWTH = 1.25
+_LOSS_FACTOR, _LOSS_MARGIN = 1.5, 0.02
 
 
 class GraphKeeper:
@@ -46,6 +50,7 @@ class GraphKeeper:
         self.snapshot_time: datetime | None = None
         """Of the newest snapshot that was written or loaded."""
         self._unfinished: Graph | None = None
+        self._fitted_count = 0
         self._removed: deque[int] = deque()
         self._unsaved = 0
         self._save_at = float("inf")
@@ -117,7 +122,7 @@ class GraphKeeper:
         if count > self._rows_max or count < self._settings.graph_min // 2:
             self._drop(count)
             return False
-        if graph.dead > self._settings.dead_share_max * graph.count:
+        if graph.dead > self._settings.dead_share_max * graph.count or self._fits_badly(graph):
             return self._build()
         if self._vectors.count_after(graph.newest) >= self._settings.tail_max:
             self._feed(graph)
@@ -129,16 +134,37 @@ class GraphKeeper:
     def _build(self) -> bool:
         """A graph of what is alive, in place of the one there is; False where closing came first."""
         # Searches do not know it, and so do not wait for it.
-        self._unfinished = graph = Graph(self._dimension, self._settings)
         started = time.monotonic()
+        width = self._settings.graph_dimension(self._dimension)
+        projection = fit_projection(self._vectors.sample(SAMPLE_MAX), width)
+        self._unfinished = graph = Graph(projection, self._settings)
         self._feed(graph)
         if self._closing.is_set():
             return False
         self.graph, self._unfinished = graph, None
+        self._fitted_count = graph.count
         log.info("built a graph of %d vectors in %.1f s", graph.count, time.monotonic() - started)
         self._mark_removed()
         self._save(graph)
         return True
+
+    def _fits_badly(self, graph: Graph) -> bool:
+        """Whether new directions would lose far less of the vectors; asked again once the graph has grown by a quarter.
+
+        The first vectors may be of other subjects than those that follow. A graph that was loaded is asked at once.
+        """
+        if graph.count < _FIT_GROWTH * self._fitted_count:
+            return False
+        self._fitted_count = graph.count
+        lost, least = self._losses(graph)
+        release_free_memory()
+        return lost > _LOSS_FACTOR * least + _LOSS_MARGIN
+
+    def _losses(self, graph: Graph) -> tuple[float, float]:
+        """What the graph's projection loses of the vectors, and what the best one would."""
+        sample = self._vectors.sample(SAMPLE_MAX)
+        best = fit_projection(sample, graph.projection.width)
+        return graph.projection.lost_share(sample), best.lost_share(sample)
 
     def _feed(self, graph: Graph) -> None:
         """Gives a graph what it lacks now; what comes meanwhile is for the next time."""
@@ -195,13 +221,14 @@ class GraphKeeper:
             self._retry_at = self._save_at = time.monotonic() + self._settings.snapshot_retry_s
         else:
             self._unsaved = 0
+        release_free_memory()
 
     def _restore(self) -> None:
         """Loads the newest snapshot that is whole and fits the vectors."""
         for path in self._snapshots.generations():
             try:
                 links, self.snapshot_time = self._snapshots.read(path)
-                self.graph = restore_graph(links, self._vectors, self._dimension, self._settings)
+                self.graph = restore_graph(links, self._vectors, self._settings)
             except (SnapshotDamagedError, LinksError) as error:
                 log.warning("snapshot %s of the graph is damaged and is moved into quarantine: %s", path.name, error)
                 self._snapshots.quarantine(path)

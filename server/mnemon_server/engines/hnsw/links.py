@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.base import PassageIds
+from mnemon_server.engines.hnsw.projection import Projection, ProjectionError
 from mnemon_server.engines.hnsw.settings import GraphSettings
 
 # The first word of a list of links: how many follow, and in the lowest level's whether the vector is deleted.
 _COUNT = np.uint32(0xFFFF)
 _DELETED = np.uint32(0x1_0000)
 _SEED = 100
+_CHUNK_ROWS = 4_096
 
 
 class LinksError(Exception):
@@ -34,6 +36,8 @@ class Links:
     """The lists of the lowest level, of shape (n, 1 + 2 m)."""
     upper: NDArray[np.uint32]
     """The lists of the levels above, row by row, lowest first, of shape (sum of levels, 1 + m)."""
+    directions: NDArray[np.float32]
+    """Of the projection that the links were made with, of shape (width, dimension)."""
     entry: int
     """The row where every search begins."""
 
@@ -47,7 +51,7 @@ class Links:
         return marked
 
     def check(self) -> None:
-        """Raises LinksError where following the links could leave the graph."""
+        """Raises LinksError where following the links could leave the graph, or they belong to no projection."""
         count = len(self)
         if not 0 <= self.entry < count or self.levels.min() < 0 or self.levels[self.entry] != self.levels.max():
             raise LinksError("the entry point is not a row of the highest level")
@@ -57,6 +61,10 @@ class Links:
             raise LinksError("a list of links begins with an unknown mark")
         if len(self.upper) != self.levels.sum(dtype=np.int64):
             raise LinksError("lists of upper levels are missing")
+        try:
+            Projection(self.directions).check()
+        except ProjectionError as error:
+            raise LinksError(str(error)) from error
         _check_lists(self.ground, np.zeros(count, np.int32), self.levels)
         starts = np.repeat(np.cumsum(self.levels) - self.levels, self.levels)
         _check_lists(self.upper, np.arange(len(self.upper), dtype=np.int32) - starts.astype(np.int32) + 1, self.levels)
@@ -67,23 +75,23 @@ class Links:
         return found
 
 
-def element_type(dimension: int, m: int) -> np.dtype[Any]:
-    """How hnswlib lays out a vector with the links of its lowest level."""
-    return np.dtype([("links", "<u4", (1 + 2 * m,)), ("vector", "<f4", (dimension,)), ("label", "<u8")])
+def element_type(width: int, m: int) -> np.dtype[Any]:
+    """How hnswlib lays out a projected vector of `width` numbers with the links of its lowest level."""
+    return np.dtype([("links", "<u4", (1 + 2 * m,)), ("vector", "<f4", (width,)), ("label", "<u8")])
 
 
-def new_index(dimension: int, settings: GraphSettings, capacity: int) -> hnswlib.Index:
+def new_index(width: int, settings: GraphSettings, capacity: int) -> hnswlib.Index:
     """An empty index; searches and additions run in the thread that asks for them.
 
     Raises:
         RuntimeError: this version of hnswlib lays its memory out in another way than is known here.
     """
-    # Inner product: the vectors have unit length, and "cosine" would divide by it again.
-    index = hnswlib.Index("ip", dimension)
+    # Not inner product: projected vectors differ in length, and the longest would be proposed to everybody.
+    index = hnswlib.Index("l2", width)
     index.init_index(capacity, M=settings.m, ef_construction=settings.ef_construction, random_seed=_SEED)
     index.set_num_threads(1)
     index.set_ef(settings.ef_search)
-    state, element = take_state(index), element_type(dimension, settings.m)
+    state, element = take_state(index), element_type(width, settings.m)
     if (state["size_data_per_element"], state["offset_data"]) != (element.itemsize, element["links"].itemsize):
         raise RuntimeError("this version of hnswlib lays its memory out in another way")
     return index
@@ -97,7 +105,7 @@ def take_state(index: hnswlib.Index) -> dict[str, Any]:
 
 
 def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, capacity: int) -> hnswlib.Index:
-    """An index of checked links, and of elements that hold their vectors."""
+    """An index of checked links, and of elements that hold their projected vectors."""
     empty = take_state(new_index(elements["vector"].shape[1], settings, 1))
     state = empty | {
         "ep_added": True,
@@ -115,7 +123,9 @@ def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, ca
     return hnswlib.Index(state)
 
 
-def links_of(state: dict[str, Any], elements: NDArray[Any], fingerprints: NDArray[np.uint32]) -> Links:
+def links_of(
+    state: dict[str, Any], elements: NDArray[Any], fingerprints: NDArray[np.uint32], projection: Projection
+) -> Links:
     """The links in the state of an index."""
     count, m = state["cur_element_count"], state["M"]
     return Links(
@@ -124,12 +134,20 @@ def links_of(state: dict[str, Any], elements: NDArray[Any], fingerprints: NDArra
         levels=state["element_levels"][:count].astype(np.int32),
         ground=elements["links"].copy(),
         upper=state["link_lists"].view(np.uint32).reshape(-1, 1 + m).copy(),
+        directions=projection.directions,
         entry=int(state["enterpoint_node"]),
     )
 
 
 def _check_lists(lists: NDArray[np.uint32], level: NDArray[np.int32], levels: NDArray[np.int32]) -> None:
     """Every link leads to a row that has lists of the same level."""
+    # Part by part: what the allocator keeps of large temporary arrays would stay with the process.
+    for start in range(0, len(lists), _CHUNK_ROWS):
+        part = slice(start, start + _CHUNK_ROWS)
+        _check_part(lists[part], level[part], levels)
+
+
+def _check_part(lists: NDArray[np.uint32], level: NDArray[np.int32], levels: NDArray[np.int32]) -> None:
     counts = lists[:, 0] & _COUNT
     if (counts >= lists.shape[1]).any():
         raise LinksError("a list of links is too long")

@@ -18,8 +18,9 @@ class LocalVectors:
 
     The graph only proposes: what it proposes is looked up in the array, scored there, and left out where it is gone;
     what it has yet to take is compared one by one. So an addition or a removal is seen at once by every search, however
-    far the graph is behind. The graph holds the vectors a second time: hnswlib gives single vectors back at 30 µs each,
-    which would make an exact scan of 10,000 candidates take 300 ms instead of 5.
+    far the graph is behind. The graph holds the vectors a second time, with half their numbers: projected onto the
+    directions in which they differ most, they are enough to propose by, and more are proposed than are wanted. (Held
+    once, they would have to be read out of hnswlib, at 30 µs each: 300 ms for an exact scan of 10,000 candidates.)
 
     One thread adds, removes and closes; any number search.
     """

@@ -5,14 +5,15 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.hnsw.graph import Graph, fingerprints, load_graph
 from mnemon_server.engines.hnsw.links import Links, element_type
+from mnemon_server.engines.hnsw.projection import Projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotStaleError
 from mnemon_server.engines.vector_cache import VectorCache
 
-_CHUNK_ROWS = 4_096
+_CHUNK_ROWS = 1_024
 
 
-def restore_graph(links: Links, vectors: VectorCache, dimension: int, settings: GraphSettings) -> Graph:
+def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings) -> Graph:
     """A graph that knows what is held of what the snapshot linked, and takes up what it missed in between.
 
     What is newer than everything in the snapshot is not taken up here.
@@ -20,13 +21,13 @@ def restore_graph(links: Links, vectors: VectorCache, dimension: int, settings: 
     Raises:
         SnapshotStaleError: the snapshot was made of other vectors.
     """
-    elements = np.empty(len(links), element_type(dimension, settings.m))
+    elements = np.empty(len(links), element_type(len(links.directions), settings.m))
     elements["links"], elements["label"] = links.ground, links.passage_ids
     alive = _fill_alive(links, vectors, elements["vector"])
     if (alive & links.deleted).any():
         raise SnapshotStaleError("vectors are there that it knows as deleted")
     _fill_gone(links, elements["vector"], alive)
-    graph = load_graph(dimension, settings, links, elements)
+    graph = load_graph(settings, links, elements)
     graph.remove(links.passage_ids[~alive].tolist())
     held = vectors.passage_ids
     missing = np.setdiff1d(held[held <= graph.newest], links.passage_ids[alive])
@@ -35,24 +36,26 @@ def restore_graph(links: Links, vectors: VectorCache, dimension: int, settings: 
 
 
 def _fill_alive(links: Links, vectors: VectorCache, target: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Copies the vectors that are still held, and tells which rows they are."""
-    alive = np.zeros(len(links), np.bool_)
+    """Projects the vectors that are still held, and tells which rows they are."""
+    projection, alive = Projection(links.directions), np.zeros(len(links), np.bool_)
     for start in range(0, len(links), _CHUNK_ROWS):
         wanted = links.passage_ids[start : start + _CHUNK_ROWS]
         ids, held = vectors.select(wanted)
         rows = start + np.flatnonzero(np.isin(wanted, ids))
         if (fingerprints(held) != links.fingerprints[rows]).any():
             raise SnapshotStaleError("it was made of other vectors")
-        target[rows], alive[rows] = held, True
+        target[rows], alive[rows] = projection.apply(held), True
     return alive
 
 
 def _fill_gone(links: Links, target: NDArray[np.float32], alive: NDArray[np.bool_]) -> None:
     """Vectors for rows whose own are gone for good, so that searches can still pass through them.
 
-    The mean of its neighbours lies near enough to where a lost vector lay.
+    The mean of its neighbours, made as long as they are, lies near enough to where a lost vector lay.
     """
     for row in np.flatnonzero(~alive):
-        near = links.neighbours(int(row))
-        mean = target[near[alive[near]]].sum(axis=0)
-        target[row] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+        rows = links.neighbours(int(row))
+        near = target[rows[alive[rows]]]
+        total = near.sum(axis=0)
+        length = float(np.linalg.norm(near, axis=1).sum()) / max(len(near), 1)
+        target[row] = total * (length / max(float(np.linalg.norm(total)), 1e-12))

@@ -12,6 +12,14 @@ class GraphSettings:
     m: int = 16
     ef_construction: int = 200
     ef_search: int = 128
+    dimension_share: float = 0.5
+    """Of a vector's numbers, how many the graph works with, ..."""
+    dimension_min: int = 64
+    """... and never fewer than these, or than there are."""
+    overfetch: int = 2
+    """How many times as many vectors as are wanted the graph proposes, where it works with fewer numbers, ..."""
+    proposed_min: int = 64
+    """... and never fewer than these."""
     tail_max: int = 1_024
     """How many new vectors are compared one by one before the graph takes them."""
     dead_share_max: float = 0.25
@@ -23,6 +31,10 @@ class GraphSettings:
     """... or this long after the last one, and when closing."""
     snapshot_retry_s: float = 60.0
     """How long after a failure it is tried again."""
+
+    def graph_dimension(self, dimension: int) -> int:
+        """How many numbers of a vector of `dimension` the graph works with."""
+        return min(dimension, max(self.dimension_min, round(self.dimension_share * dimension)))
 
 
 DEFAULT_GRAPH = GraphSettings()

@@ -1,8 +1,9 @@
 """Snapshots of a graph in a folder: two generations, each a file that is believed only with the right checksum.
 
 A file is the magic number, the length of the header (4 bytes), the header (JSON), the arrays of `Links` in their order,
-and the SHA-256 of all that; numbers are little-endian. It holds the ids of passages and how they are linked, and
-neither vectors nor text: nothing of a deleted document is in it but numbers.
+and the SHA-256 of all that; numbers are little-endian. It holds the ids of passages, how they are linked, and the
+directions in which their vectors were projected together, but neither vectors nor text: nothing of a deleted document
+is in it but numbers.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from mnemon_server.engines.hnsw.settings import GraphSettings
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 GENERATIONS = 2
 _MAGIC = b"MNEMGRPH"
 _SUFFIX = ".graph"
@@ -37,7 +38,7 @@ class SnapshotDamagedError(Exception):
 
 
 class SnapshotStaleError(Exception):
-    """The file is whole, but of other vectors, other parameters, or a newer program."""
+    """The file is whole, but of other vectors, other parameters, or another version of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,16 @@ class SnapshotIdentity:
     """Which database the vectors are in."""
     model: str
     dimension: int
+    graph_dimension: int
+    """How many numbers of a vector the graph works with."""
     m: int
     ef_construction: int
 
     @classmethod
     def of(cls, store: str, model: str, dimension: int, settings: GraphSettings) -> "SnapshotIdentity":
         """The identity of graphs built with these settings."""
-        return cls(store, model, dimension, settings.m, settings.ef_construction)
+        width = settings.graph_dimension(dimension)
+        return cls(store, model, dimension, width, settings.m, settings.ef_construction)
 
 
 class SnapshotFolder:
@@ -90,8 +94,9 @@ class SnapshotFolder:
         body = _checked(path.read_bytes())
         try:
             header, arrays = _split(body)
-            if header["format"] > FORMAT:
-                raise SnapshotStaleError("a newer program wrote it")
+            if header["format"] != FORMAT:
+                age = "a newer" if header["format"] > FORMAT else "an older"
+                raise SnapshotStaleError(f"{age} program wrote it")
             if header["identity"] != asdict(self._identity):
                 raise SnapshotStaleError("it is of another database, model or kind of graph")
             links = _decode(header, arrays)
@@ -160,7 +165,8 @@ def _encode(links: Links, identity: SnapshotIdentity, time: datetime) -> bytes:
         }
     ).encode()
     arrays: list[NDArray[Any]] = [links.passage_ids, links.fingerprints, links.levels, links.ground, links.upper]
-    body = b"".join([_MAGIC, len(header).to_bytes(4, "little"), header, *(array.tobytes() for array in arrays)])
+    content = [array.tobytes() for array in [*arrays, links.directions]]
+    body = b"".join([_MAGIC, len(header).to_bytes(4, "little"), header, *content])
     return body + hashlib.sha256(body).digest()
 
 
@@ -182,7 +188,8 @@ def _split(body: memoryview) -> tuple[dict[str, Any], memoryview]:
 
 def _decode(header: dict[str, Any], arrays: memoryview) -> Links:
     """Raises ValueError or KeyError where the arrays are not what the header says."""
-    count, upper_count, m = header["count"], header["upper_count"], header["identity"]["m"]
+    count, upper_count, identity = header["count"], header["upper_count"], header["identity"]
+    m, width, dimension = identity["m"], identity["graph_dimension"], identity["dimension"]
     layout = np.dtype(
         [
             ("passage_ids", "<i8", (count,)),
@@ -190,6 +197,7 @@ def _decode(header: dict[str, Any], arrays: memoryview) -> Links:
             ("levels", "<i4", (count,)),
             ("ground", "<u4", (count, 1 + 2 * m)),
             ("upper", "<u4", (upper_count, 1 + m)),
+            ("directions", "<f4", (width, dimension)),
         ]
     )
     if count < 1 or layout.itemsize != len(arrays):
