@@ -12,7 +12,7 @@ class GraphSettings:
     m: int = 16
     ef_construction: int = 200
     ef_search: int = 128
-    dimension_share: float = 0.5
+    dimension_share: float = 1 / 3
     """Of a vector's numbers, how many the graph works with, ..."""
     dimension_min: int = 64
     """... and never fewer than these, or than there are."""

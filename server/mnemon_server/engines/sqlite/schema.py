@@ -21,6 +21,10 @@ SCHEMA_VERSION = 1 + len(MIGRATIONS)
 CHECKPOINT_PAGES = 1_000
 WAL_PAGES_MAX = 16_384
 
+# Pages that a connection keeps; what falls out is still in the page cache of the system.
+WRITER_CACHE_KIB = 8_192
+READER_CACHE_KIB = 4_096
+
 _TABLES = """
 CREATE TABLE meta (
   key TEXT PRIMARY KEY,
@@ -47,7 +51,7 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
         _check_format(connection, path)
-        _configure(connection)
+        _configure(connection, WRITER_CACHE_KIB)
         # Deleted text must not stay in the file's free space.
         connection.pragma("secure_delete", True)
         connection.pragma("journal_mode", "wal")
@@ -67,7 +71,7 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
 def open_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
     """A connection that only reads."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
-    _configure(connection)
+    _configure(connection, READER_CACHE_KIB)
     return connection
 
 
@@ -79,14 +83,14 @@ def close_quietly(connection: apsw.Connection) -> None:
         log.warning("a connection to the records could not be closed in order", exc_info=True)
 
 
-def _configure(connection: apsw.Connection) -> None:
+def _configure(connection: apsw.Connection, cache_kib: int) -> None:
     connection.set_busy_timeout(5_000)
     # Checkpoints belong to the writer: the WAL-reset bug of older versions needs two connections that checkpoint.
     connection.wal_autocheckpoint(0)
     connection.pragma("trusted_schema", False)
     connection.pragma("cell_size_check", True)
     connection.pragma("mmap_size", 0)
-    connection.pragma("cache_size", -16_384)
+    connection.pragma("cache_size", -cache_kib)
 
 
 def _check_format(connection: apsw.Connection, path: Path) -> None:
