@@ -63,7 +63,7 @@ class TestChromaVectorStoreOverHTTP(VectorStoreContract):
         }
 
 
-def test_a_chroma_server_that_stops_and_comes_back_is_told_by_the_heartbeat(tmp_path: Path) -> None:
+def test_backend_is_unreachable(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         path = tmp_path / "data"
         with ChromaVectorStore(path, host="127.0.0.1", port=chroma.port, embedding_model="hashing") as store:

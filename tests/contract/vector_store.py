@@ -104,15 +104,22 @@ class VectorStoreContract(ABC):
                 shared_store.delete(neighbour.id)
         assert shared_store.count() == 0
 
-    def test_it_keeps_the_protocol(self, tmp_path: Path) -> None:
+    def test_protocol_is_implementable(self, tmp_path: Path) -> None:
         assert isinstance(self.make_store(tmp_path), VectorStore)
 
-    def test_a_stored_text_is_got_by_its_id(self, store: ConfiguredVectorStore) -> None:
-        store.store("abc", "test memory", {"agent": "claude", "rank": 3, "ratio": 0.5, "deleted": False})
-        metadata = {"agent": "claude", "rank": 3, "ratio": 0.5, "deleted": False}
-        assert store.get("abc") == StoredText("abc", "test memory", metadata)
-        assert store.get("nonexistent") is None
+    def test_storing_a_document(self, store: ConfiguredVectorStore) -> None:
+        store.store(id="abc", content="test memory", metadata={"agent": "claude"})
+        assert store.get("abc") is not None
         assert store.count() == 1
+
+    def test_get_existing_document(self, store: ConfiguredVectorStore) -> None:
+        metadata = {"agent": "claude", "rank": 3, "ratio": 0.5, "deleted": False}
+        store.store("abc", "test memory", metadata)
+        assert store.get(id="abc") == StoredText("abc", "test memory", metadata)
+
+    def test_get_non_existent_document(self, store: ConfiguredVectorStore) -> None:
+        store.store("abc", "test memory", {"agent": "claude"})
+        assert store.get(id="nonexistent") is None
 
     def test_no_metadata_comes_back_empty(self, store: ConfiguredVectorStore) -> None:
         store.store("a", "one", {})
@@ -133,7 +140,7 @@ class VectorStoreContract(ABC):
         assert found.content == "About trains in the mountains"
         assert found.similarity < 0.8
 
-    def test_results_are_ordered_by_similarity(self, store: ConfiguredVectorStore) -> None:
+    def test_semantic_search(self, store: ConfiguredVectorStore) -> None:
         for text_id, content in PETS.items():
             store.store(text_id, content, {"id": text_id})
         for text_id, content in PETS.items():
@@ -147,7 +154,7 @@ class VectorStoreContract(ABC):
         assert len(store.search("cats", n_results=2)) == 2
         assert store.search("  ") == []
 
-    def test_every_condition_must_hold(self, store: ConfiguredVectorStore) -> None:
+    def test_filtered_search(self, store: ConfiguredVectorStore) -> None:
         for i in range(40):
             agent = "claude" if i % 2 else "gemini"
             store.store(f"d{i}", f"note {i} about gardens", {"agent": agent, "deleted": i % 10 == 1, "i": i})
@@ -176,7 +183,7 @@ class VectorStoreContract(ABC):
                 assert [1.0 - hit.distance for hit in found] == pytest.approx(cosines.tolist(), abs=1e-5)
                 assert {int(hit.id[1:]) for hit in found} <= set(kept)
 
-    def test_a_deleted_text_is_gone(self, store: ConfiguredVectorStore) -> None:
+    def test_delete_existing_document(self, store: ConfiguredVectorStore) -> None:
         for text_id, content in PETS.items():
             store.store(text_id, content)
         assert store.delete("cats")
@@ -185,7 +192,7 @@ class VectorStoreContract(ABC):
         assert store.count() == 2
         assert not store.delete("cats")
 
-    def test_an_update_sets_its_keys_and_leaves_the_rest(self, store: ConfiguredVectorStore) -> None:
+    def test_update_single_metadata_key(self, store: ConfiguredVectorStore) -> None:
         store.store("abc", "test memory", {"agent": "claude", "deleted": False})
         store.update_metadata("abc", {"deleted": True, "new": 1})
         assert store.get("abc") == StoredText("abc", "test memory", {"agent": "claude", "deleted": True, "new": 1})
@@ -246,7 +253,7 @@ class VectorStoreContract(ABC):
             (f"w{worker}-{i}", i) for worker in range(10) for i in range(1, 6)
         )
 
-    def test_a_heartbeat_is_true_while_the_backend_runs(self, store: ConfiguredVectorStore) -> None:
+    def test_backend_is_reachable(self, store: ConfiguredVectorStore) -> None:
         assert store.heartbeat()
 
     def test_texts_are_there_after_closing_and_opening(self, tmp_path: Path) -> None:
