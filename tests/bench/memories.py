@@ -71,6 +71,8 @@ class Measurement:
         self._folder, self._count, self._rounds, self._advance = folder, count, rounds, advance
         self._vectors = topical_vectors(count + SEARCHES * rounds, DIMENSION, seed)
         self._samples = _Samples()
+        # So that there is a graph, however few memories are asked for.
+        self._flags = ("--graph-vectors-min", str(min(DEFAULT_GRAPH.graph_min, count)))
 
     def run(self) -> list[Row]:
         """Measures everything, and returns the table."""
@@ -119,7 +121,7 @@ class Measurement:
         empty = MnemonServer(_made(self._folder / "empty"))
         floor = empty.resident_bytes()
         empty.stop()
-        server = MnemonServer(folder)
+        server = MnemonServer(folder, *self._flags)
         started = perf_counter()
         asyncio.run(loads.create_all(server.address, self._vectors[: self._count], self._advance))
         _wait_for_graph(server.address, self._count)
@@ -127,7 +129,7 @@ class Measurement:
         server.stop()
         server = self._started(folder, self._samples.warm_start)
         self._samples.resident.append((server.resident_bytes() - floor) / self._count)
-        self._measure_search(server.address)
+        self._measure_search(server)
         server.stop()
         for _ in range(self._rounds - 1):
             self._started(folder, self._samples.warm_start).stop()
@@ -140,19 +142,20 @@ class Measurement:
     def _started(self, folder: Path, samples: list[float]) -> MnemonServer:
         """Starts a server; the time until its graph is whole goes to the samples."""
         started = perf_counter()
-        server = MnemonServer(folder)
+        server = MnemonServer(folder, *self._flags)
         _wait_for_graph(server.address, self._count if folder.name == "size" else 0)
         samples.append(perf_counter() - started)
         return server
 
-    def _measure_search(self, address: str) -> None:
+    def _measure_search(self, server: MnemonServer) -> None:
         """A vector is searched for through the server and in a graph of hnswlib's with the same vectors, built here."""
         graph = hnswlib.Index("ip", DIMENSION)
         graph.init_index(self._count, M=DEFAULT_GRAPH.m, ef_construction=DEFAULT_GRAPH.ef_construction)
         graph.add_items(self._vectors[: self._count])
         graph.set_ef(DEFAULT_GRAPH.ef_search)
         queries = self._vectors[self._count :]
-        with grpc.insecure_channel(address) as channel:
+        server.wait_until_idle()
+        with grpc.insecure_channel(server.address) as channel:
             stub = memory_pb2_grpc.MemoryServiceStub(channel)
             for query in queries:
                 request = memory_pb2.SearchMemoriesRequest(vector=query.tolist())

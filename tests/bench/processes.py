@@ -7,11 +7,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from time import monotonic, sleep
 
 from mnemon import Client
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
+IDLE_TIMEOUT_S = 300.0
+IDLE_SHARE_MAX = 0.05
 
 
 class Process:
@@ -30,6 +33,21 @@ class Process:
         found = re.search(r"RssAnon:\s+(\d+) kB", status)
         assert found is not None, status
         return int(found[1]) << 10
+
+    def wait_until_idle(self) -> None:
+        """Waits for what the program does of its own accord: for two seconds in which it hardly used a processor."""
+        deadline = monotonic() + IDLE_TIMEOUT_S
+        used = self._processor_s()
+        while monotonic() < deadline:
+            sleep(2.0)
+            before, used = used, self._processor_s()
+            if used - before < 2.0 * IDLE_SHARE_MAX:
+                return
+        raise TimeoutError("the program did not come to rest")
+
+    def _processor_s(self) -> float:
+        times = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         """Ends it in good order."""
