@@ -5,11 +5,13 @@ from enum import StrEnum
 
 
 class FieldType(StrEnum):
-    """What a field holds; a text that is not there is empty, anything else None."""
+    """What a field holds; a text that is not there is empty, several texts are none, anything else is None."""
 
     TEXT = "text"
     BOOLEAN = "boolean"
     TIME = "time"
+    NUMBER = "number"
+    TEXTS = "texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,18 @@ class Field:
 
     name: str
     type: FieldType
+    indexed: bool = True
+    """Whether a text is looked up by; what is long, or has few values, is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedFields:
+    """The fields by which the documents of a user are related to another one; see RelatedQuery."""
+
+    terms: str
+    """Several texts."""
+    time: str
+    number: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,9 @@ class Collection:
 
     name: str
     fields: tuple[Field, ...] = ()
+    related: RelatedFields | None = None
+    index_folder: str = ""
+    """Where the snapshots of its graph lie in the vault's folder; empty: in index/, under its name."""
 
 
 DOCUMENTS = Collection("document")
@@ -40,7 +57,32 @@ MEMORIES = Collection(
         Field("delete_time", FieldType.TIME),
     ),
 )
-COLLECTIONS = (DOCUMENTS, MEMORIES)
+SEMANTIC = Collection(
+    "semantic",
+    (
+        Field("summary", FieldType.TEXT, indexed=False),
+        Field("source", FieldType.TEXT, indexed=False),
+        Field("importance", FieldType.NUMBER),
+        Field("keywords", FieldType.TEXTS),
+        Field("terms", FieldType.TEXTS),
+        Field("time", FieldType.TIME),
+        Field("content_hash", FieldType.TEXT),
+        Field("superseded_by", FieldType.TEXT),
+        Field("merged_from", FieldType.TEXTS),
+    ),
+    RelatedFields("terms", "time", "importance"),
+    "semantic-index",
+)
+DECISIONS = Collection(
+    "decision",
+    (
+        Field("candidate_id", FieldType.TEXT),
+        Field("existing_id", FieldType.TEXT),
+        Field("result_id", FieldType.TEXT),
+    ),
+)
+RULES = Collection("rule")
+COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES)
 
 COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")
 """Fields of every document that a filter may name beside its collection's and its metadata."""

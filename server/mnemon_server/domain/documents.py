@@ -33,7 +33,7 @@ class Passage:
     embedding: tuple[float, ...] | None = None
 
 
-FieldValue = str | bool | datetime | None
+FieldValue = str | bool | float | tuple[str, ...] | datetime | None
 """The value of a collection's own field."""
 
 

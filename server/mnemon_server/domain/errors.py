@@ -6,16 +6,25 @@ MnemonError
 │   └── InvalidCursorError
 ├── NotFoundError
 │   ├── DocumentNotFoundError          (also a KnowledgeStoreError)
-│   └── MemoryNotFoundError
+│   ├── MemoryNotFoundError
+│   ├── RuleNotFoundError
+│   └── DecisionNotFoundError
 ├── CursorExpiredError                 the events behind it are no longer kept
-├── TooManyVaultsError                 all that may be open are in use
 ├── RequestIdReusedError               the same request_id, another request
 ├── InvalidOperationError              the state of the resource forbids it
+├── MergeRuleError                     the rules would not fit together; nothing changed
+│   ├── RuleExistsError
+│   ├── RuleInUseError                 others extend it
+│   ├── CircularInheritanceError
+│   └── UnknownBaseRuleError
 ├── RevisionMismatchError              changed since it was read
 ├── TooManyRequestsError               come back after `retry_after_s`
+│   ├── TooManyVaultsError             all that may be open are in use
+│   └── ThrottledError                 writes are held back
 ├── StorageFullError                   no space left on the disk
 ├── StorageFailedError                 the disk failed; no more writes until reopened
 ├── NotServingError                    starting or shutting down
+│   └── IndexWarmingError              come back after `retry_after_s`
 ├── ConfigurationError
 │   └── EmbeddingModelMismatchError    the stored vectors are another model's
 └── KnowledgeStoreError
@@ -63,6 +72,14 @@ class ErrorReason(StrEnum):
     INVALID_CURSOR = "INVALID_CURSOR"
     CURSOR_EXPIRED = "CURSOR_EXPIRED"
     TOO_MANY_VAULTS = "TOO_MANY_VAULTS"
+    RULE_NOT_FOUND = "RULE_NOT_FOUND"
+    RULE_EXISTS = "RULE_EXISTS"
+    CIRCULAR_INHERITANCE = "CIRCULAR_INHERITANCE"
+    UNKNOWN_BASE_RULE = "UNKNOWN_BASE_RULE"
+    RULE_IN_USE = "RULE_IN_USE"
+    DECISION_NOT_FOUND = "DECISION_NOT_FOUND"
+    INDEX_WARMING = "INDEX_WARMING"
+    THROTTLED = "THROTTLED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,74 @@ class MemoryNotFoundError(NotFoundError):
         super().__init__(f"no memory has the id {memory_id!r}")
 
 
+class RuleNotFoundError(NotFoundError):
+    """No merge rule has this name."""
+
+    reason = ErrorReason.RULE_NOT_FOUND
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no merge rule has the name {name!r}")
+
+
+class DecisionNotFoundError(NotFoundError):
+    """There is no such decision."""
+
+    reason = ErrorReason.DECISION_NOT_FOUND
+
+    def __init__(self, decision_id: str) -> None:
+        self.decision_id = decision_id
+        super().__init__(f"no decision has the id {decision_id!r}")
+
+
+class MergeRuleError(MnemonError):
+    """The merge rules would not fit together; nothing was changed."""
+
+    reason = ErrorReason.INVALID_OPERATION
+
+
+class RuleExistsError(MergeRuleError):
+    """A merge rule of this name is there."""
+
+    reason = ErrorReason.RULE_EXISTS
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is a merge rule {name!r} already; update it, or choose another name")
+
+
+class RuleInUseError(MergeRuleError):
+    """Other merge rules extend this one."""
+
+    reason = ErrorReason.RULE_IN_USE
+
+    def __init__(self, name: str, children: Sequence[str]) -> None:
+        self.name, self.children = name, tuple(children)
+        named = ", ".join(map(repr, self.children[:5])) + (", ..." if len(self.children) > 5 else "")
+        super().__init__(f"the merge rule {name!r} is extended by {named}; delete those first, or set force")
+
+
+class CircularInheritanceError(MergeRuleError):
+    """Merge rules would inherit from each other in a circle."""
+
+    reason = ErrorReason.CIRCULAR_INHERITANCE
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        shown = self.names if len(self.names) <= 10 else (*self.names[:5], "...", *self.names[-4:])
+        super().__init__("these merge rules would extend each other in a circle: " + " -> ".join(shown))
+
+
+class UnknownBaseRuleError(MergeRuleError):
+    """A merge rule extends one that is not there."""
+
+    reason = ErrorReason.UNKNOWN_BASE_RULE
+
+    def __init__(self, name: str, base: str) -> None:
+        self.name, self.base = name, base
+        super().__init__(f"the merge rule {name!r} extends {base!r}, which is not there; register that one first")
+
+
 class RequestIdReusedError(MnemonError):
     """The request_id was used for a different request."""
 
@@ -164,6 +249,12 @@ class TooManyVaultsError(TooManyRequestsError):
     reason = ErrorReason.TOO_MANY_VAULTS
 
 
+class ThrottledError(TooManyRequestsError):
+    """Writes are held back: the capacity is reached, or they take longer than they should."""
+
+    reason = ErrorReason.THROTTLED
+
+
 class StorageFullError(MnemonError):
     """No space is left on the disk."""
 
@@ -180,6 +271,16 @@ class NotServingError(MnemonError):
     """The server is starting or shutting down."""
 
     reason = ErrorReason.NOT_SERVING
+
+
+class IndexWarmingError(NotServingError):
+    """The index is not warm yet."""
+
+    reason = ErrorReason.INDEX_WARMING
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
 
 
 class ConfigurationError(MnemonError):

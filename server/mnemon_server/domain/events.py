@@ -22,6 +22,17 @@ class EventType(StrEnum):
     MEMORY_DELETED = "memory:deleted"
     MEMORY_UNDELETED = "memory:undeleted"
     MEMORY_PURGED = "memory:purged"
+    SEMANTIC_SAVED = "memory:semantic:saved"
+    SEMANTIC_PRUNED = "memory:semantic:pruned"
+    SEMANTIC_WARNING = "memory:semantic:warning"
+    SEMANTIC_HEALTHY = "memory:semantic:healthy"
+    CONFLICT_DETECTED = "memory:conflict:detected"
+    CONFLICT_RESOLVED = "memory:conflict:resolved"
+    CONFLICT_MERGED = "memory:conflict:merged"
+    CONFLICT_REVERTED = "memory:conflict:reverted"
+    RULE_REGISTERED = "rule:registered"
+    RULE_UPDATED = "rule:updated"
+    RULE_DELETED = "rule:deleted"
 
 
 class Event(NamedTuple):
@@ -44,6 +55,8 @@ class Event(NamedTuple):
     request_id: str = ""
     changed: tuple[str, ...] = ()
     """Names of the fields that an update changed."""
+    details: str = ""
+    """What else is to be said, as JSON: a decision, a rule, a warning, or why something was pruned."""
 
 
 @dataclass(frozen=True, slots=True)

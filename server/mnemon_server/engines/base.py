@@ -7,7 +7,7 @@ Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEn
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import EventFilter, EventLogState, EventSlice, EventType
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
+from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 
 Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]
@@ -41,6 +41,8 @@ class DocumentWrite:
     request: RequestKey | None = None
     expected_revision: int | None = None
     event: EventType = EventType.KNOWLEDGE_INDEXED
+    details: str = ""
+    """What the event says beyond that, as JSON; it outlives the document, so it holds no text of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class DocumentUpdate:
     passages: Sequence[PassageInput] | None = None
     request: RequestKey | None = None
     expected_revision: int | None = None
+    details: str = ""
+    """As in DocumentWrite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ class VectorUsage:
     """Memory that they and the graph take."""
     snapshot_time: datetime | None = None
     """When the newest snapshot of the graph was written."""
+    building_count: int = 0
+    """In a graph that is being built, and is not used yet."""
+    warm: bool = True
+    """False from the opening of the vault until its graph is loaded or built, where there is to be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,43 @@ class IndexPosition:
 
     sequence: int = 0
     generation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedQuery:
+    """The documents of a user that are related to another one, in any of four ways; None or empty asks for nothing."""
+
+    user: str
+    without: frozenset[str] = frozenset()
+    """Ids that are left out."""
+    vector: Vector | None = None
+    similarity_above: float | None = None
+    """Cosine similarity above this."""
+    terms: frozenset[str] = frozenset()
+    overlap_above: float | None = None
+    """Terms in common above this share of the smaller set."""
+    time: datetime | None = None
+    time_within: timedelta | None = None
+    """Not further apart than this."""
+    number: float | None = None
+    number_apart: float | None = None
+    """Further apart than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedDocument:
+    """A document of the user, as far as it tells how it is related; None where either side lacks the value."""
+
+    doc_id: str
+    position: int
+    """In the order of first indexing."""
+    similarity: float | None
+    """-1 to 1."""
+    shared_terms: int
+    term_count: int
+    """Its own terms, different ones."""
+    time: datetime | None
+    number: float | None
 
 
 class RecordEngine(Protocol):
@@ -223,6 +268,20 @@ class RecordEngine(Protocol):
         a query: no character has a meaning.
         """
 
+    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+        """Every document of the user, hidden ones left out, that is related as the query says, by position.
+
+        Found through indexes. It may return others of the user too, and values may be off by rounding: whoever needs
+        the bounds exactly compares again. Only for collections with `related` fields.
+        """
+
+    def save_snapshot(self) -> datetime | None:
+        """Writes a snapshot of the graph now, and returns its time; None where there is no graph. Blocks.
+
+        Raises:
+            StorageFullError, StorageFailedError: it could not be written; the graph goes on.
+        """
+
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
         """Where these passages are, in their order; those that are gone are left out. Ids are never used again."""
 
@@ -285,6 +344,73 @@ class EventLog(Protocol):
         """
 
 
+class RecordTransaction(Protocol):
+    """One collection inside a running transaction: reads see what was committed, and what it wrote itself.
+
+    The methods do what those of RecordEngine do, at once; requests are the transaction's, and theirs must be None.
+    """
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """See RecordEngine."""
+
+    def list_documents(
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+    ) -> list[tuple[int, Document]]:
+        """See RecordEngine."""
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """See RecordEngine."""
+
+    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+        """See RecordEngine."""
+
+    def put_document(self, write: DocumentWrite) -> WriteReceipt:
+        """See RecordEngine."""
+
+    def update_document(self, update: DocumentUpdate) -> WriteReceipt:
+        """See RecordEngine."""
+
+    def delete_document(self, doc_id: str, *, event: EventType, details: str = "") -> WriteReceipt:
+        """See RecordEngine."""
+
+    def delete_documents(self, where: RecordFilter, *, event: EventType, details: str = "") -> BulkDeleteReceipt:
+        """See RecordEngine."""
+
+
+class VaultTransaction(Protocol):
+    """A running transaction; belongs to the writer's thread, and must not be kept beyond the program."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of the commit."""
+
+    def collection(self, collection: Collection) -> RecordTransaction:
+        """One collection."""
+
+    def value(self, key: str) -> str | None:
+        """What `set_value` left under this key; None where nothing is."""
+
+    def set_value(self, key: str, value: str) -> None:
+        """Keeps a small text of the vault's own."""
+
+    def note_event(
+        self, event: EventType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
+    ) -> None:
+        """Adds an event to the log, in the order of the calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionReceipt:
+    """What is promised of a transaction once it has been handed out."""
+
+    answer: str
+    """What its program returned; of a replay, the first time."""
+    commit_time: datetime
+    sequence: int = 0
+    """Of its newest change; the last one's where it made none."""
+    replayed: bool = False
+
+
 class Vault(Protocol):
     """All records of one tenant. Collections share one writer, one order of changes, and one event log."""
 
@@ -294,6 +420,20 @@ class Vault(Protocol):
 
     def collection(self, collection: Collection) -> RecordEngine:
         """One collection; the same object every time."""
+
+    def transact(
+        self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
+    ) -> Future[TransactionReceipt]:
+        """Runs a program that reads and writes, and commits all that it did, or nothing where it raises.
+
+        It runs on the writer's thread, and so must be quick and must not ask the vault but through its transaction;
+        where the transaction is repeated it runs again, and the last run counts. What it writes is one commit of the
+        log. It returns an answer that is kept for the request's lifetime. The future raises what the program raised, and
+        otherwise as the future of a RecordEngine's write.
+        """
+
+    def value(self, key: str) -> str | None:
+        """What `VaultTransaction.set_value` left under this key; None where nothing is."""
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """Calls `on_commit` after every commit, on a thread of the engine's; must not block. Returns what ends it."""

@@ -29,17 +29,25 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.InvalidCursorError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DocumentNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.MemoryNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.RuleNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.DecisionNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.CursorExpiredError: grpc.StatusCode.OUT_OF_RANGE,
     errors.RequestIdReusedError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.RuleExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.RuleInUseError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CircularInheritanceError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.UnknownBaseRuleError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.InvalidOperationError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ConfigurationError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.EmbeddingModelMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RevisionMismatchError: grpc.StatusCode.ABORTED,
     errors.TooManyRequestsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooManyVaultsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
     errors.NotServingError: grpc.StatusCode.UNAVAILABLE,
+    errors.IndexWarmingError: grpc.StatusCode.UNAVAILABLE,
     errors.BackendConnectionError: grpc.StatusCode.UNAVAILABLE,
     errors.IndexingError: grpc.StatusCode.INTERNAL,
     errors.SearchError: grpc.StatusCode.INTERNAL,
@@ -144,6 +152,10 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
             return "Document", error.doc_id
         case errors.MemoryNotFoundError():
             return "Memory", error.memory_id
+        case errors.RuleNotFoundError():
+            return "MergeRuleConfig", error.name
+        case errors.DecisionNotFoundError():
+            return "Decision", error.decision_id
     return None
 
 
@@ -176,7 +188,7 @@ def _bad_request(violations: tuple[errors.FieldViolation, ...]) -> error_details
 
 
 def _retry_after_s(error: errors.MnemonError) -> float | None:
-    if isinstance(error, errors.TooManyRequestsError):
+    if isinstance(error, errors.TooManyRequestsError | errors.IndexWarmingError):
         return error.retry_after_s
     return _RETRY_AFTER_S.get(type(error))
 

@@ -76,6 +76,24 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """OUT_OF_RANGE. The cursor is older than the events that are kept."""
     ERROR_REASON_TOO_MANY_VAULTS: _ErrorReason.ValueType  # 26
     """RESOURCE_EXHAUSTED. All vaults that may be open at once are in use; google.rpc.RetryInfo says when to come again."""
+    ERROR_REASON_RULE_NOT_FOUND: _ErrorReason.ValueType  # 27
+    """NOT_FOUND. No merge rule has this name."""
+    ERROR_REASON_RULE_EXISTS: _ErrorReason.ValueType  # 28
+    """ALREADY_EXISTS. A merge rule of this name is there."""
+    ERROR_REASON_CIRCULAR_INHERITANCE: _ErrorReason.ValueType  # 29
+    """FAILED_PRECONDITION. The merge rules would inherit from each other in a circle; nothing was changed."""
+    ERROR_REASON_UNKNOWN_BASE_RULE: _ErrorReason.ValueType  # 30
+    """FAILED_PRECONDITION. A merge rule extends one that is not there; nothing was changed."""
+    ERROR_REASON_RULE_IN_USE: _ErrorReason.ValueType  # 31
+    """FAILED_PRECONDITION. Other merge rules extend this one; force removes it all the same."""
+    ERROR_REASON_DECISION_NOT_FOUND: _ErrorReason.ValueType  # 32
+    """NOT_FOUND. There is no such decision."""
+    ERROR_REASON_INDEX_WARMING: _ErrorReason.ValueType  # 33
+    """UNAVAILABLE. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
+    ERROR_REASON_THROTTLED: _ErrorReason.ValueType  # 34
+    """RESOURCE_EXHAUSTED. Writes are held back: the capacity is reached, or they take longer than they should;
+    google.rpc.RetryInfo says when to come again.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon.v1", the name
@@ -136,4 +154,22 @@ ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 25
 """OUT_OF_RANGE. The cursor is older than the events that are kept."""
 ERROR_REASON_TOO_MANY_VAULTS: ErrorReason.ValueType  # 26
 """RESOURCE_EXHAUSTED. All vaults that may be open at once are in use; google.rpc.RetryInfo says when to come again."""
+ERROR_REASON_RULE_NOT_FOUND: ErrorReason.ValueType  # 27
+"""NOT_FOUND. No merge rule has this name."""
+ERROR_REASON_RULE_EXISTS: ErrorReason.ValueType  # 28
+"""ALREADY_EXISTS. A merge rule of this name is there."""
+ERROR_REASON_CIRCULAR_INHERITANCE: ErrorReason.ValueType  # 29
+"""FAILED_PRECONDITION. The merge rules would inherit from each other in a circle; nothing was changed."""
+ERROR_REASON_UNKNOWN_BASE_RULE: ErrorReason.ValueType  # 30
+"""FAILED_PRECONDITION. A merge rule extends one that is not there; nothing was changed."""
+ERROR_REASON_RULE_IN_USE: ErrorReason.ValueType  # 31
+"""FAILED_PRECONDITION. Other merge rules extend this one; force removes it all the same."""
+ERROR_REASON_DECISION_NOT_FOUND: ErrorReason.ValueType  # 32
+"""NOT_FOUND. There is no such decision."""
+ERROR_REASON_INDEX_WARMING: ErrorReason.ValueType  # 33
+"""UNAVAILABLE. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
+ERROR_REASON_THROTTLED: ErrorReason.ValueType  # 34
+"""RESOURCE_EXHAUSTED. Writes are held back: the capacity is reached, or they take longer than they should;
+google.rpc.RetryInfo says when to come again.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -11,8 +11,11 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from mnemon.v1 import common_pb2 as _common_pb2
+from mnemon.v1 import decisions_pb2 as _decisions_pb2
 from mnemon.v1 import knowledge_store_pb2 as _knowledge_store_pb2
 from mnemon.v1 import memory_pb2 as _memory_pb2
+from mnemon.v1 import rules_pb2 as _rules_pb2
+from mnemon.v1 import semantic_pb2 as _semantic_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -48,6 +51,28 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     """"memory:undeleted": a soft delete was taken back."""
     EVENT_TYPE_MEMORY_PURGED: _EventType.ValueType  # 8
     """"memory:purged": a memory was removed for good."""
+    EVENT_TYPE_SEMANTIC_SAVED: _EventType.ValueType  # 9
+    """"memory:semantic:saved": a statement was saved, changed, or is found again."""
+    EVENT_TYPE_SEMANTIC_PRUNED: _EventType.ValueType  # 10
+    """"memory:semantic:pruned": a statement was superseded or removed; `prune_reason` says which."""
+    EVENT_TYPE_SEMANTIC_WARNING: _EventType.ValueType  # 11
+    """"memory:semantic:warning": the semantic index holds writes back; `warning` says why."""
+    EVENT_TYPE_SEMANTIC_HEALTHY: _EventType.ValueType  # 12
+    """"memory:semantic:healthy": it does not any more."""
+    EVENT_TYPE_CONFLICT_DETECTED: _EventType.ValueType  # 13
+    """"memory:conflict:detected": a save met conflicts; the record is the decision about the most severe."""
+    EVENT_TYPE_CONFLICT_RESOLVED: _EventType.ValueType  # 14
+    """"memory:conflict:resolved": it was decided."""
+    EVENT_TYPE_CONFLICT_MERGED: _EventType.ValueType  # 15
+    """"memory:conflict:merged": two statements were merged."""
+    EVENT_TYPE_CONFLICT_REVERTED: _EventType.ValueType  # 16
+    """"memory:conflict:reverted": a decision was taken back."""
+    EVENT_TYPE_RULE_REGISTERED: _EventType.ValueType  # 17
+    """"rule:registered"."""
+    EVENT_TYPE_RULE_UPDATED: _EventType.ValueType  # 18
+    """"rule:updated"."""
+    EVENT_TYPE_RULE_DELETED: _EventType.ValueType  # 19
+    """"rule:deleted"."""
 
 class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
     """EventType is what happened."""
@@ -70,6 +95,28 @@ EVENT_TYPE_MEMORY_UNDELETED: EventType.ValueType  # 7
 """"memory:undeleted": a soft delete was taken back."""
 EVENT_TYPE_MEMORY_PURGED: EventType.ValueType  # 8
 """"memory:purged": a memory was removed for good."""
+EVENT_TYPE_SEMANTIC_SAVED: EventType.ValueType  # 9
+""""memory:semantic:saved": a statement was saved, changed, or is found again."""
+EVENT_TYPE_SEMANTIC_PRUNED: EventType.ValueType  # 10
+""""memory:semantic:pruned": a statement was superseded or removed; `prune_reason` says which."""
+EVENT_TYPE_SEMANTIC_WARNING: EventType.ValueType  # 11
+""""memory:semantic:warning": the semantic index holds writes back; `warning` says why."""
+EVENT_TYPE_SEMANTIC_HEALTHY: EventType.ValueType  # 12
+""""memory:semantic:healthy": it does not any more."""
+EVENT_TYPE_CONFLICT_DETECTED: EventType.ValueType  # 13
+""""memory:conflict:detected": a save met conflicts; the record is the decision about the most severe."""
+EVENT_TYPE_CONFLICT_RESOLVED: EventType.ValueType  # 14
+""""memory:conflict:resolved": it was decided."""
+EVENT_TYPE_CONFLICT_MERGED: EventType.ValueType  # 15
+""""memory:conflict:merged": two statements were merged."""
+EVENT_TYPE_CONFLICT_REVERTED: EventType.ValueType  # 16
+""""memory:conflict:reverted": a decision was taken back."""
+EVENT_TYPE_RULE_REGISTERED: EventType.ValueType  # 17
+""""rule:registered"."""
+EVENT_TYPE_RULE_UPDATED: EventType.ValueType  # 18
+""""rule:updated"."""
+EVENT_TYPE_RULE_DELETED: EventType.ValueType  # 19
+""""rule:deleted"."""
 Global___EventType: _TypeAlias = EventType  # noqa: Y015
 
 class _EventView:
@@ -150,6 +197,11 @@ class Event(_message.Message):
     CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
+    SEMANTIC_MEMORY_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    PRUNE_REASON_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     """Unique, for telling a repeated delivery."""
     sequence: _builtins.int
@@ -164,6 +216,8 @@ class Event(_message.Message):
     """Its revision after the change."""
     request_id: _builtins.str
     """The request_id of the call, where it had one."""
+    prune_reason: _builtins.str
+    """Of memory:semantic:pruned: "deleted", "superseded", "merged" or "unmerged"."""
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
         """When it was committed; never earlier than the event before."""
@@ -184,6 +238,22 @@ class Event(_message.Message):
     def document(self) -> _knowledge_store_pb2.Document:
         """Of a document's event."""
 
+    @_builtins.property
+    def semantic_memory(self) -> _semantic_pb2.SemanticMemory:
+        """Of a statement's event."""
+
+    @_builtins.property
+    def decision(self) -> _decisions_pb2.Decision:
+        """Of a conflict's event: the decision as it was then, without text of what it is about."""
+
+    @_builtins.property
+    def rule(self) -> _rules_pb2.MergeRuleConfig:
+        """Of a rule's event: the rule as it was written; of a deleted one, as it was last."""
+
+    @_builtins.property
+    def warning(self) -> Global___ServiceWarning:
+        """Of a warning, and of its end."""
+
     def __init__(
         self,
         *,
@@ -199,16 +269,56 @@ class Event(_message.Message):
         changed_fields: _abc.Iterable[_builtins.str] | None = ...,
         memory: _memory_pb2.Memory | None = ...,
         document: _knowledge_store_pb2.Document | None = ...,
+        semantic_memory: _semantic_pb2.SemanticMemory | None = ...,
+        decision: _decisions_pb2.Decision | None = ...,
+        rule: _rules_pb2.MergeRuleConfig | None = ...,
+        warning: Global___ServiceWarning | None = ...,
+        prune_reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "document", b"document", "memory", b"memory", "record", b"record", "scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "memory", b"memory", "prune_reason", b"prune_reason", "record", b"record", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "warning", b"warning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "commit_id", b"commit_id", "commit_time", b"commit_time", "document", b"document", "event_id", b"event_id", "memory", b"memory", "record", b"record", "record_id", b"record_id", "request_id", b"request_id", "revision", b"revision", "scope", b"scope", "sequence", b"sequence", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "commit_id", b"commit_id", "commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "event_id", b"event_id", "memory", b"memory", "prune_reason", b"prune_reason", "record", b"record", "record_id", b"record_id", "request_id", b"request_id", "revision", b"revision", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "sequence", b"sequence", "type", b"type", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["memory", "document"]  # noqa: Y015
+    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["decision", "rule", "warning", "prune_reason"]  # noqa: Y015
+    _WhichOneofArgType_details: _TypeAlias = _typing.Literal["details", b"details"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["memory", "document", "semantic_memory"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_details) -> _WhichOneofReturnType_details | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class ServiceWarning(_message.Message):
+    """ServiceWarning says what is wrong with a part of the service, and what helps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    REMEDIATION_FIELD_NUMBER: _builtins.int
+    severity: _builtins.str
+    """"warning", "critical", or "info" where it is over."""
+    message: _builtins.str
+    """What is wrong."""
+    remediation: _builtins.str
+    """What helps."""
+    def __init__(
+        self,
+        *,
+        severity: _builtins.str = ...,
+        message: _builtins.str = ...,
+        remediation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "remediation", b"remediation", "severity", b"severity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServiceWarning: _TypeAlias = ServiceWarning  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):

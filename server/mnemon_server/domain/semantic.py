@@ -1,0 +1,187 @@
+"""Semantic memories: statements that are known of users, and what the semantic memory service is asked and answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.conflicts import Conflict, Decision
+from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.records import MetadataValue, Scope, WriteReceipt
+
+TOP_K_DEFAULT, TOP_K_MAX = 3, 100
+MIN_SIMILARITY_DEFAULT = 0.7
+SUMMARY_BYTES_MAX = 65_536
+SOURCE_BYTES_MAX = 256
+KEYWORDS_MAX, KEYWORD_BYTES_MAX = 256, 256
+IDS_MAX = 1_000
+
+FILTER_FIELDS = (
+    "memory_id",
+    "user",
+    "household",
+    "persona",
+    "agent",
+    "project",
+    "content",
+    "summary",
+    "source",
+    "importance",
+    "keywords",
+    "create_time",
+    "update_time",
+)
+"""What a filter may name, beside "metadata." and a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMemory:
+    """A statement; see `SemanticMemory` of the protos. `embedding` has unit length, and is there where asked for."""
+
+    memory_id: str
+    content: str
+    summary: str = ""
+    scope: Scope = Scope()
+    importance: float | None = None
+    keywords: tuple[str, ...] = ()
+    source: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    create_time: datetime | None = None
+    """When it was learnt; None in a request: when it is saved."""
+    update_time: datetime = EPOCH
+    revision: int = 0
+    merged_from: tuple[str, ...] = ()
+    superseded_by: str = ""
+    embedding: tuple[float, ...] | None = None
+
+
+class ConflictPolicy(StrEnum):
+    """What a save does about conflicts."""
+
+    IGNORE = "ignore"
+    DETECT = "detect"
+    RESOLVE = "resolve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SemanticFilter:
+    """Which statements are meant: everything that is set must hold. Times are inclusive."""
+
+    scope: Scope = Scope()
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+    expression: Expression | None = None
+
+    def __bool__(self) -> bool:
+        """False where it matches everything."""
+        return self != SemanticFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveSemantic:
+    """A statement to store: what the server sets of it is ignored. `embedding` has the model's dimension; None: embed."""
+
+    memory: SemanticMemory
+    embedding: Sequence[float] | None = None
+    conflict_policy: ConflictPolicy = ConflictPolicy.IGNORE
+    rule: str = ""
+    """Empty: the one whose conditions match."""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSemantic:
+    """What became of a save; memory and receipt are None where the statement was rejected."""
+
+    memory: SemanticMemory | None
+    receipt: WriteReceipt | None
+    duplicate: bool = False
+    conflicts: tuple[Conflict, ...] = ()
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarQuery:
+    """What to search for: a vector of the model's dimension, or else a text."""
+
+    vector: Sequence[float] | None = None
+    text: str = ""
+    top_k: int = TOP_K_DEFAULT
+    min_similarity: float = MIN_SIMILARITY_DEFAULT
+    where: SemanticFilter = SemanticFilter()
+    embeddings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMatch:
+    """A statement found; `similarity` is cosine, 0 to 1."""
+
+    memory: SemanticMemory
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarityDiagnostics:
+    """Counts of statements on their way through a search; see `SimilarityDiagnostics` of the protos."""
+
+    total_candidates: int = 0
+    filtered_by_context: int = 0
+    filtered_by_window: int = 0
+    filtered_by_threshold: int = 0
+    matched_count: int = 0
+    filtered_count: int = 0
+    returned: int = 0
+    exact: bool = True
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarAnswer:
+    """Everything that a search says, most similar first."""
+
+    results: tuple[SemanticMatch, ...]
+    diagnostics: SimilarityDiagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticPage:
+    """A page of statements; `next_position` is None after the last one."""
+
+    memories: tuple[SemanticMemory, ...]
+    next_position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedSemantic:
+    """How many statements were removed, or would be, and how many superseded ones with them."""
+
+    deleted_count: int
+    superseded_count: int = 0
+    replayed: bool = False
+
+
+class IndexState(StrEnum):
+    """How the index is."""
+
+    WARMING = "warming"
+    READY = "ready"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStatus:
+    """How the index is; see `GetIndexStatusResponse` of the protos. Times in seconds."""
+
+    state: IndexState
+    message: str = ""
+    record_count: int = 0
+    superseded_count: int = 0
+    indexed_count: int = 0
+    total_count: int = 0
+    capacity: int = 0
+    write_latency_s: float = 0.0
+    write_latency_target_s: float = 0.0
+    memory_bytes: int = 0
+    graph_count: int = 0
+    snapshot_time: datetime | None = None
