@@ -80,7 +80,7 @@ class SemanticFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveSemantic:
-    """A statement to store: what the server sets of it is ignored. `embedding` has the model's dimension; None: embed."""
+    """A statement to store; what the server sets of it is ignored. `embedding` None: the server embeds the content."""
 
     memory: SemanticMemory
     embedding: Sequence[float] | None = None

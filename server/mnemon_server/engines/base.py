@@ -428,8 +428,8 @@ class Vault(Protocol):
 
         It runs on the writer's thread, and so must be quick and must not ask the vault but through its transaction;
         where the transaction is repeated it runs again, and the last run counts. What it writes is one commit of the
-        log. It returns an answer that is kept for the request's lifetime. The future raises what the program raised, and
-        otherwise as the future of a RecordEngine's write.
+        log. It returns an answer that is kept for the request's lifetime. The future raises what the program raised,
+        and otherwise as the future of a RecordEngine's write.
         """
 
     def value(self, key: str) -> str | None:
