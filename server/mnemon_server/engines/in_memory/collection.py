@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 
@@ -148,6 +149,10 @@ class InMemoryCollection:
         with self._lane.lock:
             vectors = [passage.vector for stored in self._searchable() for passage in stored.passages]
             return VectorUsage(len(vectors), 0, 0, sum(vector.nbytes for vector in vectors))
+
+    def save_snapshot(self) -> datetime | None:
+        """See RecordEngine."""
+        return None
 
     def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
         """See RecordEngine."""
