@@ -1,0 +1,127 @@
+"""Decisions as JSON and as the documents that the records keep, and back; how they are listed."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationResult,
+    ArbitrationSide,
+    ArbitrationStrategy,
+    Decision,
+    Factor,
+    MergeStatistics,
+    Signal,
+    SignalType,
+)
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.filters import AnyOf, Condition, Expression, Operator, RecordFilter
+from mnemon_server.domain.records import Scope
+
+MICROSECOND = timedelta(microseconds=1)
+ABOUT = ("candidate_id", "existing_id", "result_id")
+"""The fields of a decision that name what it is about."""
+
+
+def decision_to_json(decision: Decision) -> str:
+    """The decision without the words that both statements are about: it outlives them, and so holds no text of them."""
+    values = {
+        "decision_id": decision.decision_id,
+        "scope": {name: text for name, text in asdict(decision.scope).items() if text},
+        "candidate_id": decision.candidate_id,
+        "existing_id": decision.existing_id,
+        "result_id": decision.result_id,
+        "rule": decision.rule,
+        "signals": [_signal_values(signal) for signal in decision.signals],
+        "conflict_count": decision.conflict_count,
+        "arbitration": asdict(decision.arbitration),
+        "merge": asdict(decision.merge) if decision.merge else None,
+        "create_time": _time_value(decision.create_time),
+        "revert_time": _time_value(decision.revert_time),
+    }
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def decision_from_json(text: str) -> Decision:
+    """The decision that `decision_to_json` wrote."""
+    values = json.loads(text)
+    return Decision(
+        **{name: values[name] for name in ("decision_id", *ABOUT, "rule", "conflict_count")},
+        scope=Scope(**values["scope"]),
+        signals=tuple(map(_signal, values["signals"])),
+        arbitration=_arbitration(values["arbitration"]),
+        merge=MergeStatistics(**values["merge"]) if values["merge"] else None,
+        create_time=_time(values["create_time"]),
+        revert_time=_time(values["revert_time"]),
+    )
+
+
+def decision_document(decision: Decision) -> Document:
+    """What is stored of a decision."""
+    return Document(
+        decision.decision_id,
+        decision_to_json(decision),
+        scope=decision.scope,
+        fields={name: getattr(decision, name) for name in ABOUT},
+    )
+
+
+def stored_decision(document: Document) -> Decision:
+    """The decision that a document is."""
+    return decision_from_json(document.content)
+
+
+def decisions_about(memory_id: str) -> Expression:
+    """Those that name this statement as candidate, existing one or result."""
+    return AnyOf(tuple(Condition(name, Operator.EQ, (memory_id,)) for name in ABOUT))
+
+
+def decision_filter(*, user: str = "", memory_id: str = "") -> RecordFilter:
+    """The decisions of a user and about a statement; what is empty does not matter."""
+    return RecordFilter(scope=Scope(user=user), expression=decisions_about(memory_id) if memory_id else None)
+
+
+def _signal_values(signal: Signal) -> dict[str, Any]:
+    delta = signal.time_delta
+    return {
+        "type": signal.type,
+        "score": signal.score,
+        "bound": signal.bound,
+        "time_delta_us": None if delta is None else delta // MICROSECOND,
+        "importance_delta": signal.importance_delta,
+    }
+
+
+def _signal(values: Mapping[str, Any]) -> Signal:
+    delta = values["time_delta_us"]
+    return Signal(
+        SignalType(values["type"]),
+        values["score"],
+        values["bound"],
+        time_delta=None if delta is None else delta * MICROSECOND,
+        importance_delta=values["importance_delta"],
+    )
+
+
+def _arbitration(values: Mapping[str, Any]) -> ArbitrationResult:
+    return ArbitrationResult(
+        action=ArbitrationAction(values["action"]),
+        strategy=ArbitrationStrategy(values["strategy"]),
+        winner=ArbitrationSide(values["winner"]) if values["winner"] else None,
+        loser=ArbitrationSide(values["loser"]) if values["loser"] else None,
+        confidence=values["confidence"],
+        reason=values["reason"],
+        factors=tuple(Factor(**factor) for factor in values["factors"]),
+    )
+
+
+def _time_value(time: datetime | None) -> int | None:
+    return None if time is None else to_microseconds(time)
+
+
+def _time(value: int | None) -> datetime | None:
+    return None if value is None else from_microseconds(value)
