@@ -52,7 +52,7 @@ MEMORIES = Collection(
         Field("personality", FieldType.TEXT),
         Field("type", FieldType.TEXT),
         Field("global", FieldType.BOOLEAN),
-        Field("decay_policy", FieldType.TEXT),
+        Field("decay_policy", FieldType.TEXT, indexed=False),
         Field("reinforce_time", FieldType.TIME),
         Field("delete_time", FieldType.TIME),
     ),

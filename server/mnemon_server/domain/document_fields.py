@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
+from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values, stored_field
 from mnemon_server.domain.filters import METADATA_PREFIX, FieldReader, RecordFilter, matches
 from mnemon_server.domain.records import MetadataValue
 
@@ -61,9 +61,13 @@ def _changed(old: Document, new: Document) -> Iterator[str]:
     for name, before, after in zip(SCOPE_FIELDS, scope_values(old.scope), scope_values(new.scope), strict=True):
         if before != after:
             yield f"scope.{name}"
-    yield from _differing(old.fields, new.fields)
+    yield from _differing(_stored_fields(old), _stored_fields(new))
     for key in _differing(old.metadata, new.metadata):
         yield METADATA_PREFIX + key
+
+
+def _stored_fields(document: Document) -> Mapping[str, object]:
+    return {name: stored_field(value) for name, value in document.fields.items()}
 
 
 def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.domain.documents import Document
+from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.records import MetadataValue, Scope
 
 DIGEST_BYTES = 32
@@ -33,10 +33,15 @@ def document_digest(document: Document) -> bytes:
     """Digest of what makes a document: id, content, metadata, scope, fields, and whether it is hidden."""
     parts = [document.doc_id, document.content, encode_metadata(document.metadata), *scope_values(document.scope)]
     if document.fields:
-        parts.append(_FIELDS_JSON.encode(dict(document.fields)))
+        parts.append(_FIELDS_JSON.encode({name: stored_field(value) for name, value in document.fields.items()}))
     if document.hidden:
         parts.append("hidden")
     return text_digest(_FIELDS_JSON.encode(parts))
+
+
+def stored_field(value: FieldValue) -> FieldValue:
+    """The value of a field as it comes back: a number is a float, and zero has no sign."""
+    return value + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def request_digest(*parts: Any) -> bytes:

@@ -2,7 +2,8 @@
 
 A field is named plainly ("agent", "create_time"), a key of the metadata with "metadata." before it. A value of another
 type than the field's matches nothing, except that whole numbers and numbers compare with each other. `NE` and `NIN` are
-the exact opposites of `EQ` and `IN`, so that they hold for what lacks the field, too.
+the exact opposites of `EQ` and `IN`, so that they hold for what lacks the field, too. A field without a text, or with a
+list of none, does not exist; a key of the metadata whose list is empty does.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -107,6 +108,8 @@ def matches(expression: Expression, read: FieldReader) -> bool:
             return any(matches(part, read) for part in parts)
         case Negation(part):
             return not matches(part, read)
+        case Condition(field, Operator.EXISTS, (wanted,)) if not field.startswith(METADATA_PREFIX):
+            return (read(field) not in (None, "", ())) == wanted
         case Condition(field, operator, values):
             return _holds(read(field), operator, values)
 

@@ -1,20 +1,21 @@
 """The SQL of a collection's documents: every method works on a connection, and inside the caller's transaction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import apsw
 import numpy as np
 
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.domain.collections import Collection, FieldType
-from mnemon_server.domain.documents import Document, FieldValue, Passage
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import PassageIds, PassageInput, Vector
 from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows
 from mnemon_server.engines.sqlite.query import fetch, id_array
@@ -175,7 +176,7 @@ class DocumentTable:
             digest,
             *scope_values(document.scope),
             int(document.hidden),
-            *(_ENCODERS[item.type](document.fields.get(item.name)) for item in self._fields),
+            *(ENCODERS[item.type](document.fields.get(item.name)) for item in self._fields),
         )
 
     def _add_metadata(self, connection: apsw.Connection, position: int, document: Document) -> None:
@@ -298,7 +299,7 @@ class DocumentTable:
             update_time=from_microseconds(row[12]),
             passages=tuple(passages),
             fields={
-                item.name: _DECODERS[item.type](value)
+                item.name: DECODERS[item.type](value)
                 for item, value in zip(self._fields, row[_FIRST_FIELD:], strict=True)
             },
             hidden=bool(row[13]),
@@ -308,19 +309,3 @@ class DocumentTable:
 def _found(row: Sequence[Any]) -> Found:
     position, revision, sequence, digest, hidden, *scope = row
     return Found(position, revision, sequence, digest, hidden, tuple(scope))
-
-
-def _nullable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else convert(value)
-
-
-_ENCODERS: dict[FieldType, Callable[[FieldValue], Any]] = {
-    FieldType.TEXT: lambda value: value or "",
-    FieldType.BOOLEAN: _nullable(int),
-    FieldType.TIME: _nullable(to_microseconds),
-}
-_DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
-    FieldType.TEXT: str,
-    FieldType.BOOLEAN: _nullable(bool),
-    FieldType.TIME: _nullable(from_microseconds),
-}

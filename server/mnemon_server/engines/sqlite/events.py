@@ -23,7 +23,7 @@ SCAN_MAX = 100_000
 
 _COLUMNS = (
     "sequence, commit_sequence, time, type, record_id, revision, user, household, persona, agent, project, request_id,"
-    " changed"
+    " changed, details"
 )
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
@@ -112,9 +112,7 @@ def _time_from(connection: apsw.Connection, sequence: int) -> int:
 
 
 def _event(row: Sequence[Any]) -> Event:
-    sequence, commit, time, kind, record_id, revision, user, household, persona, agent, project, request_id, changed = (
-        row
-    )
+    sequence, commit, time, kind, record_id, revision, *scope, request_id, changed, details = row
     return Event(
         sequence,
         commit,
@@ -122,9 +120,10 @@ def _event(row: Sequence[Any]) -> Event:
         _TYPES[kind],
         record_id,
         revision,
-        _scope(user, household, persona, agent, project),
+        _scope(*scope),
         request_id,
         _names(changed) if changed else (),
+        details,
     )
 
 

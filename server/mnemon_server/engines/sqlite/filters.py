@@ -23,6 +23,7 @@ from mnemon_server.domain.filters import (
     RecordFilter,
 )
 from mnemon_server.domain.records import MetadataValue
+from mnemon_server.engines.sqlite.field_columns import encode_texts
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
@@ -123,6 +124,8 @@ class _Compiler:
         kind = own.get(name, FieldType.TIME if name in _TIMES else FieldType.TEXT)
         if kind is FieldType.TEXT:
             return self._text(name, operator, values)
+        if kind is FieldType.TEXTS:
+            return self._texts(f'd."{name}"', operator, values)
         return self._nullable(f'd."{name}"', kind, operator, values)
 
     def _absent(self, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
@@ -156,14 +159,32 @@ class _Compiler:
     def _nullable(self, column: str, kind: FieldType, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
         if operator is Operator.EXISTS:
             return f"{column} IS NOT NULL" if values[0] else f"{column} IS NULL"
-        wanted = bool if kind is FieldType.BOOLEAN else datetime
-        stored = [metadata_row(value)[1] for value in values if isinstance(value, wanted)]
+        stored = [metadata_row(value)[1] for value in values if _is_of(kind, value)]
         if not stored or operator is Operator.CONTAINS:
             return _NEVER
         if operator in _ORDERINGS:
             return self.bind(f"({column} IS NOT NULL AND {column} {_ORDERINGS[operator]} ?)", stored[0])
-        comparison, parameter = _values(stored)
-        return self.bind(f"({column} IS NOT NULL AND {column} {comparison})", parameter)
+        return f"({column} IS NOT NULL AND {self._among(column, stored)})"
+
+    def _texts(self, column: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
+        if operator is Operator.EXISTS:
+            return f"{column} <> '[]'" if values[0] else f"{column} = '[]'"
+        if operator is Operator.CONTAINS:
+            items = f"EXISTS (SELECT 1 FROM json_each({column}) WHERE value = ?)"
+            return self.bind(items, values[0]) if isinstance(values[0], str) else _NEVER
+        lists = [encode_texts(value) for value in values if isinstance(value, tuple)]
+        return self._among(column, lists) if lists and operator not in _ORDERINGS else _NEVER
+
+    def _among(self, column: str, values: Sequence[Any]) -> str:
+        groups: dict[type, list[Any]] = {}
+        for value in values:
+            # Whole numbers and others in one array would become others, and lose digits.
+            groups.setdefault(type(value), []).append(value)
+        parts = []
+        for wanted in groups.values():
+            comparison, parameter = _values(wanted)
+            parts.append(self.bind(f"{column} {comparison}", parameter))
+        return f"({' OR '.join(parts)})"
 
     # Metadata
 
@@ -233,6 +254,16 @@ class _Compiler:
         long = self._in_metadata("key = ? AND type = 'digest'", key)
         text = f"EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE key = ? AND type = 'text' AND {condition})"
         return self.bind(f"({long} AND {text})", key, *parameters)
+
+
+def _is_of(kind: FieldType, value: MetadataValue) -> bool:
+    match value:
+        case bool():
+            return kind is FieldType.BOOLEAN
+        case int() | float():
+            return kind is FieldType.NUMBER
+        case _:
+            return kind is FieldType.TIME and isinstance(value, datetime)
 
 
 def _item_row(item: str) -> tuple[str, Any]:

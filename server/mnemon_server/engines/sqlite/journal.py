@@ -17,6 +17,7 @@ TRIM_ROWS_MAX = 5_000
 
 CREATE_STATEMENTS = (
     # commit_sequence: the sequence of the first event of the same call. changed: a JSON list, or empty for none.
+    # details: JSON, or empty.
     """
 CREATE TABLE event (
   sequence INTEGER PRIMARY KEY,
@@ -31,11 +32,12 @@ CREATE TABLE event (
   agent TEXT NOT NULL,
   project TEXT NOT NULL,
   request_id TEXT NOT NULL,
-  changed TEXT NOT NULL
+  changed TEXT NOT NULL,
+  details TEXT NOT NULL DEFAULT ''
 ) STRICT""",
 )
 
-_INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _OLDEST = "SELECT sequence, time FROM event ORDER BY sequence LIMIT ?"
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 
@@ -78,12 +80,15 @@ class Operation:
         revision: int,
         scope: tuple[str, ...],
         changed: tuple[str, ...] = (),
+        details: str = "",
     ) -> None:
         """Notes the event of one change."""
         first = self.rows[0][0] if self.rows else sequence
         request_id = self.request.request_id if self.request else ""
         names = json.dumps(changed, ensure_ascii=False) if changed else ""
-        self.rows.append((sequence, first, self.time, event.value, record_id, revision, *scope, request_id, names))
+        self.rows.append(
+            (sequence, first, self.time, event.value, record_id, revision, *scope, request_id, names, details)
+        )
 
 
 class Journal:
@@ -107,6 +112,11 @@ class Journal:
         """A call that may leave events; time in the log never goes back, whatever the clock does."""
         now = self.now()
         return Operation(now, max(now, self._running.head_time), request)
+
+    @property
+    def head(self) -> int:
+        """The position of the newest event, staged ones too; 0 where there never was one."""
+        return self._running.head
 
     def next_sequence(self) -> int:
         """The position of a new change."""
@@ -152,10 +162,11 @@ class Journal:
         """Takes up what is stored."""
         meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
         self.epoch = meta["epoch"]
-        self._sequence = max(int(meta.get(Tables(collection).sequence_key, 0)) for collection in COLLECTIONS)
-        self._committed_sequence = self._sequence
         [(count, first, head)] = fetch(connection, "SELECT count(*), min(sequence), max(sequence) FROM event")
         floor, floor_time = int(meta.get("event.floor", 0)), int(meta.get("event.floor_time", 0))
+        # An event may have told of no document, and so be the newest change of no collection.
+        newest = (int(meta.get(Tables(collection).sequence_key, 0)) for collection in COLLECTIONS)
+        self._sequence = self._committed_sequence = max(head or floor, *newest)
         times = dict(fetch(connection, "SELECT sequence, time FROM event WHERE sequence IN (?, ?)", (first, head)))
         self.state = self._running = LogState(
             floor=floor,

@@ -1,8 +1,8 @@
 """From each format of records.db to the next: what an older program wrote is kept, in the newest format.
 
 A later format appends one function to MIGRATIONS, and changes what a new file gets along with it (`tables.py`,
-`journal.py`, `schema.py`). A function here works on the format of its day: where it shares statements with new files,
-and these change, it keeps the old ones as text of its own.
+`journal.py`, `schema.py`, `values.py`). A function here works on the format of its day: where it shares statements with
+new files, and these change, it keeps the old ones as text of its own.
 """
 
 import os
@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite import journal, keyword_index
+from mnemon_server.engines.sqlite import keyword_index, values
 from mnemon_server.engines.sqlite.tables import Tables, create_statements, document_indexes
 
 EPOCH_BYTES = 16
@@ -25,6 +25,23 @@ CREATE TABLE index_position (
   generation TEXT NOT NULL,
   PRIMARY KEY (collection, name)
 ) STRICT, WITHOUT ROWID"""
+
+_EVENT_2 = """
+CREATE TABLE event (
+  sequence INTEGER PRIMARY KEY,
+  commit_sequence INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  type TEXT NOT NULL,
+  record_id TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  user TEXT NOT NULL,
+  household TEXT NOT NULL,
+  persona TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  project TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  changed TEXT NOT NULL
+) STRICT"""
 
 _EMPTY_LISTS = """
 INSERT INTO document_metadata (key, type, value, position)
@@ -59,11 +76,21 @@ def _to_format_2(connection: apsw.Connection) -> None:
         _EMPTY_LISTS,
         "UPDATE meta SET key = 'document.sequence' WHERE key = 'sequence'",
         *create_statements(MEMORIES),
-        *journal.CREATE_STATEMENTS,
+        _EVENT_2,
     ):
         connection.execute(statement)
     set_epoch(connection)
 
 
-MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2,)
+def _to_format_3(connection: apsw.Connection) -> None:
+    """What is known of users, its decisions and rules; details of events; values of the vault's own."""
+    for statement in (
+        "ALTER TABLE event ADD COLUMN details TEXT NOT NULL DEFAULT ''",
+        values.CREATE_STATEMENT,
+        *(statement for collection in (SEMANTIC, DECISIONS, RULES) for statement in create_statements(collection)),
+    ):
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2, _to_format_3)
 """The first one turns format 1 into 2. Each runs inside one transaction, along with those behind it."""

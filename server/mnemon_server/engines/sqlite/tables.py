@@ -6,14 +6,10 @@ Names of tables and columns come from the constants of `domain/collections.py`, 
 from dataclasses import dataclass
 from functools import cached_property
 
-from mnemon_server.domain.collections import Collection, FieldType
+from mnemon_server.domain.collections import Collection, FieldType, RelatedFields
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import keyword_index
-
-_NOT_INDEXED = frozenset({"decay_policy"})
-"""Texts that tell so little apart that reading every row is no dearer than an index of them."""
-
-_COLUMN_TYPES = {FieldType.TEXT: "TEXT NOT NULL DEFAULT ''", FieldType.BOOLEAN: "INTEGER", FieldType.TIME: "INTEGER"}
+from mnemon_server.engines.sqlite.field_columns import COLUMN_TYPES
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,21 @@ class Tables:
         """The key in `meta` of the position of the newest change."""
         return f"{self.collection.name}.sequence"
 
+    @property
+    def related(self) -> str:
+        """One row per term of a document that is not hidden; where the collection has `related` fields."""
+        return f"{self.collection.name}_related"
+
+    @property
+    def related_time(self) -> str:
+        """The index of users and times."""
+        return f"{self.collection.name}_related_time"
+
+    @property
+    def related_number(self) -> str:
+        """The index of users and numbers."""
+        return f"{self.collection.name}_related_number"
+
     @cached_property
     def keywords(self) -> keyword_index.KeywordTables:
         """The keyword index."""
@@ -60,15 +71,15 @@ class Tables:
     @cached_property
     def indexed_texts(self) -> tuple[str, ...]:
         """The columns of text that have an index of what is not empty."""
-        own = (field.name for field in self.collection.fields if field.type is FieldType.TEXT)
-        return (*SCOPE_FIELDS, *(name for name in own if name not in _NOT_INDEXED))
+        own = self.collection.fields
+        return (*SCOPE_FIELDS, *(field.name for field in own if field.type is FieldType.TEXT and field.indexed))
 
 
 def create_statements(collection: Collection) -> list[str]:
     """What creates the tables of a collection, and their indexes."""
     tables = Tables(collection)
     name = tables.documents
-    columns = "".join(f',\n  "{field.name}" {_COLUMN_TYPES[field.type]}' for field in collection.fields)
+    columns = "".join(f',\n  "{field.name}" {COLUMN_TYPES[field.type]}' for field in collection.fields)
     return [
         # position: the order of first indexing, never used again. sequence: the order of newest changes in the vault.
         # metadata: JSON; a time is {"time": microseconds}. digest: see document_digest. Times in microseconds.
@@ -120,6 +131,7 @@ CREATE TABLE {tables.deletions} (
   id TEXT NOT NULL UNIQUE
 ) STRICT""",
         *keyword_index.create_statements(tables.keywords),
+        *(_related_statements(tables, collection.related) if collection.related else ()),
     ]
 
 
@@ -133,4 +145,23 @@ def document_indexes(collection: Collection) -> list[str]:
         ),
         f"CREATE INDEX {name}_create_time ON {name} (create_time) WHERE hidden = 0",
         f"CREATE INDEX {name}_hidden ON {name} (hidden) WHERE hidden = 1",
+    ]
+
+
+def _related_statements(tables: Tables, fields: RelatedFields) -> list[str]:
+    """What finds the documents of a user that have something in common."""
+    name = tables.documents
+    return [
+        # Rows go with their document, whose position has no index here: a reference would look for it in every row.
+        # term_count: how many different terms the document has.
+        f"""
+CREATE TABLE {tables.related} (
+  user TEXT NOT NULL,
+  term TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  term_count INTEGER NOT NULL,
+  PRIMARY KEY (user, term, position)
+) STRICT, WITHOUT ROWID""",
+        f'CREATE INDEX {tables.related_time} ON {name} (user, "{fields.time}") WHERE hidden = 0',
+        f'CREATE INDEX {tables.related_number} ON {name} (user, "{fields.number}") WHERE hidden = 0',
     ]
