@@ -370,11 +370,11 @@ class RecordTransaction(Protocol):
     def update_document(self, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine."""
 
-    def delete_document(self, doc_id: str, *, event: EventType, details: str = "") -> WriteReceipt:
-        """See RecordEngine."""
+    def delete_document(self, doc_id: str, *, event: EventType | None, details: str = "") -> WriteReceipt:
+        """See RecordEngine; with `event` None, the log says nothing of it."""
 
-    def delete_documents(self, where: RecordFilter, *, event: EventType, details: str = "") -> BulkDeleteReceipt:
-        """See RecordEngine."""
+    def delete_documents(self, where: RecordFilter, *, event: EventType | None, details: str = "") -> BulkDeleteReceipt:
+        """See RecordEngine; with `event` None, the log says nothing of it."""
 
 
 class VaultTransaction(Protocol):
