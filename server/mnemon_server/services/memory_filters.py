@@ -1,14 +1,12 @@
 """From the memories that a caller means to what the records are asked."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import (
-    AllOf,
-    AnyOf,
     Condition,
     Expression,
     Negation,
@@ -19,6 +17,7 @@ from mnemon_server.domain.filters import (
 from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, MemoryFilter
 from mnemon_server.domain.records import MetadataValue, filter_value_problem, metadata_key_problem
 from mnemon_server.domain.validation import scope_violations, text_violations
+from mnemon_server.services.filter_expressions import joined, utc, with_engine_names
 
 _ENGINE_NAMES = {"memory_id": "id"}
 
@@ -31,8 +30,8 @@ def record_filter(
     if where.min_confidence > 0.0:
         parts.append(confidence.at_least(where.min_confidence, now))
     if where.expression is not None:
-        parts.append(_with_engine_names(where.expression))
-    return RecordFilter(dict(where.metadata), where.scope, _joined(parts), hidden)
+        parts.append(with_engine_names(where.expression, _ENGINE_NAMES))
+    return RecordFilter(dict(where.metadata), where.scope, joined(parts), hidden)
 
 
 def fading_filter(
@@ -40,7 +39,7 @@ def fading_filter(
 ) -> RecordFilter:
     """The filter for what matches now and whose confidence is below `bound` at the time `by`."""
     matching = record_filter(where, confidence, now)
-    return replace(matching, expression=_joined([matching.expression, Negation(confidence.at_least(bound, by))]))
+    return replace(matching, expression=joined([matching.expression, Negation(confidence.at_least(bound, by))]))
 
 
 def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
@@ -77,37 +76,4 @@ def _field_conditions(where: MemoryFilter) -> list[Expression | None]:
 
 
 def _condition(field: str, operator: Operator, value: MetadataValue | None) -> Condition | None:
-    return None if value is None else Condition(field, operator, (_utc(value),))
-
-
-def _joined(parts: Iterable[Expression | None]) -> Expression | None:
-    present = [part for part in parts if part is not None]
-    return AllOf(tuple(present)) if len(present) > 1 else next(iter(present), None)
-
-
-def _with_engine_names(expression: Expression) -> Expression:
-    return _mapped(
-        expression,
-        lambda condition: replace(
-            condition,
-            field=_ENGINE_NAMES.get(condition.field, condition.field),
-            values=tuple(map(_utc, condition.values)),
-        ),
-    )
-
-
-def _mapped(expression: Expression, change: Callable[[Condition], Condition]) -> Expression:
-    match expression:
-        case Condition():
-            return change(expression)
-        case Negation(part):
-            return Negation(_mapped(part, change))
-        case AllOf(parts):
-            return AllOf(tuple(_mapped(part, change) for part in parts))
-        case AnyOf(parts):
-            return AnyOf(tuple(_mapped(part, change) for part in parts))
-
-
-def _utc(value: MetadataValue) -> MetadataValue:
-    """A naive time is UTC."""
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+    return None if value is None else Condition(field, operator, (utc(value),))

@@ -1,0 +1,43 @@
+"""Filters of callers as filters of the records: joined, under the records' names, with times that are aware."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation
+from mnemon_server.domain.records import MetadataValue
+
+
+def joined(parts: Iterable[Expression | None]) -> Expression | None:
+    """All of the parts that are there; None where none is."""
+    present = [part for part in parts if part is not None]
+    return AllOf(tuple(present)) if len(present) > 1 else next(iter(present), None)
+
+
+def with_engine_names(expression: Expression, names: Mapping[str, str]) -> Expression:
+    """The expression with fields renamed as `names` says, and with naive times taken as UTC."""
+    return _mapped(
+        expression,
+        lambda condition: replace(
+            condition,
+            field=names.get(condition.field, condition.field),
+            values=tuple(map(utc, condition.values)),
+        ),
+    )
+
+
+def utc(value: MetadataValue) -> MetadataValue:
+    """A naive time is UTC."""
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
+def _mapped(expression: Expression, change: Callable[[Condition], Condition]) -> Expression:
+    match expression:
+        case Condition():
+            return change(expression)
+        case Negation(part):
+            return Negation(_mapped(part, change))
+        case AllOf(parts):
+            return AllOf(tuple(_mapped(part, change) for part in parts))
+        case AnyOf(parts):
+            return AnyOf(tuple(_mapped(part, change) for part in parts))
