@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.conflicts import ArbitrationConfig, DetectionConfig, MergeConfig
 
 DEFAULT_RULE = "default"
 RULES_MAX = 1_000
+"""Of a registry, "default" included."""
 RULE_NAME_BYTES_MAX = 128
 DESCRIPTION_BYTES_MAX = 4_096
+RULE_BYTES_MAX = 65_536
+"""Of a rule as JSON."""
 
 RuleDict = Mapping[str, Any]
 """A rule as JSON values; only what is set is there. All keys, with an example of each:
@@ -73,4 +77,30 @@ class LoadedRules:
     registered_count: int
     updated_count: int
     deleted_count: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRule:
+    """Whether there was a rule to delete, and the registry's version then."""
+
+    deleted: bool
+    version: int
+
+
+class RuleOrder(StrEnum):
+    """In which order rules are listed."""
+
+    REGISTRATION = "registration"
+    """As they were registered, "default" first."""
+    MATCHING = "matching"
+    """As they are asked: the highest priority first, "default" last."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """A page of rules as they were written; `next_position` is None after the last one."""
+
+    rules: tuple[RuleDict, ...]
+    next_position: int | None
     version: int

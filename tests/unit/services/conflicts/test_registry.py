@@ -1,0 +1,446 @@
+"""Merge rules are registered, inherit, change, match and load as a whole or not at all."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from mnemon_server.domain.conflicts import ArbitrationConfig, DefaultStrategy, DetectionConfig, MergeConfig, SignalType
+from mnemon_server.domain.errors import (
+    CircularInheritanceError,
+    InvalidArgumentError,
+    InvalidOperationError,
+    RuleExistsError,
+    RuleInUseError,
+    RuleNotFoundError,
+    UnknownBaseRuleError,
+)
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.rules import RULES_MAX, LoadedRules, RuleConditions
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.services.conflicts.registry import MergeRuleRegistry
+from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
+
+STRICT = {"name": "strict", "priority": 1, "arbitration": {"merge_threshold": 0.1, "weights": {"recency": 0.5}}}
+HOME = {
+    "name": "home",
+    "extends": "strict",
+    "conditions": {"users": ["ada", "bob"], "importance_min": 0.2},
+    "arbitration": {"allow_merge": False, "weights": {"source": 0}},
+}
+PHONE = {"name": "phone", "extends": "home", "priority": 9, "conditions": {"users": ["ada"]}}
+
+
+def registry_of(*rules: dict[str, Any]) -> MergeRuleRegistry:
+    """A registry in which these were registered, one after the other."""
+    registry = MergeRuleRegistry()
+    for rule in rules:
+        registry.register(rule)
+    return registry
+
+
+def candidate(
+    user: str = "ada", persona: str = "", source: str = "", importance: float | None = None
+) -> SemanticMemory:
+    """A statement that looks for its rule."""
+    return SemanticMemory("", "", scope=Scope(user=user, persona=persona), source=source, importance=importance)
+
+
+def names(registry: MergeRuleRegistry) -> list[str]:
+    """The names of all rules, in their order."""
+    return [rule["name"] for rule in registry.export()]
+
+
+def test_a_new_registry_holds_only_the_default_rule_at_version_1() -> None:
+    registry = MergeRuleRegistry()
+    assert registry.export() == [{"name": "default"}]
+    assert registry.version == 1
+    rule = registry.resolve("default")
+    assert (rule.detection, rule.arbitration, rule.merge) == (DetectionConfig(), ArbitrationConfig(), MergeConfig())
+    assert (rule.priority, rule.enabled, rule.conditions, rule.ancestors) == (0, True, RuleConditions(), ())
+    assert set(rule.origins.values()) == {""}
+
+
+# Registration and lookup
+
+
+def test_a_registered_rule_is_found_by_name_and_the_version_grows() -> None:
+    registry = MergeRuleRegistry()
+    receipt = registry.register(STRICT)
+    assert receipt.rule == registry.get("strict") == STRICT
+    assert receipt.version == registry.version == 2
+
+
+def test_what_is_handed_out_is_a_copy() -> None:
+    registry = registry_of(STRICT)
+    registry.get("strict")["arbitration"]["merge_threshold"] = 0.9
+    registry.export()[1]["arbitration"]["weights"]["recency"] = 0.0
+    assert registry.get("strict") == STRICT
+
+
+def test_what_was_handed_in_may_be_changed_afterwards() -> None:
+    written: dict[str, Any] = {"name": "mine", "conditions": {"users": ["ada"]}}
+    registry = registry_of(written)
+    written["conditions"]["users"].append("bob")
+    assert registry.get("mine")["conditions"] == {"users": ["ada"]}
+
+
+@pytest.mark.parametrize("name", ["strict", "default"])
+def test_a_name_is_given_once(name: str) -> None:
+    registry = registry_of(STRICT)
+    with pytest.raises(RuleExistsError, match=name):
+        registry.register({"name": name})
+    assert (registry.get("strict"), registry.version) == (STRICT, 2)
+
+
+def test_an_unknown_rule_is_not_found() -> None:
+    registry = MergeRuleRegistry()
+    for lookup in (registry.get, registry.resolve, lambda name: registry.update(name, {})):
+        with pytest.raises(RuleNotFoundError, match="nowhere"):
+            lookup("nowhere")
+
+
+def test_there_are_at_most_a_thousand_rules() -> None:
+    registry = MergeRuleRegistry()
+    registry.load([{"name": str(number)} for number in range(RULES_MAX - 1)])
+    with pytest.raises(InvalidOperationError, match="1,000"):
+        registry.register(STRICT)
+    assert len(registry.export()) == RULES_MAX
+    registry.load(registry.export())
+
+
+# Inheritance
+
+
+def test_a_rule_inherits_over_several_levels_and_overrides_key_by_key() -> None:
+    rule = registry_of(STRICT, HOME, PHONE).resolve("phone")
+    assert rule.ancestors == ("home", "strict")
+    assert rule.priority == 9
+    assert rule.conditions == RuleConditions(users=("ada",), importance_min=0.2)
+    assert rule.arbitration == ArbitrationConfig(
+        merge_threshold=0.1,
+        allow_merge=False,
+        weights={"importance": 0.4, "recency": 0.5, "source": 0.0, "semantic": 0.1},
+    )
+
+
+def test_a_resolved_rule_says_where_each_field_is_from() -> None:
+    origins = registry_of(STRICT, HOME, PHONE).resolve("phone").origins
+    assert {field: origin for field, origin in origins.items() if origin} == {
+        "priority": "phone",
+        "conditions.users": "phone",
+        "conditions.importance_min": "home",
+        "arbitration.allow_merge": "home",
+        "arbitration.weights.source": "home",
+        "arbitration.weights.recency": "strict",
+        "arbitration.merge_threshold": "strict",
+    }
+    assert origins["merge.keep_history"] == ""
+
+
+def test_every_field_reaches_the_rule_as_it_applies() -> None:
+    everything = {
+        "name": "everything",
+        "description": "all that can be said",
+        "priority": -3,
+        "enabled": False,
+        "conditions": {
+            "users": ["u"],
+            "personas": ["p"],
+            "sources": ["s"],
+            "importance_min": 0.25,
+            "importance_max": 0.75,
+        },
+        "detection": {
+            "semantic_threshold": 0.7,
+            "keyword_threshold": 0.6,
+            "time_window_s": 90.0,
+            "importance_delta": 0.3,
+            "signals": ["semantic", "time"],
+        },
+        "arbitration": {
+            "priority_importance": False,
+            "priority_recency": False,
+            "priority_source": False,
+            "weights": {"importance": 0.1, "recency": 0.2, "source": 0.3, "semantic": 0.4},
+            "merge_threshold": 0.05,
+            "allow_merge": False,
+            "default_strategy": "reject",
+            "source_priority": {
+                "user": 1.0,
+                "conversation": 2.0,
+                "skill": 3.0,
+                "system": 4.0,
+                "inferred": 5.0,
+                "my.own": 6.0,
+            },
+        },
+        "merge": {
+            "content_strategy": "replace",
+            "importance_strategy": "average",
+            "importance_boost": 0.3,
+            "timestamp_strategy": "min",
+            "source_strategy": "second",
+            "keywords_strategy": "intersection",
+            "deduplicate": False,
+            "deduplication_threshold": 0.9,
+            "keep_history": False,
+        },
+    }
+    rule = registry_of(everything).resolve("everything")
+    assert resolved_to_dict(rule) == everything
+    assert set(rule.origins.values()) == {"everything"}
+    assert rule.detection.time_window == timedelta(seconds=90)
+    assert rule.detection.signals == {SignalType.SEMANTIC, SignalType.TIME}
+    assert rule.arbitration.default_strategy is DefaultStrategy.REJECT
+
+
+def test_a_changed_base_reaches_its_children() -> None:
+    registry = registry_of(STRICT, HOME, PHONE)
+    assert registry.resolve("phone").arbitration.merge_threshold == 0.1
+    registry.update("strict", {"arbitration": {"merge_threshold": 0.7}})
+    assert registry.resolve("phone").arbitration.merge_threshold == 0.7
+
+
+def test_the_default_rule_can_be_changed_and_extended() -> None:
+    registry = registry_of({"name": "mine", "extends": "default"}, {"name": "apart"})
+    registry.update("default", {"merge": {"keep_history": False}})
+    assert not registry.resolve("mine").merge.keep_history
+    assert registry.resolve("apart").merge.keep_history
+
+
+# Updates
+
+
+def test_an_update_merges_objects_and_replaces_lists() -> None:
+    registry = registry_of(STRICT, HOME)
+    receipt = registry.update(
+        "home", {"conditions": {"users": ["eve"]}, "arbitration": {"weights": {"recency": 0.9}}, "priority": 4}
+    )
+    assert (
+        receipt.rule
+        == registry.get("home")
+        == {
+            "name": "home",
+            "extends": "strict",
+            "priority": 4,
+            "conditions": {"users": ["eve"], "importance_min": 0.2},
+            "arbitration": {"allow_merge": False, "weights": {"source": 0.0, "recency": 0.9}},
+        }
+    )
+    assert receipt.version == registry.version == 4
+
+
+def test_a_cleared_field_is_inherited_again() -> None:
+    registry = registry_of(STRICT, HOME)
+    receipt = registry.update("home", {}, ["conditions", "arbitration.weights.source", "arbitration.merge_threshold"])
+    assert receipt.rule == {"name": "home", "extends": "strict", "arbitration": {"allow_merge": False}}
+    assert registry.update("home", {}, ["extends", "arbitration"]).rule == {"name": "home"}
+
+
+def test_a_field_that_is_cleared_and_set_holds_only_what_is_set() -> None:
+    registry = registry_of({"name": "mine", "arbitration": {"source_priority": {"my.own": 9, "other": 3}}})
+    changes = {"arbitration": {"source_priority": {"user": 1}}}
+    registry.update("mine", changes, ["arbitration.source_priority.my.own"])
+    assert registry.get("mine")["arbitration"]["source_priority"] == {"other": 3.0, "user": 1.0}
+    registry.update("mine", changes, ["arbitration.source_priority"])
+    assert registry.get("mine")["arbitration"]["source_priority"] == {"user": 1.0}
+
+
+def test_an_update_that_changes_nothing_leaves_the_version() -> None:
+    registry = registry_of(STRICT)
+    assert registry.update("strict", {"name": "strict", "priority": 1}, ["extends"]).version == 2
+    assert registry.version == 2
+
+
+def test_a_rule_keeps_its_name() -> None:
+    registry = registry_of(STRICT)
+    with pytest.raises(InvalidArgumentError, match=r"rule\.name"):
+        registry.update("strict", {"name": "loose"})
+
+
+# Deleting
+
+
+def test_a_deleted_rule_is_gone_and_an_unknown_one_says_false() -> None:
+    registry = registry_of(STRICT)
+    assert registry.delete("strict")
+    assert (names(registry), registry.version) == (["default"], 3)
+    assert not registry.delete("strict")
+    assert registry.version == 3
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_default_rule_cannot_be_deleted(force: bool) -> None:  # noqa: FBT001
+    registry = MergeRuleRegistry()
+    with pytest.raises(InvalidOperationError, match="default"):
+        registry.delete("default", force=force)
+    assert registry.version == 1
+
+
+def test_a_base_in_use_is_deleted_only_by_force_and_its_children_keep_what_they_had() -> None:
+    registry = registry_of(STRICT, HOME, PHONE)
+    before = {name: resolved_to_dict(registry.resolve(name)) for name in ("home", "phone")}
+    with pytest.raises(RuleInUseError, match="'home'"):
+        registry.delete("strict")
+    assert (names(registry), registry.version) == (["default", "strict", "home", "phone"], 4)
+    assert registry.delete("strict", force=True)
+    assert {name: resolved_to_dict(registry.resolve(name)) for name in ("home", "phone")} == before
+    assert "extends" not in registry.get("home")
+    assert registry.get("phone") == PHONE
+    assert registry.version == 5
+
+
+# Matching
+
+
+def test_the_highest_priority_whose_conditions_hold_is_found() -> None:
+    registry = registry_of(STRICT, {**HOME, "priority": 2}, PHONE)
+    assert registry.find_matching(candidate("ada", importance=0.5), candidate("ada")).name == "phone"
+    assert registry.find_matching(candidate("bob", importance=0.5)).name == "home"
+    assert registry.find_matching(candidate("eve", importance=0.5)).name == "strict"
+    assert registry.find_matching(candidate("ada")).name == "strict"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "matches"),
+    [
+        ({"users": ["bob", "ada"]}, True),
+        ({"users": ["bob"]}, False),
+        ({"personas": ["mentor"]}, True),
+        ({"personas": ["friend"]}, False),
+        ({"sources": ["system", "user"]}, True),
+        ({"sources": ["system"]}, False),
+        ({"importance_min": 0.5}, True),
+        ({"importance_max": 0.5}, True),
+        ({"importance_min": 0.5, "importance_max": 0.5}, True),
+        ({"importance_min": 0.51}, False),
+        ({"importance_max": 0.49}, False),
+        ({"users": ["ada"], "personas": ["mentor"], "sources": ["user"], "importance_min": 0.1}, True),
+        ({"users": ["ada"], "personas": ["friend"]}, False),
+    ],
+)
+def test_every_condition_that_is_set_must_hold(conditions: dict[str, Any], matches: bool) -> None:  # noqa: FBT001
+    registry = registry_of({"name": "mine", "conditions": conditions})
+    found = registry.find_matching(candidate("ada", "mentor", "user", 0.5))
+    assert found.name == ("mine" if matches else "default")
+
+
+def test_a_statement_without_importance_matches_no_range() -> None:
+    registry = registry_of({"name": "mine", "conditions": {"importance_min": 0.0}})
+    assert registry.find_matching(candidate(importance=0.0)).name == "mine"
+    assert registry.find_matching(candidate()).name == "default"
+
+
+def test_of_equal_priorities_the_first_registered_is_found() -> None:
+    registry = registry_of({"name": "first"}, {"name": "second"})
+    assert registry.find_matching(candidate()).name == "first"
+    registry.update("first", {"description": "still the first"})
+    assert registry.find_matching(candidate()).name == "first"
+    registry.delete("first")
+    registry.register({"name": "first"})
+    assert registry.find_matching(candidate()).name == "second"
+
+
+def test_a_disabled_rule_is_not_asked() -> None:
+    registry = registry_of({"name": "mine", "priority": 5, "enabled": False}, {"name": "child", "extends": "mine"})
+    assert registry.find_matching(candidate()).name == "default"
+    registry.update("child", {"enabled": True})
+    assert registry.find_matching(candidate()).name == "child"
+
+
+def test_the_default_rule_never_competes() -> None:
+    registry = registry_of({"name": "low", "priority": -5, "conditions": {"users": ["bob"]}})
+    registry.update("default", {"priority": 100, "enabled": False, "conditions": {"users": ["eve"]}})
+    assert registry.find_matching(candidate("bob")).name == "low"
+    assert registry.find_matching(candidate("ada")).name == "default"
+
+
+# What does not fit together
+
+
+def test_an_unknown_base_is_refused_and_changes_nothing() -> None:
+    registry = registry_of(STRICT)
+    orphan = {"name": "orphan", "extends": "nowhere"}
+    for change in (
+        lambda: registry.register(orphan),
+        lambda: registry.update("strict", {"extends": "nowhere"}),
+        lambda: registry.load([{"name": "fine"}, orphan]),
+        lambda: registry.load([{"name": "orphan", "extends": "strict"}], replace_all=True),
+    ):
+        with pytest.raises(UnknownBaseRuleError):
+            change()
+        assert (names(registry), registry.version) == (["default", "strict"], 2)
+
+
+def test_a_rule_that_would_extend_itself_is_refused() -> None:
+    registry = registry_of(STRICT, HOME, PHONE)
+    before = registry.export()
+    with pytest.raises(CircularInheritanceError) as caught:
+        registry.update("strict", {"extends": "phone"})
+    assert sorted(caught.value.names[1:]) == ["home", "phone", "strict"]
+    assert caught.value.names[0] == caught.value.names[-1]
+    with pytest.raises(CircularInheritanceError):
+        registry.register({"name": "self", "extends": "self"})
+    assert (registry.export(), registry.version) == (before, 4)
+
+
+# Loading and exporting
+
+
+def test_an_export_holds_the_rules_as_they_were_written_with_what_they_extend() -> None:
+    assert registry_of(STRICT, HOME, PHONE).export() == [{"name": "default"}, STRICT, HOME, PHONE]
+
+
+def test_rules_are_loaded_in_any_order_at_once() -> None:
+    registry = MergeRuleRegistry()
+    assert registry.load([PHONE, HOME, STRICT]) == LoadedRules(3, 0, 0, 2)
+    assert registry.resolve("phone").ancestors == ("home", "strict")
+
+
+def test_loading_replaces_whole_rules_and_leaves_the_others() -> None:
+    registry = registry_of(STRICT, HOME)
+    assert registry.load([{"name": "home"}, STRICT, {"name": "new"}]) == LoadedRules(1, 1, 0, 4)
+    assert registry.export() == [{"name": "default"}, STRICT, {"name": "home"}, {"name": "new"}]
+    assert registry.load([{"name": "home"}]) == LoadedRules(0, 0, 0, 4)
+
+
+def test_loading_in_place_of_all_removes_the_rest_and_takes_over_the_order() -> None:
+    registry = registry_of({"name": "old"}, {"name": "first"}, {"name": "second"})
+    registry.update("default", {"priority": 3})
+    assert registry.load([{"name": "second"}, {"name": "third"}, {"name": "first"}], replace_all=True) == LoadedRules(
+        1, 1, 1, 6
+    )
+    assert names(registry) == ["default", "second", "third", "first"]
+    assert registry.get("default") == {"name": "default"}
+    assert registry.find_matching(candidate()).name == "second"
+
+
+def test_lenient_loading_takes_an_unknown_base_as_default() -> None:
+    registry = registry_of(STRICT)
+    registry.load([{"name": "orphan", "extends": "nowhere"}, {"name": "known", "extends": "strict"}], lenient=True)
+    assert registry.get("orphan") == {"name": "orphan", "extends": "default"}
+    assert registry.get("known")["extends"] == "strict"
+    registry.load([{"name": "default", "extends": "nowhere"}], lenient=True)
+    assert registry.get("default") == {"name": "default"}
+
+
+def test_lenient_loading_still_refuses_a_circle() -> None:
+    registry = MergeRuleRegistry()
+    with pytest.raises(CircularInheritanceError):
+        registry.load([{"name": "a", "extends": "b"}, {"name": "b", "extends": "a"}], lenient=True)
+    assert registry == MergeRuleRegistry()
+
+
+def test_loading_one_name_twice_is_refused() -> None:
+    registry = MergeRuleRegistry()
+    with pytest.raises(InvalidArgumentError) as caught:
+        registry.load([{"name": "a"}, {"name": "b"}, {"name": "a"}])
+    assert [violation.field for violation in caught.value.violations] == ["rules[2].name"]
+    assert registry.version == 1
+
+
+def test_resetting_takes_everything_back_but_the_version() -> None:
+    registry = registry_of(STRICT, HOME)
+    registry.update("default", {"priority": 7})
+    registry.reset()
+    assert (registry.export(), registry.version) == ([{"name": "default"}], 5)

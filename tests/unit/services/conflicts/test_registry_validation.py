@@ -1,0 +1,113 @@
+"""What is wrong with a merge rule is said by field, with what would be right."""
+
+from typing import Any
+
+import pytest
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.services.conflicts.registry import MergeRuleRegistry
+
+
+def violations_of(rule: object) -> dict[str, str]:
+    """What registering a rule complains about, by field."""
+    registry = MergeRuleRegistry()
+    with pytest.raises(InvalidArgumentError) as caught:
+        registry.register(rule)
+    assert registry == MergeRuleRegistry()
+    return {violation.field: violation.description for violation in caught.value.violations}
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "expected"),
+    [
+        ({"name": " "}, "name", "not blank"),
+        ({"name": "a\nb"}, "name", "control characters"),
+        ({"name": "n" * 129}, "name", "1 to 128 bytes"),
+        ({"name": 5}, "name", "1 to 128 bytes"),
+        ({"description": "d" * 4097}, "description", "at most 4,096 bytes"),
+        ({"extends": ""}, "extends", "1 to 128 bytes"),
+        ({"extends": None}, "extends", "leave it out"),
+        ({"priority": 1.5}, "priority", "whole number"),
+        ({"priority": True}, "priority", "whole number"),
+        ({"priority": 2**31}, "priority", "32 bits"),
+        ({"enabled": "yes"}, "enabled", "true or false"),
+        ({"conditions": []}, "conditions", "users, personas, sources, importance_min, importance_max"),
+        ({"conditions": {"users": "ada"}}, "conditions.users", "a list of 1 to 256 texts"),
+        ({"conditions": {"users": []}}, "conditions.users", "leave it out for any"),
+        ({"conditions": {"personas": [""]}}, "conditions.personas", "1 to 256 bytes"),
+        ({"conditions": {"sources": ["\ud800"]}}, "conditions.sources", "1 to 256 bytes"),
+        ({"conditions": {"users": ["u"] * 257}}, "conditions.users", "1 to 256 texts"),
+        ({"conditions": {"importance_min": -0.1}}, "conditions.importance_min", "from 0 to 1"),
+        ({"conditions": {"importance_min": 0.6, "importance_max": 0.5}}, "conditions.importance_min", "importance_max"),
+        ({"detection": {"semantic_threshold": 1.1}}, "detection.semantic_threshold", "from 0 to 1"),
+        ({"detection": {"keyword_threshold": "0.5"}}, "detection.keyword_threshold", "a number"),
+        ({"detection": {"keyword_threshold": float("nan")}}, "detection.keyword_threshold", "a number"),
+        ({"detection": {"time_window_s": 0}}, "detection.time_window_s", "more than 0"),
+        ({"detection": {"time_window_s": float("inf")}}, "detection.time_window_s", "more than 0"),
+        ({"detection": {"time_window_s": 10**400}}, "detection.time_window_s", "more than 0"),
+        ({"detection": {"importance_delta": 1}}, "detection.importance_delta", "less than 1"),
+        ({"detection": {"signals": []}}, "detection.signals", "semantic, keyword, time, importance"),
+        ({"detection": {"signals": ["smell"]}}, "detection.signals", "semantic, keyword, time, importance"),
+        ({"arbitration": {"merge_threshold": 1.01}}, "arbitration.merge_threshold", "from 0 to 1"),
+        ({"arbitration": {"allow_merge": 1}}, "arbitration.allow_merge", "true or false"),
+        ({"arbitration": {"default_strategy": "KEEP"}}, "arbitration.default_strategy", "keep-candidate"),
+        ({"arbitration": {"weights": {"recency": -1}}}, "arbitration.weights.recency", "from 0"),
+        ({"arbitration": {"weights": {"luck": 1}}}, "arbitration.weights.luck", "importance, recency, source"),
+        ({"arbitration": {"source_priority": {"user": 11}}}, "arbitration.source_priority.user", "from 0 to 10"),
+        ({"arbitration": {"source_priority": {"": 1}}}, "arbitration.source_priority.", "1 to 256 bytes"),
+        ({"merge": {"content_strategy": "both"}}, "merge.content_strategy", "concatenate, replace, summarize, smart"),
+        ({"merge": {"importance_boost": 2}}, "merge.importance_boost", "from 0 to 1"),
+        ({"merge": {"keep_histroy": True}}, "merge.keep_histroy", "keep_history"),
+        ({"color": "red"}, "color", "name, description, extends"),
+        ({7: "red"}, "7", "name, description, extends"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_what_would_be_right(
+    part: dict[Any, Any], field: str, expected: str
+) -> None:
+    violations = violations_of({"name": "mine"} | part)
+    assert [*violations] == [f"rule.{field}"]
+    assert expected in violations[f"rule.{field}"]
+
+
+def test_everything_that_is_wrong_is_named_at_once() -> None:
+    violations = violations_of({"priority": "high", "arbitration": {"merge_threshold": 2, "allow_merge": None}})
+    assert {*violations} == {
+        "rule.name",
+        "rule.priority",
+        "rule.arbitration.merge_threshold",
+        "rule.arbitration.allow_merge",
+    }
+
+
+@pytest.mark.parametrize("rule", [None, "strict", ["strict"]])
+def test_a_rule_is_an_object(rule: object) -> None:
+    assert [*violations_of(rule)] == ["rule"]
+
+
+def test_a_rule_has_a_largest_size() -> None:
+    assert violations_of({"name": "mine", "conditions": {"users": ["u" * 256] * 256}})["rule"].startswith(
+        "must be at most 65,536 bytes"
+    )
+
+
+def test_an_update_is_checked_as_it_would_leave_the_rule() -> None:
+    registry = MergeRuleRegistry()
+    registry.register({"name": "mine", "conditions": {"importance_max": 0.5}})
+    with pytest.raises(InvalidArgumentError, match="importance_max"):
+        registry.update("mine", {"conditions": {"importance_min": 0.6}})
+    assert registry.get("mine")["conditions"] == {"importance_max": 0.5}
+
+
+@pytest.mark.parametrize("path", ["name", "", "merge.", "merge.everything", "priority.x", "conditions.users.ada"])
+def test_a_field_that_no_rule_has_cannot_be_cleared(path: str) -> None:
+    registry = MergeRuleRegistry()
+    with pytest.raises(InvalidArgumentError) as caught:
+        registry.update("default", {}, ["merge", path])
+    assert [violation.field for violation in caught.value.violations] == ["clear_fields[1]"]
+
+
+def test_numbers_and_empty_objects_are_kept_in_one_shape() -> None:
+    registry = MergeRuleRegistry()
+    registry.register({"name": "mine", "merge": {}, "arbitration": {"weights": {}}, "detection": {"time_window_s": 60}})
+    assert registry.get("mine") == {"name": "mine", "detection": {"time_window_s": 60.0}}
+    assert isinstance(registry.get("mine")["detection"]["time_window_s"], float)
