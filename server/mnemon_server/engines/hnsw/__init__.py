@@ -1,7 +1,7 @@
 """The local vector index: exact scans in memory, a graph beside them once it pays, and its snapshots.
 
 `LocalVectors` is the door. `keeper.py` looks after the graph in the background, `graph.py` guards hnswlib with one fair
-lock, `projection.py` halves what it holds of a vector, `links.py` is the graph as arrays, and `snapshots.py`
+lock, `projection.py` leaves a third of a vector's numbers to it, `links.py` is the graph as arrays, and `snapshots.py`
 keeps those in files.
 """
 

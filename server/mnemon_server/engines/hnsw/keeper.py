@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 
+from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.hnsw.allocator import release_free_memory
 from mnemon_server.engines.hnsw.graph import Graph
 from mnemon_server.engines.hnsw.links import LinksError
 from mnemon_server.engines.hnsw.projection import SAMPLE_MAX, fit_projection
 from mnemon_server.engines.hnsw.restoring import restore_graph
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.engines.hnsw.snapshot_requests import SnapshotRequests
 from mnemon_server.engines.hnsw.snapshots import SnapshotDamagedError, SnapshotFolder, SnapshotStaleError
 from mnemon_server.engines.vector_cache import VectorCache
 
@@ -49,12 +51,16 @@ class GraphKeeper:
         """What searches use; None where there is none, or none yet."""
         self.snapshot_time: datetime | None = None
         """Of the newest snapshot that was written or loaded."""
+        self.is_warm = True
+        """False from `start` until the graph is there, where there is to be one at once, or building it has failed."""
         self._unfinished: Graph | None = None
+        self._loaded_count = 0
         self._fitted_count = 0
         self._removed: deque[int] = deque()
         self._unsaved = 0
         self._save_at = float("inf")
         self._retry_at = 0.0
+        self._requests = SnapshotRequests()
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._saves = True
@@ -67,16 +73,24 @@ class GraphKeeper:
         graph = self._unfinished
         return graph.nbytes if graph else 0
 
-    def start(self) -> None:
-        """Begins the work, now or once there are enough vectors."""
+    @property
+    def building_count(self) -> int:
+        """How many vectors the graph has that is being built or loaded; 0 where none is."""
+        graph = self._unfinished
+        return graph.count if graph else self._loaded_count
+
+    def start(self, *, warm: bool = False) -> None:
+        """Begins the work, now or once there are enough vectors; with `warm`, nobody has to wait for it."""
         self._started = True
-        self._start_thread(self._settings.graph_min // 2)
+        # Here, and not on the thread: nobody may take the graph that is to come for one that is not needed.
+        self.is_warm = warm or not self._expects_graph()
+        self._start_thread(self._settings.graph_kept_min)
 
     def added(self) -> None:
         """To be called after vectors were added."""
         if self._thread is None:
             self._start_thread(self._settings.graph_min)
-        elif (graph := self.graph) is None or self._vectors.count_after(graph.newest) >= self._settings.tail_max:
+        elif (graph := self.graph) is None or self._lacks_many(graph):
             self._wake.set()
 
     def removed(self, passage_ids: Sequence[int]) -> None:
@@ -84,6 +98,17 @@ class GraphKeeper:
         if self._thread is not None and self._thread.is_alive():
             self._removed.extend(passage_ids)
             self._wake.set()
+
+    def save_snapshot(self) -> datetime | None:
+        """Has a snapshot written, and waits for it; see RecordEngine."""
+        if self.graph is None:
+            return None
+        request, wait_s = self._requests.add(), self._settings.snapshot_wait_s
+        self._wake.set()
+        try:
+            return request.result(wait_s)
+        except TimeoutError:
+            raise StorageFailedError(f"the snapshot was not written within {wait_s:g} s; it may still be") from None
 
     def close(self, *, save: bool) -> None:
         """Ends the thread; a last snapshot is written where `save` and something changed."""
@@ -99,11 +124,17 @@ class GraphKeeper:
             self._thread = threading.Thread(target=self._run, name="vector-graph", daemon=True)
             self._thread.start()
 
+    def _expects_graph(self) -> bool:
+        """Whether there is to be a graph of what is held now."""
+        settings, count = self._settings, len(self._vectors)
+        enough = count >= settings.graph_min or (count >= settings.graph_kept_min and self._snapshots.has_any())
+        return enough and count <= self._rows_max
+
     # On the thread
 
     def _run(self) -> None:
         try:
-            self._restore()
+            self._warm_up()
             while not self._closing.is_set():
                 self._wake.clear()
                 if not self._take_step():
@@ -111,7 +142,21 @@ class GraphKeeper:
             self._save_last()
         except Exception:  # whatever it is: searches go on without a graph
             log.exception("the graph failed; every vector is compared from now on, until the next start")
-            self.graph = self._unfinished = None
+            self._unfinished = None
+            self._give_up()
+            self.is_warm = True
+        finally:
+            self._requests.close()
+
+    def _warm_up(self) -> None:
+        """Loads the graph, and whatever came after its snapshot, or builds it."""
+        self._restore()
+        if self.graph is None:
+            self._take_step()
+        elif self._lacks_many(self.graph):
+            self._feed(self.graph)
+        if not self._closing.is_set():
+            self.is_warm = True
 
     def _take_step(self) -> bool:
         """Does the most urgent thing; False where there is nothing to do."""
@@ -119,12 +164,12 @@ class GraphKeeper:
         self._mark_removed()
         if graph is None:
             return self._settings.graph_min <= count <= self._rows_max and self._build()
-        if count > self._rows_max or count < self._settings.graph_min // 2:
+        if count > self._rows_max or count < self._settings.graph_kept_min:
             self._drop(count)
             return False
         if graph.dead > self._settings.dead_share_max * graph.count or self._fits_badly(graph):
             return self._build()
-        if self._vectors.count_after(graph.newest) >= self._settings.tail_max:
+        if self._lacks_many(graph):
             self._feed(graph)
             return True
         if self._is_save_due(graph):
@@ -166,6 +211,9 @@ class GraphKeeper:
         best = fit_projection(sample, graph.projection.width)
         return graph.projection.lost_share(sample), best.lost_share(sample)
 
+    def _lacks_many(self, graph: Graph) -> bool:
+        return self._vectors.count_after(graph.newest) >= self._settings.tail_max
+
     def _feed(self, graph: Graph) -> None:
         """Gives a graph what it lacks now; what comes meanwhile is for the next time."""
         end = self._vectors.newest
@@ -176,6 +224,9 @@ class GraphKeeper:
             graph.add(ids, vectors)
             self._note_changes(len(ids))
             self._mark_removed()
+            if self.graph is not None and self._requests:
+                # Whoever asks for a snapshot does not wait for what takes minutes.
+                self._save(self.graph)
 
     def _mark_removed(self) -> None:
         removed = [self._removed.popleft() for _ in range(len(self._removed))]
@@ -186,11 +237,15 @@ class GraphKeeper:
                 self._note_changes(graph.remove(removed))
 
     def _drop(self, count: int) -> None:
-        self.graph = None
+        self._give_up()
         if count > self._rows_max:
             log.warning("%d vectors and their graph are more than may be held; every vector is compared", count)
         else:
             self._snapshots.clear()
+
+    def _give_up(self) -> None:
+        self.graph = None
+        self._requests.answer(len(self._requests), None)
 
     # Snapshots
 
@@ -202,6 +257,8 @@ class GraphKeeper:
     def _is_save_due(self, graph: Graph) -> bool:
         settings, now = self._settings, time.monotonic()
         many = max(settings.snapshot_changes_min, settings.snapshot_changes_share * graph.count)
+        if self._requests:
+            return True
         return self._unsaved > 0 and now >= self._retry_at and (self._unsaved >= many or now >= self._save_at)
 
     def _seconds_until_save(self) -> float | None:
@@ -214,13 +271,16 @@ class GraphKeeper:
             self._save(graph)
 
     def _save(self, graph: Graph) -> None:
+        asked = len(self._requests)
         try:
             self.snapshot_time = self._snapshots.save(graph.links())
         except OSError as error:
             log.warning("the graph could not be saved; it would be built anew at the next start: %s", error)
             self._retry_at = self._save_at = time.monotonic() + self._settings.snapshot_retry_s
+            self._requests.fail(asked, error)
         else:
             self._unsaved = 0
+            self._requests.answer(asked, self.snapshot_time)
         release_free_memory()
 
     def _restore(self) -> None:
@@ -228,7 +288,7 @@ class GraphKeeper:
         for path in self._snapshots.generations():
             try:
                 links, self.snapshot_time = self._snapshots.read(path)
-                self.graph = restore_graph(links, self._vectors, self._settings)
+                self.graph = restore_graph(links, self._vectors, self._settings, self._note_loaded)
             except (SnapshotDamagedError, LinksError) as error:
                 log.warning("snapshot %s of the graph is damaged and is moved into quarantine: %s", path.name, error)
                 self._snapshots.quarantine(path)
@@ -238,4 +298,9 @@ class GraphKeeper:
                 log.info("loaded a graph of %d vectors", len(links))
                 self._note_changes(self.graph.count - len(links) + self.graph.dead - int(links.deleted.sum()))
                 return
+            finally:
+                self._loaded_count = 0
         self.snapshot_time = None
+
+    def _note_loaded(self, count: int) -> None:
+        self._loaded_count = count

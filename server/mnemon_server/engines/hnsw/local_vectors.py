@@ -1,6 +1,7 @@
 """The vectors of a collection in memory: exact scans, and a graph beside them once there are enough."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,9 @@ class LocalVectors:
 
     The graph only proposes: what it proposes is looked up in the array, scored there, and left out where it is gone;
     what it has yet to take is compared one by one. So an addition or a removal is seen at once by every search, however
-    far the graph is behind. The graph holds the vectors a second time, with half their numbers: projected onto the
-    directions in which they differ most, they are enough to propose by, and more are proposed than are wanted. (Held
-    once, they would have to be read out of hnswlib, at 30 µs each: 300 ms for an exact scan of 10,000 candidates.)
+    far the graph is behind. The graph holds the vectors a second time, with a third of their numbers: projected onto
+    the directions in which they differ most, they are enough to propose by, and more are proposed than are wanted.
+    (Held once, they would have to be read out of hnswlib, at 30 µs each: 300 ms for a scan of 10,000 candidates.)
 
     One thread adds, removes and closes; any number search.
     """
@@ -37,9 +38,12 @@ class LocalVectors:
         """How many vectors are held."""
         return len(self._cache)
 
-    def start(self) -> None:
-        """Lets the graph be loaded or built, in the background: to be called when all that is stored was added."""
-        self._keeper.start()
+    def start(self, *, warm: bool = False) -> None:
+        """Lets the graph be loaded or built, in the background: to be called when all that is stored was added.
+
+        Until it is there, `usage` says that it is not warm, except where `warm` says that nobody has to wait.
+        """
+        self._keeper.start(warm=warm)
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
         """Adds vectors of shape (n, dimension); the ids ascend, and are larger than all that were added before."""
@@ -74,10 +78,12 @@ class LocalVectors:
 
     def usage(self) -> VectorUsage:
         """How the vectors are kept; what is flat, and in the graph, less what is dead there, is all of them."""
+        # In this order: whoever reads that it is warm must find the graph, and one that is finished must not be missed.
+        warm, building = self._keeper.is_warm, self._keeper.building_count
         graph = self._keeper.graph
         total, loading = len(self._cache), self._keeper.unfinished_bytes
         if graph is None:
-            return VectorUsage(total, 0, 0, self._cache.nbytes + loading)
+            return VectorUsage(total, 0, 0, self._cache.nbytes + loading, building_count=building, warm=warm)
         flat = self._cache.count_after(graph.newest)
         return VectorUsage(
             flat_count=flat,
@@ -85,7 +91,13 @@ class LocalVectors:
             dead_count=max(0, graph.count - (total - flat)),
             bytes=self._cache.nbytes + graph.nbytes + loading,
             snapshot_time=self._keeper.snapshot_time,
+            building_count=building,
+            warm=warm,
         )
+
+    def save_snapshot(self) -> datetime | None:
+        """Writes a snapshot of the graph now; see RecordEngine."""
+        return self._keeper.save_snapshot()
 
     def close(self, *, save: bool = True) -> None:
         """Ends the background work, with a last snapshot where `save` and something changed. Twice does nothing."""

@@ -1,5 +1,7 @@
 """A graph out of the links of a snapshot and the vectors of the records."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,17 +15,17 @@ from mnemon_server.engines.vector_cache import VectorCache
 _CHUNK_ROWS = 1_024
 
 
-def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings) -> Graph:
+def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings, note: Callable[[int], None]) -> Graph:
     """A graph that knows what is held of what the snapshot linked, and takes up what it missed in between.
 
-    What is newer than everything in the snapshot is not taken up here.
+    What is newer than everything in the snapshot is not taken up here. `note` is told how many vectors it has so far.
 
     Raises:
         SnapshotStaleError: the snapshot was made of other vectors.
     """
     elements = np.empty(len(links), element_type(len(links.directions), settings.m))
     elements["links"], elements["label"] = links.ground, links.passage_ids
-    alive = _fill_alive(links, vectors, elements["vector"])
+    alive = _fill_alive(links, vectors, elements["vector"], note)
     if (alive & links.deleted).any():
         raise SnapshotStaleError("vectors are there that it knows as deleted")
     _fill_gone(links, elements["vector"], alive)
@@ -35,7 +37,9 @@ def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings) -
     return graph
 
 
-def _fill_alive(links: Links, vectors: VectorCache, target: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _fill_alive(
+    links: Links, vectors: VectorCache, target: NDArray[np.float32], note: Callable[[int], None]
+) -> NDArray[np.bool_]:
     """Projects the vectors that are still held, and tells which rows they are."""
     projection, alive = Projection(links.directions), np.zeros(len(links), np.bool_)
     for start in range(0, len(links), _CHUNK_ROWS):
@@ -45,6 +49,7 @@ def _fill_alive(links: Links, vectors: VectorCache, target: NDArray[np.float32])
         if (fingerprints(held) != links.fingerprints[rows]).any():
             raise SnapshotStaleError("it was made of other vectors")
         target[rows], alive[rows] = projection.apply(held), True
+        note(start + len(wanted))
     return alive
 
 

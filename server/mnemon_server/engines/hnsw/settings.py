@@ -32,6 +32,14 @@ class GraphSettings:
     snapshot_retry_s: float = 60.0
     """How long after a failure it is tried again."""
 
+    snapshot_wait_s: float = 60.0
+    """How long whoever asks for a snapshot waits for it."""
+
+    @property
+    def graph_kept_min(self) -> int:
+        """Below this there is no graph any more."""
+        return max(1, self.graph_min // 2)
+
     def graph_dimension(self, dimension: int) -> int:
         """How many numbers of a vector of `dimension` the graph works with."""
         return min(dimension, max(self.dimension_min, round(self.dimension_share * dimension)))

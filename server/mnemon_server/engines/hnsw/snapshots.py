@@ -82,6 +82,13 @@ class SnapshotFolder:
         """The snapshots that are there, newest first."""
         return sorted(self._folder.glob(f"*{_SUFFIX}"), key=_number, reverse=True)
 
+    def has_any(self) -> bool:
+        """Whether there is a snapshot to try; one that cannot be looked for is none."""
+        try:
+            return bool(self.generations())
+        except OSError:
+            return False
+
     def read(self, path: Path) -> tuple[Links, datetime]:
         """A snapshot, checked, and when it was written.
 

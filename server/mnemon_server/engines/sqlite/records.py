@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
@@ -16,6 +17,8 @@ from mnemon_server.engines.base import (
     PassageIds,
     PassageLocation,
     RecordStats,
+    RelatedDocument,
+    RelatedQuery,
     Scores,
     Vector,
     VectorUsage,
@@ -23,7 +26,6 @@ from mnemon_server.engines.base import (
 from mnemon_server.engines.sqlite import changes, keyword_index
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import DocumentTable
-from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
@@ -90,21 +92,15 @@ class SQLiteCollection:
 
     def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
         """See RecordEngine."""
-        marks = ", ".join("?" * len(doc_ids))
         with self._connections.lend() as connection:
-            rows = self._table.select(connection, f"d.id IN ({marks})", tuple(doc_ids), vectors=vectors)
-        found = {document.doc_id: document for _, _, document in rows}
-        return [found.get(doc_id) for doc_id in doc_ids]
+            return self._table.by_ids(connection, doc_ids, vectors=vectors)
 
     def list_documents(
         self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            condition, parameters = prepare_filter(connection, self._tables, where)
-            condition = f"{condition} AND d.position > ? ORDER BY d.position LIMIT ?"
-            rows = self._table.select(connection, condition, (*parameters, after, limit), vectors=vectors)
-        return [(position, document) for position, _, document in rows]
+            return self._table.page(connection, where, after=after, limit=limit, vectors=vectors)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
@@ -138,10 +134,19 @@ class SQLiteCollection:
         """See RecordEngine."""
         return self._mutations.vectors.usage()
 
+    def save_snapshot(self) -> datetime | None:
+        """See RecordEngine."""
+        return self._mutations.vectors.save_snapshot()
+
     def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
         """See RecordEngine."""
         with self._connections.lend() as connection:
             return Scores(*keyword_index.search(connection, self._tables.keywords, query, among))
+
+    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+        """See RecordEngine."""
+        with self._connections.lend() as connection:
+            return self._mutations.related(connection, query)
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
         """See RecordEngine."""

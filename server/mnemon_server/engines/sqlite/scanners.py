@@ -41,8 +41,13 @@ class VectorScanners:
         self._open: dict[Collection, VectorScanner] = {}
 
     def open(self, tables: Tables, connection: apsw.Connection) -> VectorScanner:
-        """A scanner of what the connection sees, in place of the collection's former one."""
-        if former := self._open.pop(tables.collection, None):
+        """A scanner of what the connection sees, in place of the collection's former one.
+
+        Where that one was warm, so is the new one from the start: a vault that was opened anew goes on serving.
+        """
+        former = self._open.pop(tables.collection, None)
+        warm = former is not None and former.usage().warm
+        if former is not None:
             former.close(save=False)
         scanner = self._open[tables.collection] = VectorScanner(
             tables,
@@ -52,6 +57,7 @@ class VectorScanners:
             cache_bytes_max=self._bytes_max,
             new_vectors=partial(self._new_vectors, tables.collection),
             with_graph=tables.collection in self._graphs_of,
+            warm=warm,
         )
         return scanner
 
@@ -62,7 +68,6 @@ class VectorScanners:
 
     def _new_vectors(self, collection: Collection, store: str) -> LocalVectors:
         identity = SnapshotIdentity.of(store, self._model_identity, self._dimension, self._graph)
-        snapshots = SnapshotFolder(
-            self._folder / "index" / collection.name, self._folder / "quarantine", identity, self._clock
-        )
+        folder = self._folder / (collection.index_folder or f"index/{collection.name}")
+        snapshots = SnapshotFolder(folder, self._folder / "quarantine", identity, self._clock)
         return LocalVectors(self._dimension, self._graph, snapshots, bytes_max=self._bytes_max)

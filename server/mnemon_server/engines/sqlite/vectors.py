@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
 
 import apsw
 import numpy as np
@@ -31,10 +33,12 @@ class VectorScanner:
         cache_bytes_max: int,
         new_vectors: Callable[[str], LocalVectors],
         with_graph: bool,
+        warm: bool,
     ) -> None:
         """Loads the vectors that `connection` sees; others read for scans that the memory is too small for.
 
-        `new_vectors` gives what is to hold them, empty; it is told which database they come from.
+        `new_vectors` gives what is to hold them, empty; it is told which database they come from. With `warm`, nobody
+        has to wait for their graph.
         """
         self._connections = connections
         shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)"
@@ -54,7 +58,7 @@ class VectorScanner:
         if self._count <= self._rows_max:
             self._held = self._load(connection, new_vectors(_store_name(connection)))
             if with_graph:
-                self._held.start()
+                self._held.start(warm=warm)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
         """Cosine similarity of every stored vector, or of those of `among` that are stored."""
@@ -62,15 +66,19 @@ class VectorScanner:
         if held is not None:
             return held.scan(query, among)
         statement, parameters = (self._all, ()) if among is None else (self._among, (id_array(among),))
-        ids, scores = [], []
         with self._connections.lend() as connection:
-            for rows in fetch_chunks(connection, statement, parameters, rows_max=CHUNK_ROWS):
-                chunk_ids, matrix = self._matrix(rows)
-                ids.append(chunk_ids)
-                scores.append(np.clip((matrix @ query).astype(np.float64), -1.0, 1.0))
-        if not ids:
-            return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
-        return Scores(np.concatenate(ids), np.concatenate(scores))
+            return self._scan_file(connection, statement, parameters, query)
+
+    def scan_stored(self, connection: apsw.Connection, query: Vector, ids: PassageIds) -> Scores:
+        """Cosine similarity of passages that a connection sees, in no order: staged or not, held in memory or not."""
+        held = self._held
+        if held is None:
+            return self._scan_file(connection, self._among, (id_array(ids),), query)
+        scores = held.scan(query, ids)
+        if len(scores.passage_ids) == len(ids):
+            return scores
+        unheld = id_array(np.setdiff1d(ids, scores.passage_ids))
+        return _joined([scores, self._scan_file(connection, self._among, (unheld,), query)])
 
     def nearest(self, query: Vector, limit: int) -> Scores | None:
         """See RecordEngine.nearest_vectors."""
@@ -81,6 +89,11 @@ class VectorScanner:
         """How the vectors are kept."""
         held = self._held
         return VectorUsage(self._count, 0, 0, 0) if held is None else held.usage()
+
+    def save_snapshot(self) -> datetime | None:
+        """See RecordEngine.save_snapshot."""
+        held = self._held
+        return None if held is None else held.save_snapshot()
 
     def stage(self, added_ids: Sequence[int], vectors: Sequence[Vector], removed: Sequence[int]) -> None:
         """Notes what the running transaction changed; call it once the change can no longer fail by itself."""
@@ -110,6 +123,15 @@ class VectorScanner:
         if self._held is not None:
             self._held.close(save=save)
 
+    def _scan_file(
+        self, connection: apsw.Connection, statement: str, parameters: Sequence[Any], query: Vector
+    ) -> Scores:
+        chunks = [Scores(np.empty(0, np.int64), np.empty(0, np.float64))]
+        for rows in fetch_chunks(connection, statement, parameters, rows_max=CHUNK_ROWS):
+            ids, matrix = self._matrix(rows)
+            chunks.append(Scores(ids, np.clip((matrix @ query).astype(np.float64), -1.0, 1.0)))
+        return _joined(chunks)
+
     def _apply(self, held: LocalVectors) -> None:
         if self._added:
             held.add(np.array(self._added_ids, np.int64), np.stack(self._added).astype(np.float32))
@@ -126,6 +148,10 @@ class VectorScanner:
         ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
         matrix = np.frombuffer(b"".join(row[1] for row in rows), VECTOR_TYPE).reshape(len(rows), self._dimension)
         return ids, matrix.astype(np.float32, copy=False)
+
+
+def _joined(parts: Sequence[Scores]) -> Scores:
+    return Scores(np.concatenate([part.passage_ids for part in parts]), np.concatenate([part.scores for part in parts]))
 
 
 def _store_name(connection: apsw.Connection) -> str:

@@ -1,0 +1,196 @@
+"""A snapshot can be asked for: it is there when the answer is, and asking never harms."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.hnsw import LocalVectors
+
+from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, opened, recall
+from tests.support.repository import ROOT
+from tests.support.server import wait_until
+
+DIMENSION = 32
+COUNT = 300
+
+_SAVE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.engines.test_graph_saving import remove_some, save_again
+save_again(Path(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from mnemon_server.domain.errors import StorageFullError
+from tests.unit.engines.test_graph_saving import COUNT, a_model, with_graph
+vectors = with_graph(Path(sys.argv[1]), a_model())
+resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
+try:
+    vectors.save_snapshot()
+except StorageFullError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert vectors.usage().graph_count == COUNT
+assert vectors.save_snapshot() is not None
+vectors.close()
+"""
+
+
+def a_model(count: int = COUNT) -> Model:
+    model = Model(DIMENSION)
+    model.add(clustered_vectors(count, DIMENSION, 1))
+    return model
+
+
+def with_graph(folder: Path, model: Model, **options: object) -> LocalVectors:
+    """Vectors with a whole graph, and its first snapshot."""
+    vectors = opened(folder, model, **options)
+    wait_until(has_graph_of(vectors, len(model.vectors)), 60)
+    wait_until(lambda: snapshots(folder) != [])
+    return vectors
+
+
+def snapshots(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "index").glob("*"))
+
+
+def remove_some(vectors: LocalVectors, model: Model) -> None:
+    vectors.remove(model.remove([3, 4, 5]))
+
+
+def save_again(folder: Path) -> None:
+    """Removes some vectors of a graph, and asks for a snapshot; nothing is closed."""
+    model = a_model()
+    vectors = with_graph(folder, model)
+    remove_some(vectors, model)
+    assert vectors.save_snapshot() == TIME
+
+
+def test_what_was_asked_for_is_what_the_next_start_loads_after_kill_9(tmp_path: Path) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", _SAVE_AND_DIE, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=60, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert snapshots(tmp_path) == ["00000001.graph", "00000002.graph"]
+    (tmp_path / "index/00000001.graph").unlink()
+    model = a_model()
+    model.remove([3, 4, 5])
+    vectors = opened(tmp_path, model)
+    wait_until(has_graph_of(vectors, COUNT))
+    # A graph that was built anew would not hold the rows of what was removed.
+    assert (vectors.usage().graph_count, vectors.usage().dead_count) == (COUNT, 3)
+    assert vectors.usage().snapshot_time == TIME
+    assert recall(vectors, model, clustered_vectors(10, DIMENSION, 2)) >= 0.98
+    vectors.close()
+    assert snapshots(tmp_path) == ["00000002.graph"], "what was loaded had nothing to add"
+
+
+def test_there_is_none_where_there_is_no_graph(tmp_path: Path) -> None:
+    vectors = opened(tmp_path, a_model(EAGER.graph_min - 1))
+    assert vectors.save_snapshot() is None
+    vectors.close()
+    assert vectors.save_snapshot() is None
+    assert not (tmp_path / "index").exists()
+
+
+def test_two_generations_are_kept_of_those_that_were_asked_for(tmp_path: Path) -> None:
+    vectors = with_graph(tmp_path, a_model())
+    for _ in range(4):
+        assert vectors.save_snapshot() == TIME
+    assert snapshots(tmp_path) == ["00000004.graph", "00000005.graph"]
+    vectors.close()
+    assert len(snapshots(tmp_path)) == 2
+
+
+def test_many_ask_at_once_while_there_are_writes_and_searches_and_all_are_answered(tmp_path: Path) -> None:
+    model = a_model()
+    vectors = with_graph(tmp_path, model)
+    queries = clustered_vectors(20, DIMENSION, 2)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(vectors.save_snapshot) for _ in range(40)]
+        for seed in range(20):
+            matrix = clustered_vectors(EAGER.tail_max, DIMENSION, 100 + seed)
+            vectors.add(model.add(matrix), matrix)
+            assert recall(vectors, model, queries[seed : seed + 1]) >= 0.9
+        assert {answer.result(60) for answer in answers} == {TIME}
+    assert len(snapshots(tmp_path)) == 2
+    vectors.close()
+
+
+def test_nobody_waits_for_a_rebuild(tmp_path: Path) -> None:
+    model = a_model(4_000)
+    vectors = with_graph(tmp_path, model)
+    vectors.remove(model.remove(list(range(1, 1_500))))
+    wait_until(lambda: vectors.usage().building_count > 0)
+    assert vectors.save_snapshot() == TIME
+    assert vectors.usage().dead_count > 0, "the rebuild was over before the answer"
+    wait_until(lambda: vectors.usage().dead_count == 0, 60)
+    vectors.close()
+
+
+def test_a_full_disk_is_named_and_the_graph_goes_on(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _FULL_DISK, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "no space is left" in result.stdout and str(tmp_path) not in result.stdout
+
+
+def test_a_disk_that_fails_is_named_and_the_graph_goes_on(tmp_path: Path) -> None:
+    model = a_model()
+    vectors = with_graph(tmp_path, model)
+    (tmp_path / "index").rename(tmp_path / "away")
+    (tmp_path / "index").write_text("in the way")
+    with pytest.raises(StorageFailedError, match="could not be written") as raised:
+        vectors.save_snapshot()
+    assert str(tmp_path) not in str(raised.value)
+    assert recall(vectors, model, clustered_vectors(5, DIMENSION, 2)) >= 0.98
+    (tmp_path / "index").unlink()
+    assert vectors.save_snapshot() == TIME
+    vectors.close()
+
+
+def test_closing_meanwhile_ends_every_wait(tmp_path: Path) -> None:
+    for number in range(10):
+        vectors = with_graph(tmp_path / str(number), a_model())
+        barrier = threading.Barrier(9)
+
+        def ask(vectors: LocalVectors = vectors, barrier: threading.Barrier = barrier) -> object:
+            barrier.wait(30)
+            try:
+                return vectors.save_snapshot()
+            except StorageFailedError as error:
+                return str(error)
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = [pool.submit(ask) for _ in range(8)]
+            barrier.wait(30)
+            vectors.close()
+            told = {answer.result(10) for answer in answers}
+        assert told <= {TIME, None, "the records are being closed; no snapshot was written"}
+
+
+def test_a_wait_has_an_end(tmp_path: Path) -> None:
+    vectors = with_graph(tmp_path, a_model(), settings=replace(EAGER, snapshot_wait_s=0.05))
+    (tmp_path / "index/00000002.tmp").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "index/00000002.tmp")
+    # Opening a pipe that nobody reads takes for ever, as a disk may.
+    with pytest.raises(StorageFailedError, match=r"not written within 0\.05 s"):
+        vectors.save_snapshot()
+    with (tmp_path / "index/00000002.tmp").open("rb") as pipe:
+        pipe.read()
+        vectors.close()

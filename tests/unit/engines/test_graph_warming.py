@@ -1,0 +1,179 @@
+"""While a graph is loaded or built at opening, it says so and how far it has come; whatever happens, that ends."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mnemon_server.engines.base import VectorUsage
+from mnemon_server.engines.hnsw import LocalVectors, SnapshotFolder, SnapshotIdentity
+from mnemon_server.engines.hnsw.restoring import restore_graph
+from mnemon_server.engines.vector_cache import VectorCache
+
+from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, local_vectors, opened
+from tests.support.server import wait_until
+
+DIMENSION = 128
+COUNT = 1_500
+
+
+def _model(count: int = COUNT) -> Model:
+    model = Model(DIMENSION)
+    model.add(clustered_vectors(count, DIMENSION, 1))
+    return model
+
+
+def _loaded(folder: Path, model: Model) -> LocalVectors:
+    """Vectors as they are when a store has been read: everything is there but the graph."""
+    vectors = local_vectors(folder, DIMENSION)
+    model.load(vectors)
+    return vectors
+
+
+def _saved(folder: Path, model: Model) -> None:
+    vectors = opened(folder, model)
+    wait_until(has_graph_of(vectors, len(model.vectors)), 60)
+    vectors.close()
+
+
+def _until_warm(vectors: LocalVectors) -> Iterator[VectorUsage]:
+    """Everything it says until it says that it is warm, and that as well."""
+    usage = vectors.usage()
+    while not usage.warm:
+        yield usage
+        usage = vectors.usage()
+    yield usage
+
+
+@pytest.mark.parametrize("how", ["built", "loaded"])
+def test_it_is_not_warm_from_the_start_and_is_once_the_graph_is_there(tmp_path: Path, how: str) -> None:
+    model = _model()
+    if how == "loaded":
+        _saved(tmp_path, model)
+    vectors = _loaded(tmp_path, model)
+    vectors.start()
+    told = list(_until_warm(vectors))
+    vectors.close()
+    assert not told[0].warm and told[0].graph_count == 0
+    assert (told[-1].graph_count, told[-1].flat_count) == (COUNT, 0)
+    assert len(list((tmp_path / "index").iterdir())) == 1, "what was loaded was not built again"
+
+
+@pytest.mark.parametrize(("how", "steps_min"), [("built", 10), ("loaded", 0)])
+def test_progress_grows_up_to_all_and_ends(tmp_path: Path, how: str, steps_min: int) -> None:
+    model = _model()
+    if how == "loaded":
+        _saved(tmp_path, model)
+    vectors = _loaded(tmp_path, model)
+    vectors.start()
+    progress = [max(usage.building_count, usage.graph_count) for usage in _until_warm(vectors)]
+    wait_until(lambda: vectors.usage().building_count == 0)
+    vectors.close()
+    assert progress == sorted(progress) and progress[-1] == COUNT
+    assert len({count for count in progress if 0 < count < COUNT}) >= steps_min
+
+
+def test_loading_tells_how_far_it_has_come(tmp_path: Path) -> None:
+    model, told = _model(), list[int]()
+    _saved(tmp_path, model)
+    identity = SnapshotIdentity.of("store", "model/1", DIMENSION, EAGER)
+    snapshots = SnapshotFolder(tmp_path / "index", tmp_path / "quarantine", identity, lambda: TIME)
+    links, _ = snapshots.read(tmp_path / "index/00000001.graph")
+    cache = VectorCache(DIMENSION)
+    cache.add(np.array(sorted(model.vectors)), np.stack([model.vectors[i] for i in sorted(model.vectors)]))
+    assert restore_graph(links, cache, EAGER, told.append).count == COUNT
+    assert told == sorted(set(told)) and len(told) > 1 and told[-1] == COUNT
+
+
+def test_a_graph_that_is_missing_much_is_not_warm_before_it_has_it(tmp_path: Path) -> None:
+    model = _model(EAGER.graph_min)
+    _saved(tmp_path, model)
+    model.add(clustered_vectors(COUNT, DIMENSION, 2))
+    vectors = _loaded(tmp_path, model)
+    vectors.start()
+    *cold, warm = _until_warm(vectors)
+    vectors.close()
+    assert cold and warm.graph_count == COUNT + EAGER.graph_min
+
+
+@pytest.mark.parametrize("count", [0, 1, EAGER.graph_min // 2 - 1, EAGER.graph_min // 2, EAGER.graph_min - 1])
+def test_it_is_warm_at_once_where_no_graph_is_needed(tmp_path: Path, count: int) -> None:
+    vectors = _loaded(tmp_path, _model(count))
+    vectors.start()
+    assert vectors.usage().warm
+    vectors.close()
+
+
+def test_a_snapshot_is_waited_for_where_there_are_too_few_vectors_to_begin_a_graph(tmp_path: Path) -> None:
+    model = _model(EAGER.graph_min)
+    _saved(tmp_path, model)
+    model.remove(list(range(1, 20)))
+    vectors = _loaded(tmp_path, model)
+    vectors.start()
+    *cold, warm = _until_warm(vectors)
+    vectors.close()
+    assert cold and warm.graph_count == EAGER.graph_min and warm.dead_count == 19
+
+
+def test_a_snapshot_that_is_of_no_use_is_not_waited_for_longer_than_it_takes_to_see_that(tmp_path: Path) -> None:
+    model = _model(EAGER.graph_min - 1)
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index/00000001.graph").write_bytes(b"no graph")
+    vectors = _loaded(tmp_path, model)
+    vectors.start()
+    wait_until(lambda: vectors.usage().warm)
+    assert vectors.usage().graph_count == 0
+    vectors.close()
+
+
+def test_it_is_warm_at_once_where_the_memory_is_too_small_for_a_graph(tmp_path: Path) -> None:
+    model = _model(EAGER.graph_min)
+    vectors = local_vectors(tmp_path, DIMENSION, bytes_max=4 * DIMENSION * EAGER.graph_min)
+    model.load(vectors)
+    vectors.start()
+    assert vectors.usage().warm
+    vectors.close()
+
+
+def test_a_graph_that_cannot_be_built_is_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = _model()
+    # hnswlib refuses it.
+    vectors = local_vectors(tmp_path, DIMENSION, settings=replace(EAGER, ef_construction=-1))
+    model.load(vectors)
+    vectors.start()
+    assert not vectors.usage().warm
+    wait_until(lambda: vectors.usage().warm)
+    assert "the graph failed" in caplog.text
+    assert (vectors.usage().graph_count, vectors.usage().building_count) == (0, 0)
+    assert vectors.nearest(model.vectors[7], 5) is None
+    scores = vectors.scan(model.vectors[7])
+    assert scores.passage_ids[scores.scores.argmax()] == 7
+    vectors.close()
+
+
+def test_once_warm_it_stays_warm_while_it_grows_shrinks_and_is_rebuilt(tmp_path: Path) -> None:
+    vectors = _loaded(tmp_path, Model(DIMENSION))
+    model = Model(DIMENSION)
+    vectors.start()
+    assert vectors.usage().warm
+    matrix = clustered_vectors(COUNT, DIMENSION, 1)
+    vectors.add(model.add(matrix), matrix)
+    while vectors.usage().graph_count == 0:
+        assert vectors.usage().warm
+    vectors.remove(list(range(1, COUNT // 2)))
+    while vectors.usage().dead_count:
+        assert vectors.usage().warm
+    vectors.remove(list(range(COUNT // 2, COUNT)))
+    while vectors.usage().graph_count:
+        assert vectors.usage().warm
+    vectors.close()
+    assert vectors.usage().warm
+
+
+def test_a_store_that_is_opened_anew_need_not_become_warm_again(tmp_path: Path) -> None:
+    vectors = _loaded(tmp_path, _model())
+    vectors.start(warm=True)
+    while vectors.usage().graph_count < COUNT:
+        assert vectors.usage().warm
+    vectors.close()
