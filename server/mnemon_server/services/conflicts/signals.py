@@ -1,0 +1,166 @@
+"""By what two statements are told to conflict: how far apart they are, the signals for it, and the severity."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, SignalType
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.services.conflicts.terms import terms_of
+
+TOLERANCE = 1e-7
+"""Figures closer than this are equal: what single precision tells apart, and more than sums and differences lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far apart two statements are; None where either side lacks the value, or the values do not compare."""
+
+    similarity: float | None
+    """Cosine, -1 to 1."""
+    shared_terms: int
+    smaller_terms: int
+    """Terms of the side that has fewer."""
+    time_delta: timedelta | None
+    importance_delta: float | None
+
+
+def compare(candidate: SemanticMemory, existing: SemanticMemory) -> Comparison:
+    """How far apart two statements are. Their embeddings need not be of unit length."""
+    ours, theirs = _terms(candidate), _terms(existing)
+    return Comparison(
+        similarity=_cosine(candidate.embedding, existing.embedding),
+        shared_terms=len(ours & theirs),
+        smaller_terms=min(len(ours), len(theirs)),
+        time_delta=_time_delta(candidate, existing),
+        importance_delta=_importance_delta(candidate, existing),
+    )
+
+
+def shared_keywords(candidate: SemanticMemory, existing: SemanticMemory) -> tuple[str, ...]:
+    """The terms that both have, sorted."""
+    return tuple(sorted(_terms(candidate) & _terms(existing)))
+
+
+def signals_of(
+    comparison: Comparison, config: DetectionConfig, *, keywords: tuple[str, ...] = ()
+) -> tuple[Signal, ...]:
+    """The signals that fire, at most one of each type, in the order of SignalType.
+
+    `keywords` are named by the keyword signal. Thresholds must be exceeded; the time window counts itself in.
+    """
+    fired = (
+        _semantic(comparison, config),
+        _keyword(comparison, config, keywords),
+        _time(comparison, config),
+        _importance(comparison, config),
+    )
+    return tuple(signal for signal in fired if signal is not None and signal.type in config.signals)
+
+
+def severity(signals: Iterable[Signal]) -> float:
+    """The sum of the scores."""
+    return sum((signal.score for signal in signals), 0.0)
+
+
+def detect(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Conflict | None:
+    """The conflict of two statements; None where there is none, they are of two users, or they are the same one."""
+    if candidate.scope.user != existing.scope.user or (candidate.memory_id == existing.memory_id != ""):
+        return None
+    signals = signals_of(compare(candidate, existing), config, keywords=shared_keywords(candidate, existing))
+    return Conflict(existing.memory_id, signals, severity(signals)) if signals else None
+
+
+def detect_all(
+    candidate: SemanticMemory, existing: Iterable[SemanticMemory], config: DetectionConfig
+) -> list[Conflict]:
+    """The conflicts with all that are given, most severe first; equally severe ones in the order given."""
+    found = (detect(candidate, other, config) for other in existing)
+    return by_severity(conflict for conflict in found if conflict is not None)
+
+
+def by_severity(conflicts: Iterable[Conflict]) -> list[Conflict]:
+    """Most severe first; equally severe ones as they come."""
+    return sorted(conflicts, key=lambda conflict: -conflict.severity)
+
+
+def exceeds(value: float, bound: float) -> bool:
+    """Whether the value is above the bound by more than rounding makes of two equal ones."""
+    return value > bound + TOLERANCE
+
+
+def _semantic(comparison: Comparison, config: DetectionConfig) -> Signal | None:
+    cosine, bound = comparison.similarity, config.semantic_threshold
+    if cosine is None or not exceeds(cosine, bound):
+        return None
+    return Signal(SignalType.SEMANTIC, _share(cosine), bound)
+
+
+def _keyword(comparison: Comparison, config: DetectionConfig, keywords: tuple[str, ...]) -> Signal | None:
+    bound = config.keyword_threshold
+    if not comparison.smaller_terms:
+        return None
+    overlap = comparison.shared_terms / comparison.smaller_terms
+    return Signal(SignalType.KEYWORD, _share(overlap), bound, keywords=keywords) if exceeds(overlap, bound) else None
+
+
+def _time(comparison: Comparison, config: DetectionConfig) -> Signal | None:
+    delta, window = comparison.time_delta, config.time_window
+    if delta is None or delta > window:
+        return None
+    # In a window of no length there is only the same moment.
+    score = 1.0 - delta / window if window else 1.0
+    return Signal(SignalType.TIME, _share(score), window.total_seconds(), time_delta=delta)
+
+
+def _importance(comparison: Comparison, config: DetectionConfig) -> Signal | None:
+    delta, bound = comparison.importance_delta, config.importance_delta
+    if delta is None or not exceeds(delta, bound):
+        return None
+    score = delta / (1.0 - bound) if bound < 1.0 else 1.0
+    return Signal(SignalType.IMPORTANCE, _share(score), bound, importance_delta=delta)
+
+
+def _share(score: float) -> float:
+    return min(1.0, max(0.0, score))
+
+
+def _terms(memory: SemanticMemory) -> frozenset[str]:
+    return terms_of(memory.keywords, memory.content)
+
+
+def _time_delta(candidate: SemanticMemory, existing: SemanticMemory) -> timedelta | None:
+    if candidate.create_time is None or existing.create_time is None:
+        return None
+    return timedelta(microseconds=abs(to_microseconds(candidate.create_time) - to_microseconds(existing.create_time)))
+
+
+def _importance_delta(candidate: SemanticMemory, existing: SemanticMemory) -> float | None:
+    if candidate.importance is None or existing.importance is None:
+        return None
+    return abs(candidate.importance - existing.importance)
+
+
+def _cosine(first: Sequence[float] | None, second: Sequence[float] | None) -> float | None:
+    if first is None or second is None or len(first) != len(second):
+        return None
+    ours, theirs = direction(first), direction(second)
+    if ours is None or theirs is None:
+        return None
+    return min(1.0, max(-1.0, float(ours @ theirs)))
+
+
+def direction(vector: Sequence[float]) -> NDArray[np.float64] | None:
+    """The vector with unit length; None where it is empty, all zeros or not finite."""
+    numbers = np.asarray(vector, np.float64)
+    greatest = float(np.abs(numbers).max(initial=0.0))
+    if greatest == 0.0 or not math.isfinite(greatest):
+        return None
+    # By its greatest number first, lest the squares of very large or small ones overflow or vanish.
+    scaled = numbers / greatest
+    return np.asarray(scaled / math.sqrt(float(scaled @ scaled)), np.float64)
