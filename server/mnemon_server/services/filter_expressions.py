@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation
 from mnemon_server.domain.records import MetadataValue
+
+V = TypeVar("V", bound=MetadataValue)
 
 
 def joined(parts: Iterable[Expression | None]) -> Expression | None:
@@ -26,7 +29,7 @@ def with_engine_names(expression: Expression, names: Mapping[str, str]) -> Expre
     )
 
 
-def utc(value: MetadataValue) -> MetadataValue:
+def utc(value: V) -> V:
     """A naive time is UTC."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
