@@ -259,7 +259,7 @@ def _is_within(importance: float | None, low: float | None, high: float | None) 
 def _refuse_repeated_names(rules: Sequence[RuleDict]) -> None:
     first = {rule["name"]: index for index, rule in reversed([*enumerate(rules)])}
     refuse(
-        FieldViolation(f"rules[{index}].name", f"must differ from that of rules[{first[rule['name']]}]")
+        FieldViolation(f"rules[{index}].name", "must be another than that of every rule before it")
         for index, rule in enumerate(rules)
         if first[rule["name"]] != index
     )
