@@ -99,5 +99,7 @@ def _passages(
 ) -> tuple[tuple[int, ...], NDArray[np.float32]]:
     statement = f"SELECT id, vector FROM {tables.passages} WHERE position = ? ORDER BY ordinal"
     rows = fetch(connection, statement, (document,))
+    if not rows:
+        return (), np.empty((0, 0), np.float32)
     vectors = np.frombuffer(b"".join(row[1] for row in rows), VECTOR_TYPE).reshape(len(rows), -1)
     return tuple(row[0] for row in rows), vectors.astype(np.float32, copy=False)

@@ -19,6 +19,7 @@ from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
 from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows
 from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
@@ -48,12 +49,19 @@ class PassageChanges:
     vectors: list[Vector] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
+    def add(self, later: "PassageChanges") -> None:
+        """Takes in what changed later."""
+        self.added += later.added
+        self.vectors += later.vectors
+        self.removed += later.removed
+
 
 class DocumentTable:
     """The documents of one collection. Statements are written once, so that SQLite need not read them each time."""
 
     def __init__(self, collection: Collection) -> None:
         self.tables = Tables(collection)
+        self.related = RelatedTable(self.tables, collection.related) if collection.related else None
         self._fields = collection.fields
         tables, own = self.tables, self.tables.field_columns
         columns = ", ".join((_CONTENT_COLUMNS, *own))
@@ -105,6 +113,8 @@ class DocumentTable:
         connection.execute(self._insert, (*self._values(document, metadata, digest), sequence, time, time))
         position = connection.last_insert_rowid()
         self._add_metadata(connection, position, document)
+        if self.related is not None:
+            self.related.insert(connection, position, document)
         return self._add_passages(connection, position, document, passages)
 
     def replace(
@@ -126,6 +136,8 @@ class DocumentTable:
         if metadata != encode_metadata(old.metadata):
             self._delete_rows(connection, self.tables.metadata, found.position)
             self._add_metadata(connection, found.position, new)
+        if self.related is not None:
+            self.related.replace(connection, found.position, old, new)
         if passages is not None:
             return self.replace_passages(connection, found.position, old, new, passages)
         if found.hidden and not new.hidden:
@@ -164,6 +176,8 @@ class DocumentTable:
             statement = f"SELECT content FROM {self.tables.documents} WHERE position = ?"
             content = connection.execute(statement, (found.position,)).get
             removed = self._hide_passages(connection, found.position, content)
+        if self.related is not None:
+            self.related.delete(connection, found.position)
         for table in (self.tables.passages, self.tables.metadata, self.tables.documents):
             self._delete_rows(connection, table, found.position)
         return PassageChanges(removed=removed)
@@ -226,6 +240,22 @@ class DocumentTable:
         rows = fetch(connection, f"{self._select} FROM {self.tables.documents} AS d WHERE {condition}", parameters)
         passages = self._passages(connection, [row[0] for row in rows], vectors=vectors)
         return [(row[0], row[1], self._document(row, passages.get(row[0], []))) for row in rows]
+
+    def by_ids(self, connection: apsw.Connection, doc_ids: Sequence[str], *, vectors: bool) -> list[Document | None]:
+        """See RecordEngine.get_documents."""
+        marks = ", ".join("?" * len(doc_ids))
+        rows = self.select(connection, f"d.id IN ({marks})", tuple(doc_ids), vectors=vectors)
+        found = {document.doc_id: document for _, _, document in rows}
+        return [found.get(doc_id) for doc_id in doc_ids]
+
+    def page(
+        self, connection: apsw.Connection, where: RecordFilter, *, after: int, limit: int, vectors: bool
+    ) -> list[tuple[int, Document]]:
+        """See RecordEngine.list_documents."""
+        condition, parameters = prepare_filter(connection, self.tables, where)
+        condition = f"{condition} AND d.position > ? ORDER BY d.position LIMIT ?"
+        rows = self.select(connection, condition, (*parameters, after, limit), vectors=vectors)
+        return [(position, document) for position, _, document in rows]
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
         """How many documents match."""

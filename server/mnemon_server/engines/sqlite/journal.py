@@ -66,11 +66,8 @@ class Operation:
     """The log's, where it never goes back."""
     request: RequestKey | None
     rows: list[EventRow] = field(default_factory=list)
-
-    @property
-    def sequence(self) -> int:
-        """Position of the newest change of the call; 0 where it made none."""
-        return int(self.rows[-1][0]) if self.rows else 0
+    sequence: int = 0
+    """Position of the newest change of the call, or of its last event; 0 where there is none."""
 
     def add(
         self,
@@ -83,6 +80,7 @@ class Operation:
         details: str = "",
     ) -> None:
         """Notes the event of one change."""
+        self.sequence = sequence
         first = self.rows[0][0] if self.rows else sequence
         request_id = self.request.request_id if self.request else ""
         names = json.dumps(changed, ensure_ascii=False) if changed else ""

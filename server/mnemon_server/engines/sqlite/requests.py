@@ -8,6 +8,7 @@ import apsw
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import RequestIdReusedError
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.engines.base import TransactionReceipt
 from mnemon_server.engines.sqlite.query import fetch
 
 LIFETIME_US = 24 * 3600 * 1_000_000
@@ -83,3 +84,22 @@ def bulk_to_answer(receipt: BulkDeleteReceipt) -> dict[str, Any]:
 def bulk_from_answer(answer: dict[str, Any]) -> BulkDeleteReceipt:
     """The receipt that `bulk_to_answer` wrote, marked as replayed."""
     return BulkDeleteReceipt(answer["deleted_count"], replayed=True, sequence=answer["sequence"])
+
+
+def transaction_to_answer(receipt: TransactionReceipt) -> dict[str, Any]:
+    """A transaction's receipt as JSON values."""
+    return {
+        "answer": receipt.answer,
+        "commit_time": to_microseconds(receipt.commit_time),
+        "sequence": receipt.sequence,
+    }
+
+
+def transaction_from_answer(answer: dict[str, Any]) -> TransactionReceipt:
+    """The receipt that `transaction_to_answer` wrote, marked as replayed."""
+    return TransactionReceipt(
+        answer=answer["answer"],
+        commit_time=from_microseconds(answer["commit_time"]),
+        sequence=answer["sequence"],
+        replayed=True,
+    )

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Container
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import apsw
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
-from mnemon_server.engines.sqlite import requests
+from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.events import SQLiteEventLog
@@ -20,6 +23,7 @@ from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import VectorScanners
+from mnemon_server.engines.sqlite.transactions import Transactions
 
 
 class SQLiteVault:
@@ -61,7 +65,7 @@ class SQLiteVault:
         self._connections = Connections(folder / "records.db", vfs)
         self._events = SQLiteEventLog(journal, self._connections)
         self._collections: dict[Collection, SQLiteCollection] = {}
-        followers: list[Mutations] = []
+        mutations: dict[Collection, Mutations] = {}
         self._scanners = VectorScanners(
             folder,
             self._connections,
@@ -74,12 +78,14 @@ class SQLiteVault:
         )
         for collection in COLLECTIONS:
             table = DocumentTable(collection)
-            followers.append(Mutations(table, journal, partial(self._scanners.open, table.tables)))
-            self._collections[collection] = SQLiteCollection(table, followers[-1], self._connections, self.subscribe)
+            writing = Mutations(table, journal, partial(self._scanners.open, table.tables))
+            mutations[collection] = writing
+            self._collections[collection] = SQLiteCollection(table, writing, self._connections, self.subscribe)
+        self._transactions = Transactions(journal, mutations)
         try:
             # The model is checked before its vectors are read; whoever listens finds everything in place.
             housekeeping = _Housekeeping(model_identity, journal)
-            self._connections.open([housekeeping, journal, *followers, self._listeners])
+            self._connections.open([housekeeping, journal, *mutations.values(), self._listeners])
         except BaseException:
             self._scanners.close(save=False)
             self._lock.close()
@@ -93,6 +99,17 @@ class SQLiteVault:
     def collection(self, collection: Collection) -> SQLiteCollection:
         """See Vault."""
         return self._collections[collection]
+
+    def transact(
+        self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
+    ) -> Future[TransactionReceipt]:
+        """See Vault."""
+        return self._connections.submit(lambda connection: self._transactions.run(connection, program, request))
+
+    def value(self, key: str) -> str | None:
+        """See Vault."""
+        with self._connections.lend() as connection:
+            return values.stored_value(connection, key)
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""

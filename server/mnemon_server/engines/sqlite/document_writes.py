@@ -1,0 +1,191 @@
+"""The writes of one collection, inside a call: a single one, or a transaction of many."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import apsw
+
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.document_fields import changed_fields
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_digest, scope_values
+from mnemon_server.domain.errors import RevisionMismatchError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput
+from mnemon_server.engines.sqlite import changes
+from mnemon_server.engines.sqlite.documents import DocumentTable, Found, PassageChanges
+from mnemon_server.engines.sqlite.journal import Journal, Operation
+
+
+@dataclass(slots=True)
+class Effects:
+    """What a call did to one collection beside the file, until the call can no longer fail by itself."""
+
+    operation: Operation
+    sequence: int
+    """Of the collection's newest change."""
+    passages: PassageChanges = field(default_factory=PassageChanges)
+    documents_added: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What is to stand in a document's place; `passages` None keeps those that are there."""
+
+    document: Document
+    digest: bytes
+    passages: Sequence[PassageInput] | None
+    event: EventType
+    details: str
+
+
+class DocumentWrites:
+    """Writes documents, and notes in the call's effects what is to be staged with them."""
+
+    def __init__(self, table: DocumentTable, journal: Journal) -> None:
+        self._table = table
+        self._journal = journal
+        self.followed = False
+        """Whether any index follows the collection."""
+
+    def put(self, connection: apsw.Connection, effects: Effects, write: DocumentWrite, digest: bytes) -> WriteReceipt:
+        """See RecordEngine.put_document."""
+        found = self._find(connection, write.document.doc_id, write.expected_revision)
+        content = _Content(write.document, digest, write.passages, write.event, write.details)
+        if found is None:
+            return self._create(connection, effects, content, write.passages)
+        if found.digest == digest:
+            return _receipt(effects, write.document.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
+        return self._replace(connection, effects, content, found, self._load(connection, found))
+
+    def update(self, connection: apsw.Connection, effects: Effects, update: DocumentUpdate) -> WriteReceipt:
+        """See RecordEngine.update_document."""
+        found = self._find(connection, update.doc_id, update.expected_revision)
+        if found is None:
+            return _missing(effects, update.doc_id)
+        old = self._load(connection, found)
+        content = _updated(old, update)
+        if content.digest == found.digest:
+            return _receipt(effects, update.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
+        return self._replace(connection, effects, content, found, old)
+
+    def delete(
+        self,
+        connection: apsw.Connection,
+        effects: Effects,
+        doc_id: str,
+        event: EventType | None,
+        *,
+        expected_revision: int | None = None,
+        details: str = "",
+    ) -> WriteReceipt:
+        """See RecordEngine.delete_document."""
+        found = self._find(connection, doc_id, expected_revision)
+        if found is None:
+            return _missing(effects, doc_id)
+        self._remove(connection, effects, doc_id, found, event, details)
+        return _receipt(effects, doc_id, WriteOutcome.DELETED, found.revision, effects.sequence)
+
+    def delete_matching(
+        self,
+        connection: apsw.Connection,
+        effects: Effects,
+        where: RecordFilter,
+        event: EventType | None,
+        details: str = "",
+    ) -> BulkDeleteReceipt:
+        """See RecordEngine.delete_documents."""
+        matching = self._table.matching(connection, where)
+        for doc_id, found in matching:
+            self._remove(connection, effects, doc_id, found, event, details)
+        return BulkDeleteReceipt(len(matching), sequence=effects.sequence)
+
+    def _find(self, connection: apsw.Connection, doc_id: str, expected_revision: int | None) -> Found | None:
+        found = self._table.find(connection, doc_id)
+        actual = found.revision if found else 0
+        if expected_revision is not None and expected_revision != actual:
+            raise RevisionMismatchError(doc_id, expected_revision, actual)
+        return found
+
+    def _load(self, connection: apsw.Connection, found: Found) -> Document:
+        [(_, _, document)] = self._table.select(connection, "d.position = ?", (found.position,), vectors=False)
+        return document
+
+    def _create(
+        self, connection: apsw.Connection, effects: Effects, content: _Content, passages: Sequence[PassageInput]
+    ) -> WriteReceipt:
+        document, sequence, operation = content.document, self._journal.next_sequence(), effects.operation
+        if self.followed:
+            changes.forget_deletion(connection, self._table.tables, document.doc_id)
+        added = self._table.insert(
+            connection, document, passages, digest=content.digest, sequence=sequence, time=operation.now
+        )
+        scope = scope_values(document.scope)
+        operation.add(sequence, content.event, document.doc_id, 1, scope, details=content.details)
+        effects.passages.add(added)
+        effects.documents_added += 1
+        effects.sequence = sequence
+        return _receipt(effects, document.doc_id, WriteOutcome.CREATED, 1, sequence)
+
+    def _replace(
+        self, connection: apsw.Connection, effects: Effects, content: _Content, found: Found, old: Document
+    ) -> WriteReceipt:
+        document, sequence, operation = content.document, self._journal.next_sequence(), effects.operation
+        moved = self._table.replace(
+            connection,
+            found,
+            old,
+            document,
+            content.passages,
+            digest=content.digest,
+            sequence=sequence,
+            time=operation.now,
+        )
+        operation.add(
+            sequence,
+            content.event,
+            document.doc_id,
+            found.revision + 1,
+            scope_values(document.scope),
+            changed_fields(old, document),
+            content.details,
+        )
+        effects.passages.add(moved)
+        effects.sequence = sequence
+        return _receipt(effects, document.doc_id, WriteOutcome.REPLACED, found.revision + 1, sequence)
+
+    def _remove(
+        self,
+        connection: apsw.Connection,
+        effects: Effects,
+        doc_id: str,
+        found: Found,
+        event: EventType | None,
+        details: str,
+    ) -> None:
+        sequence = self._journal.next_sequence()
+        if self.followed:
+            changes.remember_deletion(connection, self._table.tables, doc_id, sequence)
+        effects.operation.sequence = sequence
+        if event is not None:
+            effects.operation.add(sequence, event, doc_id, found.revision, found.scope, details=details)
+        effects.passages.add(self._table.delete(connection, found))
+        effects.documents_added -= 1
+        effects.sequence = sequence
+
+
+def _updated(old: Document, update: DocumentUpdate) -> _Content:
+    new = update.update(old)
+    if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
+        raise ValueError("an update keeps the document's id, and its content where it brings no passages")
+    return _Content(new, document_digest(new), update.passages, update.event, update.details)
+
+
+def _missing(effects: Effects, doc_id: str) -> WriteReceipt:
+    return _receipt(effects, doc_id, WriteOutcome.MISSING, 0, effects.sequence)
+
+
+def _receipt(effects: Effects, doc_id: str, outcome: WriteOutcome, revision: int, sequence: int) -> WriteReceipt:
+    return WriteReceipt(doc_id, outcome, revision, from_microseconds(effects.operation.now), sequence=sequence)

@@ -1,0 +1,168 @@
+"""Documents of a user that have something in common: a table of their terms, and indexes of their times and numbers."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.collections import RelatedFields
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN
+from mnemon_server.engines.base import PassageIds, RelatedDocument, RelatedQuery, Scores, Vector
+from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.tables import Tables
+
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+
+ROUNDING = 1e-6
+"""Bounds are loosened by this much, so that nothing is lost to rounding."""
+
+_MICROSECOND = timedelta(microseconds=1)
+
+Scan: TypeAlias = Callable[[apsw.Connection, Vector, PassageIds], Scores]
+"""The similarity of passages that a connection sees; see VectorScanner.scan_stored."""
+
+_Row: TypeAlias = tuple[str, str, int, int]
+"""User, term, position, and how many terms the document has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """How near the passages of a user are to the query: two arrays of one length, best passage last."""
+
+    positions: NDArray[np.int64]
+    similarities: NDArray[np.float64]
+
+    def of_documents(self, wanted: NDArray[np.int64]) -> dict[int, float]:
+        """The similarity of each document's best passage."""
+        kept = np.isin(self.positions, wanted)
+        return dict(zip(self.positions[kept].tolist(), self.similarities[kept].tolist(), strict=True))
+
+
+class RelatedTable:
+    """What relates the documents of one collection. Hidden documents are not in it."""
+
+    def __init__(self, tables: Tables, fields: RelatedFields) -> None:
+        documents, related = tables.documents, tables.related
+        self._terms_field = fields.terms
+        self._insert = f"INSERT INTO {related} (user, term, position, term_count) VALUES (?, ?, ?, ?)"
+        self._delete = f"DELETE FROM {related} WHERE user = ? AND term = ? AND position = ?"
+        self._stored = f'SELECT user, "{fields.terms}" FROM {documents} WHERE position = ? AND hidden = 0'
+        # Which index is read is said in each statement: the planner has no statistics to choose by.
+        by_time = f"FROM {documents} AS d INDEXED BY {tables.related_time}"
+        by_number = f"FROM {documents} AS d INDEXED BY {tables.related_number}"
+        visible = "WHERE d.user = ?1 AND d.hidden = 0"
+        self._passages = (
+            f"SELECT group_concat(p.id), group_concat(p.position) {by_time}"
+            f" CROSS JOIN {tables.passages} AS p ON p.position = d.position {visible}"
+        )
+        self._shared = (
+            f"SELECT position, count(*), term_count FROM {related}"
+            " WHERE user = ? AND term IN (SELECT value FROM carray(?)) GROUP BY position"
+        )
+        self._by_time = f'SELECT d.position {by_time} {visible} AND d."{fields.time}" BETWEEN ?2 AND ?3'
+        self._by_number = (
+            f'SELECT d.position {by_number} {visible} AND d."{fields.number}" < ?2'
+            f' UNION ALL SELECT d.position {by_number} {visible} AND d."{fields.number}" > ?3'
+        )
+        self._values = (
+            f'SELECT d.position, d.id, d."{fields.time}", d."{fields.number}", d."{fields.terms}"'
+            f" FROM carray(?) AS wanted CROSS JOIN {documents} AS d ON d.position = wanted.value"
+        )
+
+    # Writing
+
+    def insert(self, connection: apsw.Connection, position: int, document: Document) -> None:
+        """Takes up a document."""
+        connection.executemany(self._insert, self._rows(position, document))
+
+    def replace(self, connection: apsw.Connection, position: int, old: Document, new: Document) -> None:
+        """A document stands in the place of another."""
+        before, after = self._rows(position, old), self._rows(position, new)
+        if before != after:
+            connection.executemany(self._delete, [row[:3] for row in before])
+            connection.executemany(self._insert, after)
+
+    def delete(self, connection: apsw.Connection, position: int) -> None:
+        """Forgets a document; to be called while its row is there."""
+        for user, terms in fetch(connection, self._stored, (position,)):
+            connection.executemany(self._delete, [(user, term, position) for term in set(json.loads(terms))])
+
+    def _rows(self, position: int, document: Document) -> list[_Row]:
+        if document.hidden:
+            return []
+        given: Any = document.fields.get(self._terms_field) or ()
+        terms = sorted(set(given))
+        return [(document.scope.user, term, position, len(terms)) for term in terms]
+
+    # Reading
+
+    def find(self, connection: apsw.Connection, scan: Scan, query: RelatedQuery) -> list[RelatedDocument]:
+        """See RecordEngine.related_documents."""
+        near = self._near(connection, scan, query)
+        shared = self._sharing(connection, query)
+        found = set(self._related_by_values(connection, query))
+        found.update(_overlapping(shared, query))
+        if near is not None and query.similarity_above is not None:
+            found.update(near.positions[near.similarities > query.similarity_above - ROUNDING].tolist())
+        wanted = np.array(sorted(found), np.int64)
+        similarities = near.of_documents(wanted) if near is not None else {}
+        return [
+            RelatedDocument(
+                doc_id=doc_id,
+                position=position,
+                similarity=similarities.get(position),
+                shared_terms=shared[position][0] if position in shared else 0,
+                term_count=shared[position][1] if position in shared else len(set(json.loads(terms))),
+                time=None if time is None else from_microseconds(time),
+                number=number,
+            )
+            for position, doc_id, time, number, terms in fetch(connection, self._values, (id_array(wanted),))
+            if doc_id not in query.without
+        ]
+
+    def _near(self, connection: apsw.Connection, scan: Scan, query: RelatedQuery) -> _Near | None:
+        if query.vector is None:
+            return None
+        [(ids, positions)] = fetch(connection, self._passages, (query.user,))
+        passage_ids, of_documents = _integers(ids), _integers(positions)
+        order = np.argsort(passage_ids)
+        scores = scan(connection, query.vector, passage_ids[order])
+        # Every passage was scored, so that both are in the order of their ids.
+        by_id = np.argsort(scores.passage_ids)
+        similarities, places = scores.scores[by_id], of_documents[order]
+        ascending = np.argsort(similarities)
+        return _Near(places[ascending], similarities[ascending])
+
+    def _sharing(self, connection: apsw.Connection, query: RelatedQuery) -> dict[int, tuple[int, int]]:
+        """The documents that share a term: how many they share, and how many they have."""
+        if not query.terms:
+            return {}
+        parameters = (query.user, apsw.carray(tuple(query.terms)))
+        return {position: (shared, count) for position, shared, count in fetch(connection, self._shared, parameters)}
+
+    def _related_by_values(self, connection: apsw.Connection, query: RelatedQuery) -> Iterator[int]:
+        if query.time is not None and query.time_within is not None:
+            time, within = to_microseconds(query.time), query.time_within // _MICROSECOND
+            bounds = (max(time - within, INT64_MIN), min(time + within, INT64_MAX))
+            yield from (row[0] for row in fetch(connection, self._by_time, (query.user, *bounds)))
+        if query.number is not None and query.number_apart is not None:
+            apart = query.number_apart - ROUNDING
+            beyond = (query.number - apart, query.number + apart)
+            yield from (row[0] for row in fetch(connection, self._by_number, (query.user, *beyond)))
+
+
+def _overlapping(shared: dict[int, tuple[int, int]], query: RelatedQuery) -> Iterator[int]:
+    if query.overlap_above is not None:
+        above, own = query.overlap_above - ROUNDING, len(query.terms)
+        yield from (position for position, (both, count) in shared.items() if both / min(own, count) > above)
+
+
+def _integers(text: str | None) -> NDArray[np.int64]:
+    return np.fromstring(text or "", np.int64, sep=",")

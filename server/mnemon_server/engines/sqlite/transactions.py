@@ -1,0 +1,161 @@
+"""Transactions of a vault: programs that read and write on the writer's thread, and whose writes are one commit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import apsw
+
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_digest, scope_values
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
+from mnemon_server.engines.base import (
+    DocumentUpdate,
+    DocumentWrite,
+    RelatedDocument,
+    RelatedQuery,
+    TransactionReceipt,
+    VaultTransaction,
+)
+from mnemon_server.engines.sqlite import requests, values
+from mnemon_server.engines.sqlite.journal import Journal, Operation
+from mnemon_server.engines.sqlite.mutations import Mutations
+
+Program = Callable[[VaultTransaction], str]
+
+
+class Transactions:
+    """Runs programs inside the writer's transaction."""
+
+    def __init__(self, journal: Journal, collections: Mapping[Collection, Mutations]) -> None:
+        self._journal = journal
+        self._collections = collections
+
+    def run(self, connection: apsw.Connection, program: Program, request: RequestKey | None) -> TransactionReceipt:
+        """See Vault.transact."""
+        operation = self._journal.begin(request)
+        if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
+            return requests.transaction_from_answer(answer)
+        transaction = SQLiteTransaction(connection, operation, self._journal, self._collections)
+        receipt = TransactionReceipt(
+            answer=program(transaction),
+            commit_time=transaction.now,
+            sequence=operation.sequence or self._journal.head,
+        )
+        requests.store_answer(connection, request, requests.transaction_to_answer(receipt), operation.now)
+        transaction.stage()
+        return receipt
+
+
+class SQLiteTransaction:
+    """See VaultTransaction."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        operation: Operation,
+        journal: Journal,
+        collections: Mapping[Collection, Mutations],
+    ) -> None:
+        self._connection = connection
+        self._operation = operation
+        self._journal = journal
+        self._collections = collections
+        self._opened: dict[Collection, SQLiteRecordTransaction] = {}
+
+    @property
+    def now(self) -> datetime:
+        """See VaultTransaction."""
+        return from_microseconds(self._operation.now)
+
+    def collection(self, collection: Collection) -> "SQLiteRecordTransaction":
+        """See VaultTransaction."""
+        opened = self._opened.get(collection)
+        if opened is None:
+            opened = SQLiteRecordTransaction(self._connection, self._operation, self._collections[collection])
+            self._opened[collection] = opened
+        return opened
+
+    def value(self, key: str) -> str | None:
+        """See VaultTransaction."""
+        return values.stored_value(self._connection, key)
+
+    def set_value(self, key: str, value: str) -> None:
+        """See VaultTransaction."""
+        values.set_value(self._connection, key, value)
+
+    def note_event(
+        self, event: EventType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
+    ) -> None:
+        """See VaultTransaction."""
+        sequence = self._journal.next_sequence()
+        self._operation.add(sequence, event, record_id, revision, scope_values(scope), details=details)
+
+    def stage(self) -> None:
+        """The program has ended well: what it did can no longer fail by itself."""
+        for opened in self._opened.values():
+            opened.stage()
+        self._journal.stage(self._operation)
+
+
+class SQLiteRecordTransaction:
+    """See RecordTransaction. The connection sees what the running transaction has written."""
+
+    def __init__(self, connection: apsw.Connection, operation: Operation, mutations: Mutations) -> None:
+        self._connection = connection
+        self._mutations = mutations
+        self._table = mutations.table
+        self._writes = mutations.writes
+        self._effects = mutations.begin(operation)
+
+    # Reads
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """See RecordTransaction."""
+        return self._table.by_ids(self._connection, doc_ids, vectors=vectors)
+
+    def list_documents(
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+    ) -> list[tuple[int, Document]]:
+        """See RecordTransaction."""
+        return self._table.page(self._connection, where, after=after, limit=limit, vectors=vectors)
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """See RecordTransaction."""
+        return self._table.count(self._connection, where)
+
+    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+        """See RecordTransaction."""
+        return self._mutations.related(self._connection, query)
+
+    # Writes
+
+    def put_document(self, write: DocumentWrite) -> WriteReceipt:
+        """See RecordTransaction."""
+        _refuse_request(write.request)
+        return self._writes.put(self._connection, self._effects, write, document_digest(write.document))
+
+    def update_document(self, update: DocumentUpdate) -> WriteReceipt:
+        """See RecordTransaction."""
+        _refuse_request(update.request)
+        return self._writes.update(self._connection, self._effects, update)
+
+    def delete_document(self, doc_id: str, *, event: EventType | None, details: str = "") -> WriteReceipt:
+        """See RecordTransaction."""
+        return self._writes.delete(self._connection, self._effects, doc_id, event, details=details)
+
+    def delete_documents(self, where: RecordFilter, *, event: EventType | None, details: str = "") -> BulkDeleteReceipt:
+        """See RecordTransaction."""
+        return self._writes.delete_matching(self._connection, self._effects, where, event, details)
+
+    def stage(self) -> None:
+        """What was done can no longer fail by itself."""
+        self._mutations.stage(self._effects)
+
+
+def _refuse_request(request: RequestKey | None) -> None:
+    if request is not None:
+        raise ValueError("the request belongs to the transaction, not to its writes")
