@@ -1,0 +1,195 @@
+"""Two statements as one: what becomes of their contents, and of everything else that is known of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+import numpy as np
+
+from mnemon_server.domain.conflicts import (
+    ContentStrategy,
+    ImportanceStrategy,
+    KeywordsStrategy,
+    MergeConfig,
+    MergeStatistics,
+    SourceStrategy,
+    TimestampStrategy,
+)
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.keywords import STOP_WORDS
+from mnemon_server.services.conflicts.arbitration import source_priority
+from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
+from mnemon_server.services.conflicts.signals import direction, exceeds
+from mnemon_server.services.conflicts.terms import normalised_keyword, words_of
+
+SUMMARIZED_ABOVE = 0.7
+"""Share of words in common, of all words, beyond which SMART summarizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One statement made of two, what that did, and how the contents were merged: never SMART."""
+
+    memory: SemanticMemory
+    statistics: MergeStatistics
+    content_strategy: ContentStrategy
+
+
+def merge(
+    first: SemanticMemory, second: SemanticMemory, config: MergeConfig, *, source_priority: Mapping[str, float]
+) -> Merged:
+    """The two as one, without an id, times of change and revision, which are those of whoever stores it.
+
+    What only one has is taken from it, and what neither has stays missing. Where both have another value under a key of
+    the metadata, or in a field of the scope, the second's counts. The vector is that of the content where it is one of
+    the two contents, else the mean of both vectors, of unit length. Contents may become twice as long as they may be.
+    """
+    strategy = _content_strategy(first, second, config)
+    merged = _CONTENTS[strategy](first, second, config)
+    importance = _importance(first.importance, second.importance, config)
+    keywords = _keywords(first.keywords, second.keywords, config.keywords_strategy)
+    memory = SemanticMemory(
+        memory_id="",
+        content=merged.text,
+        summary=_joined(first.summary, second.summary, config).text,
+        scope=_scope(first.scope, second.scope),
+        importance=importance,
+        keywords=keywords,
+        source=_source(first.source, second.source, config.source_strategy, source_priority),
+        metadata={**first.metadata, **second.metadata},
+        create_time=_time(first.create_time, second.create_time, config.timestamp_strategy),
+        merged_from=tuple(filter(None, (first.memory_id, second.memory_id))) if config.keep_history else (),
+        embedding=_embedding(first, second, merged.text),
+    )
+    statistics = MergeStatistics(
+        content_length=len(merged.text),
+        keywords_count=len(keywords),
+        importance_delta=_importance_delta(first.importance, second.importance, importance),
+        deduplicated_count=merged.dropped_count,
+    )
+    return Merged(memory, statistics, strategy)
+
+
+def _content_strategy(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> ContentStrategy:
+    if config.content_strategy is not ContentStrategy.SMART:
+        return config.content_strategy
+    ours, theirs = set(words_of(first.content)), set(words_of(second.content))
+    alike = len(ours & theirs) / len(ours | theirs) if ours | theirs else 0.0
+    return ContentStrategy.SUMMARIZE if exceeds(alike, SUMMARIZED_ABOVE) else ContentStrategy.CONCATENATE
+
+
+def _concatenated(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> Deduplicated:
+    return _joined(first.content, second.content, config)
+
+
+def _replaced(_: SemanticMemory, second: SemanticMemory, __: MergeConfig) -> Deduplicated:
+    return Deduplicated(second.content, 0)
+
+
+def _summarized(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> Deduplicated:
+    """What both are about, in a line of its own, then the sentences that add something, whether or not other strategies
+    would de-duplicate."""
+    combined = deduplicate(f"{first.content}\n{second.content}", config.deduplication_threshold)
+    about = ", ".join(_common_keywords(first, second))
+    return Deduplicated(f"{about}\n{combined.text}", combined.dropped_count) if about else combined
+
+
+_CONTENTS: Mapping[ContentStrategy, Callable[[SemanticMemory, SemanticMemory, MergeConfig], Deduplicated]] = {
+    ContentStrategy.CONCATENATE: _concatenated,
+    ContentStrategy.REPLACE: _replaced,
+    ContentStrategy.SUMMARIZE: _summarized,
+}
+
+
+def _joined(first: str, second: str, config: MergeConfig) -> Deduplicated:
+    text = f"{first}\n{second}" if first and second else first or second
+    return deduplicate(text, config.deduplication_threshold) if config.deduplicate else Deduplicated(text, 0)
+
+
+def _common_keywords(first: SemanticMemory, second: SemanticMemory) -> list[str]:
+    """The words that both are about, in the first's order and spelling: keywords, else what its content says."""
+    theirs = {normalised_keyword(keyword) for keyword in _subjects(second)}
+    ours = {normalised_keyword(keyword): keyword for keyword in reversed(_subjects(first))}
+    return [keyword for normalised, keyword in reversed(ours.items()) if normalised in theirs]
+
+
+def _subjects(memory: SemanticMemory) -> Sequence[str]:
+    given = [keyword for keyword in memory.keywords if keyword.strip()]
+    return given or [word for word in words_of(memory.content) if word not in STOP_WORDS]
+
+
+def _importance(first: float | None, second: float | None, config: MergeConfig) -> float | None:
+    known = [importance for importance in (first, second) if importance is not None]
+    if not known:
+        return None
+    match config.importance_strategy:
+        case ImportanceStrategy.MAX:
+            return max(known)
+        case ImportanceStrategy.BOOST:
+            return min(1.0, max(known) + config.importance_boost)
+        case ImportanceStrategy.AVERAGE:
+            return sum(known) / len(known)
+
+
+def _importance_delta(first: float | None, second: float | None, merged: float | None) -> float:
+    known = [importance for importance in (first, second) if importance is not None]
+    return 0.0 if merged is None else merged - max(known)
+
+
+def _keywords(first: Sequence[str], second: Sequence[str], strategy: KeywordsStrategy) -> tuple[str, ...]:
+    """In the first's order and spelling, then the second's; different only where they compare as different."""
+    ours, theirs = _by_normalised(first), _by_normalised(second)
+    match strategy:
+        case KeywordsStrategy.UNION:
+            return tuple({**theirs, **ours}[normalised] for normalised in {**ours, **theirs})
+        case KeywordsStrategy.INTERSECTION:
+            return tuple(keyword for normalised, keyword in ours.items() if normalised in theirs)
+
+
+def _by_normalised(keywords: Sequence[str]) -> dict[str, str]:
+    """The keywords by what is compared of them; of equal ones the first."""
+    found: dict[str, str] = {}
+    for keyword in keywords:
+        found.setdefault(normalised_keyword(keyword), keyword)
+    return found
+
+
+def _source(first: str, second: str, strategy: SourceStrategy, priorities: Mapping[str, float]) -> str:
+    if not (first and second):
+        return first or second
+    match strategy:
+        case SourceStrategy.PREFER_HIGHER:
+            return second if source_priority(second, priorities) > source_priority(first, priorities) else first
+        case SourceStrategy.FIRST:
+            return first
+        case SourceStrategy.SECOND:
+            return second
+
+
+def _time(first: datetime | None, second: datetime | None, strategy: TimestampStrategy) -> datetime | None:
+    if first is None or second is None:
+        return first or second
+    return max(first, second) if strategy is TimestampStrategy.MAX else min(first, second)
+
+
+def _scope(first: Scope, second: Scope) -> Scope:
+    return Scope(*(getattr(second, field.name) or getattr(first, field.name) for field in fields(Scope)))
+
+
+def _embedding(first: SemanticMemory, second: SemanticMemory, content: str) -> tuple[float, ...] | None:
+    for memory in (second, first):
+        if content == memory.content and memory.embedding is not None:
+            return memory.embedding
+    if first.embedding is None or second.embedding is None:
+        return first.embedding or second.embedding
+    return _mean(first.embedding, second.embedding)
+
+
+def _mean(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
+    """The mean of both directions; the second's where there is none between them, or they do not compare."""
+    ours, theirs = direction(first), direction(second)
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return tuple(second)
+    between = direction(np.asarray(ours + theirs, np.float64).tolist())
+    return tuple(second) if between is None else tuple(between.tolist())
