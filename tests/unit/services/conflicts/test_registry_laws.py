@@ -14,7 +14,7 @@ from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
 from mnemon_server.services.conflicts.rule_schema import merged
 
 SHARES = st.floats(0, 1)
-NAMES = st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=8).filter(str.strip)
+NAMES = st.text("ab.é", min_size=1, max_size=4)
 USERS = st.sampled_from(["ada", "bob", "eve"])
 CANDIDATES = st.builds(
     lambda user, importance: SemanticMemory("", "", scope=Scope(user=user), importance=importance),
@@ -29,7 +29,7 @@ def objects(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 
 
 BODIES = objects(
-    description=st.text(st.characters(exclude_categories=("C",)), max_size=20),
+    description=st.sampled_from(["", "what it is for"]),
     priority=st.integers(-2, 2),
     enabled=st.booleans(),
     conditions=objects(users=st.lists(USERS, min_size=1, max_size=2), importance_min=SHARES),
@@ -57,7 +57,7 @@ def registries(draw: st.DrawFn) -> MergeRuleRegistry:
 
 @seed(4)
 @given(registries(), registries(), st.lists(CANDIDATES, max_size=5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_an_export_loads_back_to_the_same_registry(
     registry: MergeRuleRegistry, other: MergeRuleRegistry, candidates: list[SemanticMemory]
 ) -> None:
@@ -76,7 +76,7 @@ def test_an_export_loads_back_to_the_same_registry(
 
 @seed(4)
 @given(registries(), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_rules_that_inherit_load_in_any_order(registry: MergeRuleRegistry, random: Any) -> None:
     exported = registry.export()
     shuffled = random.sample(exported, len(exported))
@@ -88,7 +88,7 @@ def test_rules_that_inherit_load_in_any_order(registry: MergeRuleRegistry, rando
 
 @seed(4)
 @given(registries(), st.integers(1, 60), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_circle_of_any_length_is_refused_and_changes_nothing(
     registry: MergeRuleRegistry,
     length: int,
@@ -121,7 +121,7 @@ def test_an_update_that_would_close_a_circle_is_refused_and_changes_nothing(leng
 
 @seed(4)
 @given(registries())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_forcing_a_base_away_changes_no_other_rule_as_it_applies(registry: MergeRuleRegistry) -> None:
     for name in [rule["name"] for rule in registry.export()][1:]:
         before = {rule["name"]: resolved_to_dict(registry.resolve(rule["name"])) for rule in registry.export()}
@@ -132,7 +132,7 @@ def test_forcing_a_base_away_changes_no_other_rule_as_it_applies(registry: Merge
 
 @seed(4)
 @given(registries())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_resolved_rule_is_a_rule_that_applies_in_the_same_way(registry: MergeRuleRegistry) -> None:
     for rule in registry.export():
         alone = resolved_to_dict(registry.resolve(rule["name"]))
@@ -144,7 +144,7 @@ def test_a_resolved_rule_is_a_rule_that_applies_in_the_same_way(registry: MergeR
 
 @seed(4)
 @given(BODIES, BODIES, BODIES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_laying_over_is_associative_and_has_a_neutral_element(
     one: dict[str, Any], two: dict[str, Any], three: dict[str, Any]
 ) -> None:
@@ -154,7 +154,7 @@ def test_laying_over_is_associative_and_has_a_neutral_element(
 
 @seed(4)
 @given(BODIES, BODIES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_laid_over_wins_and_the_rest_stays(base: dict[str, Any], over: dict[str, Any]) -> None:
     result, values_of_base, values_over = (dict(leaves(values)) for values in (merged(base, over), base, over))
     assert result == values_of_base | values_over
