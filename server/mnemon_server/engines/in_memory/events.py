@@ -2,15 +2,61 @@
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.domain.events import Event, EventFilter, EventLogState, EventSlice
+from mnemon_server.domain.events import Event, EventFilter, EventLogState, EventSlice, EventType
+from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.in_memory.lane import Lane
 
+T = TypeVar("T")
+
 TRIM_EVENTS_MAX = 5_000
+
+
+@dataclass(slots=True)
+class Call:
+    """One call, and the events that it leaves, all of one time."""
+
+    now: datetime
+    """The clock's."""
+    time: datetime
+    """The log's, where it never goes back."""
+    request_id: str
+    events: list[Event] = field(default_factory=list)
+    sequence: int = 0
+    """Position of the newest change of the call, or of its last event; 0 where there is none."""
+
+    def add(
+        self,
+        sequence: int,
+        event: EventType,
+        record_id: str,
+        revision: int,
+        scope: Scope,
+        changed: tuple[str, ...] = (),
+        details: str = "",
+    ) -> None:
+        """Notes an event."""
+        self.sequence = sequence
+        self.events.append(
+            Event(
+                sequence=sequence,
+                commit=self.events[0].sequence if self.events else sequence,
+                time=self.time,
+                type=event,
+                record_id=record_id,
+                revision=revision,
+                scope=scope,
+                request_id=self.request_id,
+                changed=changed,
+                details=details,
+            )
+        )
 
 
 class InMemoryEventLog:
@@ -23,15 +69,21 @@ class InMemoryEventLog:
         self._head_time: datetime | None = None
         self.epoch = os.urandom(16)
 
-    def time(self, now: datetime) -> datetime:
-        """When something that happens now is said to have happened: never before the last event."""
-        return max(now, self._head_time) if self._head_time else now
+    @property
+    def head(self) -> int:
+        """The position of the newest event; 0 where there never was one."""
+        return self._head
 
-    def append(self, events: Sequence[Event]) -> None:
-        """Adds the events of one call."""
-        if events:
-            self._events += events
-            self._head, self._head_time = events[-1].sequence, events[-1].time
+    def run(self, request: RequestKey | None, perform: Callable[[Call], T]) -> T:
+        """Runs a call, and takes its events where it does not raise."""
+        now = self._lane.clock()
+        time = max(now, self._head_time) if self._head_time else now
+        call = Call(now, time, request.request_id if request else "")
+        result = perform(call)
+        if call.events:
+            self._events += call.events
+            self._head, self._head_time = call.events[-1].sequence, time
+        return result
 
     def read(self, after: int, *, limit: int, where: EventFilter) -> EventSlice:
         """See EventLog."""

@@ -37,6 +37,15 @@ class Lane:
         self._sequence += 1
         return self._sequence
 
+    def saved(self) -> Callable[[], None]:
+        """What brings back the present position; behind the lock."""
+        sequence = self._sequence
+
+        def restore() -> None:
+            self._sequence = sequence
+
+        return restore
+
     def write(self, request: RequestKey | None, operation: Callable[[], Any]) -> "Future[Any]":
         """Runs the operation, or gives the answer that its request got before."""
         future: Future[Any] = Future()

@@ -1,12 +1,16 @@
 """A vault in dictionaries, behind one lock."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
-from mnemon_server.engines.in_memory.events import InMemoryEventLog
+from mnemon_server.engines.in_memory.events import Call, InMemoryEventLog
 from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
 
 
 class InMemoryVault:
@@ -15,7 +19,10 @@ class InMemoryVault:
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self._lane = Lane(clock)
         self._events = InMemoryEventLog(self._lane)
-        self._collections = {collection: InMemoryCollection(self._lane, self._events) for collection in COLLECTIONS}
+        self._values: dict[str, str] = {}
+        self._collections = {
+            collection: InMemoryCollection(collection, self._lane, self._events) for collection in COLLECTIONS
+        }
 
     @property
     def events(self) -> InMemoryEventLog:
@@ -25,6 +32,17 @@ class InMemoryVault:
     def collection(self, collection: Collection) -> InMemoryCollection:
         """See Vault."""
         return self._collections[collection]
+
+    def transact(
+        self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
+    ) -> Future[TransactionReceipt]:
+        """See Vault."""
+        return self._lane.write(request, lambda: self._events.run(request, lambda call: self._run(program, call)))
+
+    def value(self, key: str) -> str | None:
+        """See Vault."""
+        with self._lane.lock:
+            return self._values.get(key)
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See Vault."""
@@ -40,3 +58,12 @@ class InMemoryVault:
     def close(self) -> None:
         """See Vault."""
         self._lane.closed = True
+
+    def _run(self, program: Callable[[VaultTransaction], str], call: Call) -> TransactionReceipt:
+        transaction = InMemoryTransaction(self._lane, call, self._collections, self._values)
+        try:
+            answer = program(transaction)
+        except BaseException:
+            transaction.undo()
+            raise
+        return TransactionReceipt(answer, call.now, sequence=call.sequence or self._events.head)

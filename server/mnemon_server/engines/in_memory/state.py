@@ -1,0 +1,171 @@
+"""What one collection of the reference vault holds, and how a call changes it; all behind the lane's lock."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mnemon_server.domain.document_fields import changed_fields, document_matches
+from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.encoding import document_digest, stored_field
+from mnemon_server.domain.errors import RevisionMismatchError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, IndexPosition, PassageInput
+from mnemon_server.engines.in_memory import keywords
+from mnemon_server.engines.in_memory.events import Call
+from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.stored import Stored
+
+
+class CollectionState:
+    """Documents by their ids, deletions, and positions of indexes."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.documents: dict[str, Stored] = {}
+        self.deletions: dict[str, int] = {}
+        self.positions: dict[str, IndexPosition] = {}
+        self.sequence = 0
+        self._position = self._passage_id = 0
+
+    def saved(self) -> Callable[[], None]:
+        """What brings back the present state."""
+        documents, deletions, positions = dict(self.documents), dict(self.deletions), dict(self.positions)
+        numbers = self.sequence, self._position, self._passage_id
+
+        def restore() -> None:
+            self.documents, self.deletions, self.positions = documents, deletions, positions
+            self.sequence, self._position, self._passage_id = numbers
+
+        return restore
+
+    # Reads
+
+    def matching(self, where: RecordFilter) -> list[Stored]:
+        """The documents that match, in the order of first indexing."""
+        matching = [stored for stored in self.documents.values() if document_matches(stored.document, where)]
+        return sorted(matching, key=lambda stored: stored.position)
+
+    def searchable(self) -> list[Stored]:
+        """The documents that are not hidden."""
+        return [stored for stored in self.documents.values() if not stored.document.hidden]
+
+    # Writes
+
+    def put(self, call: Call, write: DocumentWrite) -> WriteReceipt:
+        """See RecordEngine.put_document."""
+        known = self._find(write.document.doc_id, write.expected_revision)
+        return self._store(call, known, write.document, write.passages, write.event, write.details)
+
+    def update(self, call: Call, update: DocumentUpdate) -> WriteReceipt:
+        """See RecordEngine.update_document."""
+        known = self._find(update.doc_id, update.expected_revision)
+        if known is None:
+            return _receipt(call, update.doc_id, WriteOutcome.MISSING, 0, self.sequence)
+        new = update.update(known.document)
+        if new.doc_id != update.doc_id or (update.passages is None and new.content != known.document.content):
+            raise ValueError("an update keeps the document's id, and its content where it brings no passages")
+        passages = known.passages if update.passages is None else update.passages
+        return self._store(call, known, new, passages, update.event, update.details)
+
+    def delete(
+        self,
+        call: Call,
+        doc_id: str,
+        event: EventType | None,
+        *,
+        expected_revision: int | None = None,
+        details: str = "",
+    ) -> WriteReceipt:
+        """See RecordEngine.delete_document."""
+        known = self._find(doc_id, expected_revision)
+        if known is None:
+            return _receipt(call, doc_id, WriteOutcome.MISSING, 0, self.sequence)
+        self._remove(call, known, event, details)
+        return _receipt(call, doc_id, WriteOutcome.DELETED, known.document.revision, self.sequence)
+
+    def delete_matching(
+        self, call: Call, where: RecordFilter, event: EventType | None, details: str = ""
+    ) -> BulkDeleteReceipt:
+        """See RecordEngine.delete_documents."""
+        matching = self.matching(where)
+        for known in matching:
+            self._remove(call, known, event, details)
+        return BulkDeleteReceipt(len(matching), sequence=self.sequence)
+
+    def set_position(self, index: str, position: IndexPosition) -> None:
+        """See RecordEngine.set_index_position."""
+        self.positions[index] = position
+        heard = min(position.sequence for position in self.positions.values())
+        self.deletions = {doc_id: changed for doc_id, changed in self.deletions.items() if changed > heard}
+
+    # Parts
+
+    def _find(self, doc_id: str, expected_revision: int | None) -> Stored | None:
+        known = self.documents.get(doc_id)
+        actual = known.document.revision if known else 0
+        if expected_revision is not None and expected_revision != actual:
+            raise RevisionMismatchError(doc_id, expected_revision, actual)
+        return known
+
+    def _store(
+        self,
+        call: Call,
+        known: Stored | None,
+        new: Document,
+        passages: Sequence[PassageInput],
+        event: EventType,
+        details: str,
+    ) -> WriteReceipt:
+        if known and document_digest(known.document) == document_digest(new):
+            return _receipt(call, new.doc_id, WriteOutcome.UNCHANGED, known.document.revision, known.sequence)
+        self.sequence = call.sequence = self._lane.next_sequence()
+        if known is None:
+            self._position += 1
+        stored = self._stored(call, known, new, passages)
+        self.documents[new.doc_id] = stored
+        self.deletions.pop(new.doc_id, None)
+        changed = changed_fields(known.document, new) if known else ()
+        document = stored.document
+        call.add(self.sequence, event, document.doc_id, document.revision, document.scope, changed, details)
+        outcome = WriteOutcome.REPLACED if known else WriteOutcome.CREATED
+        return _receipt(call, new.doc_id, outcome, document.revision, self.sequence)
+
+    def _stored(self, call: Call, known: Stored | None, new: Document, passages: Sequence[PassageInput]) -> Stored:
+        document = replace(
+            new,
+            embedding=None,
+            metadata=dict(new.metadata),
+            fields={name: stored_field(value) for name, value in new.fields.items()},
+            revision=known.document.revision + 1 if known else 1,
+            create_time=known.document.create_time if known else call.now,
+            update_time=call.now,
+            passages=tuple(Passage(i, passage.start, passage.end) for i, passage in enumerate(passages)),
+        )
+        return Stored(
+            position=known.position if known else self._position,
+            sequence=self.sequence,
+            document=document,
+            passages=tuple(passages),
+            passage_ids=() if new.hidden else self._passage_ids(known, passages),
+            words=tuple(keywords.words(new.content[part.start : part.end]) for part in passages),
+        )
+
+    def _passage_ids(self, known: Stored | None, passages: Sequence[PassageInput]) -> tuple[int, ...]:
+        if known and known.passages is passages and known.passage_ids:
+            return known.passage_ids
+        first, self._passage_id = self._passage_id + 1, self._passage_id + len(passages)
+        return tuple(range(first, self._passage_id + 1))
+
+    def _remove(self, call: Call, known: Stored, event: EventType | None, details: str) -> None:
+        document = known.document
+        self.sequence = call.sequence = self._lane.next_sequence()
+        del self.documents[document.doc_id]
+        if self.positions:
+            self.deletions[document.doc_id] = self.sequence
+        if event is not None:
+            call.add(self.sequence, event, document.doc_id, document.revision, document.scope, details=details)
+
+
+def _receipt(call: Call, doc_id: str, outcome: WriteOutcome, revision: int, sequence: int) -> WriteReceipt:
+    return WriteReceipt(doc_id, outcome, revision, call.now, sequence=sequence)

@@ -1,0 +1,121 @@
+"""A transaction of the reference vault: what a program does at once, and what undoes it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, RelatedDocument, RelatedQuery
+from mnemon_server.engines.in_memory.collection import InMemoryCollection
+from mnemon_server.engines.in_memory.events import Call
+from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.state import CollectionState
+
+
+class InMemoryTransaction:
+    """See VaultTransaction."""
+
+    def __init__(
+        self, lane: Lane, call: Call, collections: Mapping[Collection, InMemoryCollection], values: dict[str, str]
+    ) -> None:
+        self._lane = lane
+        self._call = call
+        self._collections = collections
+        self._values = values
+        self._opened: dict[Collection, InMemoryRecordTransaction] = {}
+        self._undo: list[Callable[[], None]] = [lane.saved(), _saved(values)]
+
+    @property
+    def now(self) -> datetime:
+        """See VaultTransaction."""
+        return self._call.now
+
+    def collection(self, collection: Collection) -> "InMemoryRecordTransaction":
+        """See VaultTransaction."""
+        if collection not in self._opened:
+            records = self._collections[collection]
+            self._undo.append(records.state.saved())
+            self._opened[collection] = InMemoryRecordTransaction(self._call, records.state, records)
+        return self._opened[collection]
+
+    def value(self, key: str) -> str | None:
+        """See VaultTransaction."""
+        return self._values.get(key)
+
+    def set_value(self, key: str, value: str) -> None:
+        """See VaultTransaction."""
+        self._values[key] = value
+
+    def note_event(
+        self, event: EventType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
+    ) -> None:
+        """See VaultTransaction."""
+        self._call.add(self._lane.next_sequence(), event, record_id, revision, scope, details=details)
+
+    def undo(self) -> None:
+        """Nothing of it ever happened."""
+        for restore in self._undo:
+            restore()
+
+
+class InMemoryRecordTransaction:
+    """See RecordTransaction. Reads are those of the collection: what was written is there already."""
+
+    def __init__(self, call: Call, state: CollectionState, records: InMemoryCollection) -> None:
+        self._call = call
+        self._state = state
+        self._records = records
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """See RecordTransaction."""
+        return self._records.get_documents(doc_ids, vectors=vectors)
+
+    def list_documents(
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+    ) -> list[tuple[int, Document]]:
+        """See RecordTransaction."""
+        return self._records.list_documents(where, after=after, limit=limit, vectors=vectors)
+
+    def count_documents(self, where: RecordFilter) -> int:
+        """See RecordTransaction."""
+        return self._records.count_documents(where)
+
+    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+        """See RecordTransaction."""
+        return self._records.related_documents(query)
+
+    def put_document(self, write: DocumentWrite) -> WriteReceipt:
+        """See RecordTransaction."""
+        _refuse_request(write.request)
+        return self._state.put(self._call, write)
+
+    def update_document(self, update: DocumentUpdate) -> WriteReceipt:
+        """See RecordTransaction."""
+        _refuse_request(update.request)
+        return self._state.update(self._call, update)
+
+    def delete_document(self, doc_id: str, *, event: EventType | None, details: str = "") -> WriteReceipt:
+        """See RecordTransaction."""
+        return self._state.delete(self._call, doc_id, event, details=details)
+
+    def delete_documents(self, where: RecordFilter, *, event: EventType | None, details: str = "") -> BulkDeleteReceipt:
+        """See RecordTransaction."""
+        return self._state.delete_matching(self._call, where, event, details)
+
+
+def _refuse_request(request: RequestKey | None) -> None:
+    if request is not None:
+        raise ValueError("the request belongs to the transaction, not to its writes")
+
+
+def _saved(values: dict[str, str]) -> Callable[[], None]:
+    former = dict(values)
+
+    def restore() -> None:
+        values.clear()
+        values.update(former)
+
+    return restore
