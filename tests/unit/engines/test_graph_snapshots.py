@@ -267,7 +267,7 @@ def test_a_snapshot_of_other_vectors_under_the_same_name_is_not_believed(folder:
 
 def test_a_snapshot_of_a_newer_format_is_left_alone(folder: Path, saved: bytes) -> None:
     length = int.from_bytes(saved[8:12], "little")
-    header = json.dumps(json.loads(saved[12 : 12 + length]) | {"format": 3}).encode()
+    header = json.dumps(json.loads(saved[12 : 12 + length]) | {"format": 4}).encode()
     body = saved[:8] + len(header).to_bytes(4, "little") + header + b"arrays of another kind"
     newer = body + hashlib.sha256(body).digest()
     (folder / "index/00000001.graph").write_bytes(newer)

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from mnemon_server.engines.base import PassageIds, Vector
 from mnemon_server.engines.hnsw.fair_lock import FairLock
-from mnemon_server.engines.hnsw.links import Links, element_type, links_of, load_index, new_index, take_state
+from mnemon_server.engines.hnsw.links import (
+    FREE_IDS_FROM,
+    Links,
+    element_type,
+    links_of,
+    load_index,
+    new_index,
+    take_state,
+)
 from mnemon_server.engines.hnsw.projection import Projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
 
@@ -55,7 +63,8 @@ class Graph:
         else:
             self._index, links = loaded
             self._capacity = self._index.get_max_elements()
-            self.newest, self.count = int(links.passage_ids.max()), len(links)
+            taken = links.passage_ids[links.passage_ids < FREE_IDS_FROM]
+            self.newest, self.count = int(taken.max(initial=0)), len(links)
             self.dead = int(np.count_nonzero(links.deleted))
             self._fingerprints.frombytes(links.fingerprints.tobytes())
 

@@ -15,6 +15,9 @@ from mnemon_server.engines.hnsw.settings import GraphSettings
 _COUNT = np.uint32(0xFFFF)
 _DELETED = np.uint32(0x1_0000)
 _SEED = 100
+
+FREE_IDS_FROM = 1 << 62
+"""No passage has such an id: they are for rows that keep their place in the graph though their passage is gone."""
 _CHUNK_ROWS = 4_096
 
 

@@ -1,12 +1,13 @@
 """A graph out of the links of a snapshot and the vectors of the records."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.hnsw.graph import Graph, fingerprints, load_graph
-from mnemon_server.engines.hnsw.links import Links, element_type
+from mnemon_server.engines.hnsw.links import FREE_IDS_FROM, Links, element_type
 from mnemon_server.engines.hnsw.projection import Projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotStaleError
@@ -24,11 +25,12 @@ def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings, n
         SnapshotStaleError: the snapshot was made of other vectors.
     """
     elements = np.empty(len(links), element_type(len(links.directions), settings.m))
-    elements["links"], elements["label"] = links.ground, links.passage_ids
     alive = _fill_alive(links, vectors, elements["vector"], note)
     if (alive & links.deleted).any():
         raise SnapshotStaleError("vectors are there that it knows as deleted")
     _fill_gone(links, elements["vector"], alive)
+    links = _with_ids_freed(links, alive)
+    elements["links"], elements["label"] = links.ground, links.passage_ids
     graph = load_graph(settings, links, elements)
     graph.remove(links.passage_ids[~alive].tolist())
     held = vectors.passage_ids
@@ -51,6 +53,15 @@ def _fill_alive(
         target[rows], alive[rows] = projection.apply(held), True
         note(start + len(wanted))
     return alive
+
+
+def _with_ids_freed(links: Links, alive: NDArray[np.bool_]) -> Links:
+    """The links with other ids for rows whose vectors are gone.
+
+    Where the records came out of a backup, and the snapshot did not, their ids are given out again.
+    """
+    rows = np.arange(len(links))
+    return replace(links, passage_ids=np.where(alive, links.passage_ids, FREE_IDS_FROM + rows))
 
 
 def _fill_gone(links: Links, target: NDArray[np.float32], alive: NDArray[np.bool_]) -> None:

@@ -26,7 +26,7 @@ from mnemon_server.engines.hnsw.settings import GraphSettings
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 GENERATIONS = 2
 _MAGIC = b"MNEMGRPH"
 _SUFFIX = ".graph"
