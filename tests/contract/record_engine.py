@@ -266,6 +266,19 @@ class RecordEngineContract(VaultSuite):
         assert [document.doc_id for _, document in first] == ["d0", "d1", "d2", "d3"]
         assert [document.doc_id for _, document in rest] == ["d5", "d6", "d7", "d8", "new"]
 
+    def test_pages_in_the_opposite_order_begin_with_what_was_indexed_last(self, engine: RecordEngine) -> None:
+        for i in range(9):
+            engine.put_document(write(f"d{i}", seed=i, scope=Scope(user="ada" if i % 3 else "grace"))).result()
+        first = engine.list_documents(RecordFilter(), limit=4, descending=True)
+        engine.put_document(write("d1", "changed", seed=20)).result()
+        engine.put_document(write("new", seed=21)).result()
+        engine.delete_document("d4").result()
+        rest = engine.list_documents(RecordFilter(), after=first[-1][0], limit=100, descending=True)
+        assert [document.doc_id for _, document in first] == ["d8", "d7", "d6", "d5"]
+        assert [document.doc_id for _, document in rest] == ["d3", "d2", "d1", "d0"]
+        of_grace = engine.list_documents(RecordFilter(scope=Scope(user="grace")), limit=2, descending=True)
+        assert [document.doc_id for _, document in of_grace] == ["d6", "d3"]
+
     def test_a_scan_is_the_exact_cosine_of_every_passage(self, engine: RecordEngine) -> None:
         for i in range(300):
             engine.put_document(write(f"d{i}", seed=i, metadata={"third": i % 3})).result()

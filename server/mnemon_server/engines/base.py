@@ -226,12 +226,12 @@ class RecordEngine(Protocol):
         """The documents with these ids, hidden ones too, in their order; None where there is none."""
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
     ) -> list[tuple[int, Document]]:
         """Up to `limit` documents that match, each with its position, in the order of first indexing.
 
-        `after` is the position of the last one seen. Replacing a document does not move it, so that pages neither
-        repeat nor skip a document that was there throughout.
+        `after` is the position of the last one seen; 0 where none was. Replacing a document does not move it, so that
+        pages neither repeat nor skip a document that was there throughout. `descending`: in the opposite order.
         """
 
     def count_documents(self, where: RecordFilter) -> int:
@@ -354,7 +354,7 @@ class RecordTransaction(Protocol):
         """See RecordEngine."""
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
 

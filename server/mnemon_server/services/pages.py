@@ -23,15 +23,19 @@ def read_page(
     after: int,
     limit: int,
     vectors: bool = False,
+    descending: bool = False,
     size_of: Callable[[Document], int] = content_bytes,
 ) -> tuple[list[Document], int | None]:
-    """Documents that match, from behind position `after`, and the position of the last; None where none is left."""
+    """Documents that match, from behind position `after`, and the position of the last; None where none is left.
+
+    `descending`: the last one of the order of first indexing comes first; then 0 begins with it.
+    """
     documents: list[Document] = []
     size = 0
     while True:
         # A step holds little, whatever the size of the documents is.
         step = min(PAGE_STEP, limit - len(documents))
-        rows = records.list_documents(where, after=after, limit=step, vectors=vectors)
+        rows = records.list_documents(where, after=after, limit=step, vectors=vectors, descending=descending)
         for position, document in rows:
             documents.append(document)
             after = position

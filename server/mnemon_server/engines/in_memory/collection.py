@@ -93,12 +93,16 @@ class InMemoryCollection:
             return [shown(stored, vectors=vectors) if stored else None for stored in found]
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
         with self._lane.lock:
-            matching = [stored for stored in self.state.matching(where) if stored.position > after]
-            return [(stored.position, shown(stored, vectors=vectors)) for stored in matching[:limit]]
+            matching = self.state.matching(where)
+            if descending:
+                behind = [stored for stored in reversed(matching) if not after or stored.position < after]
+            else:
+                behind = [stored for stored in matching if stored.position > after]
+            return [(stored.position, shown(stored, vectors=vectors)) for stored in behind[:limit]]
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""

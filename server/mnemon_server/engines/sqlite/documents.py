@@ -12,7 +12,7 @@ from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import INT64_MAX, Scope
 from mnemon_server.engines.base import PassageIds, PassageInput, Vector
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
@@ -249,12 +249,23 @@ class DocumentTable:
         return [found.get(doc_id) for doc_id in doc_ids]
 
     def page(
-        self, connection: apsw.Connection, where: RecordFilter, *, after: int, limit: int, vectors: bool
+        self,
+        connection: apsw.Connection,
+        where: RecordFilter,
+        *,
+        after: int,
+        limit: int,
+        vectors: bool,
+        descending: bool = False,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine.list_documents."""
         condition, parameters = prepare_filter(connection, self.tables, where)
-        condition = f"{condition} AND d.position > ? ORDER BY d.position LIMIT ?"
-        rows = self.select(connection, condition, (*parameters, after, limit), vectors=vectors)
+        if descending:
+            behind, after = "d.position < ? ORDER BY d.position DESC", after or INT64_MAX
+        else:
+            behind = "d.position > ? ORDER BY d.position"
+        found = (*parameters, after, limit)
+        rows = self.select(connection, f"{condition} AND {behind} LIMIT ?", found, vectors=vectors)
         return [(position, document) for position, _, document in rows]
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:

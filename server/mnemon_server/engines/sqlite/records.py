@@ -96,11 +96,11 @@ class SQLiteCollection:
             return self._table.by_ids(connection, doc_ids, vectors=vectors)
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return self._table.page(connection, where, after=after, limit=limit, vectors=vectors)
+            return self._table.page(connection, where, after=after, limit=limit, vectors=vectors, descending=descending)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""

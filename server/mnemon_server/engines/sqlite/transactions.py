@@ -118,10 +118,11 @@ class SQLiteRecordTransaction:
         return self._table.by_ids(self._connection, doc_ids, vectors=vectors)
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordTransaction."""
-        return self._table.page(self._connection, where, after=after, limit=limit, vectors=vectors)
+        page = self._table.page
+        return page(self._connection, where, after=after, limit=limit, vectors=vectors, descending=descending)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordTransaction."""
