@@ -104,6 +104,10 @@ bench-recall: $(DEV)/.stamp ## Recall on conversations: make bench-recall DATA=f
 	$(if $(DATA),,$(error Name the folder of conversations: make bench-recall DATA=folder))
 	$(BIN)/python -m tests.bench.recall $(DATA) $(ARGS)
 
+.PHONY: bench-conflicts
+bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs; DATA=folder adds those of conversations.
+	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)
+
 # --- protos
 
 # $(call stubs,folder): generates the stubs below a folder, leaving out the gRPC files of protos without a service.

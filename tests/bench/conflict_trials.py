@@ -1,0 +1,96 @@
+"""What conflict detection, de-duplication and arbitration do with labelled pairs, with the product's own functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationConfig,
+    ArbitrationSide,
+    ContentStrategy,
+    DetectionConfig,
+    MergeConfig,
+    SignalType,
+)
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.embedding.base import Embedder
+from mnemon_server.services.conflicts.arbitration import arbitrate
+from mnemon_server.services.conflicts.merging import merge
+from mnemon_server.services.conflicts.signals import Comparison, compare, signals_of
+from mnemon_server.services.conflicts.terms import content_hash
+
+from tests.bench.classification import Answers
+from tests.bench.conflict_pairs import Outcome, Pair
+
+_KEPT = {ArbitrationSide.CANDIDATE: Outcome.RIGHT, ArbitrationSide.EXISTING: Outcome.LEFT}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A pair, and how far apart its sides are; the left one is known when the right one comes."""
+
+    pair: Pair
+    comparison: Comparison
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the right side is not stored, because it has the left one's content."""
+        left, right = self.pair.left, self.pair.right
+        return _digest(left) == _digest(right)
+
+    def fires(self, config: DetectionConfig) -> bool:
+        """Whether there is a conflict."""
+        return bool(signals_of(self.comparison, config))
+
+    def drops_a_sentence(self, threshold: float) -> bool:
+        """Whether merging the two leaves out a sentence as said before."""
+        config = MergeConfig(content_strategy=ContentStrategy.CONCATENATE, deduplication_threshold=threshold)
+        return self._merge(config) > 0
+
+    def outcome(self, detection: DetectionConfig, arbitration: ArbitrationConfig) -> Outcome:
+        """What is left after the right side was saved with its conflicts resolved."""
+        if self.is_duplicate:
+            return Outcome.LEFT
+        if not self.fires(detection):
+            return Outcome.BOTH
+        left, right = self.pair.left, self.pair.right
+        result = arbitrate(right, left, arbitration, similarity=self.comparison.similarity)
+        if result.action is ArbitrationAction.MERGE:
+            return Outcome.MERGED
+        return _KEPT[result.winner] if result.winner else Outcome.LEFT
+
+    def _merge(self, config: MergeConfig) -> int:
+        merged = merge(self.pair.left, self.pair.right, config, source_priority=ArbitrationConfig().source_priority)
+        return merged.statistics.deduplicated_count
+
+
+def run_trials(pairs: Sequence[Pair], embedder: Embedder) -> list[Trial]:
+    """Every pair compared; each text is embedded once, alone, as a save embeds it."""
+    texts = {side.content for pair in pairs for side in (pair.left, pair.right)}
+    # In one order, so that two runs do the same.
+    vectors = {text: tuple(embedder.embed([text])[0].tolist()) for text in sorted(texts)}
+
+    def embedded(memory: SemanticMemory) -> SemanticMemory:
+        return replace(memory, embedding=vectors[memory.content])
+
+    return [Trial(pair, compare(embedded(pair.right), embedded(pair.left))) for pair in pairs]
+
+
+def only(*signals: SignalType, semantic: float | None = None, keyword: float | None = None) -> DetectionConfig:
+    """The default detection with these signals alone, and perhaps other thresholds."""
+    defaults = DetectionConfig()
+    return replace(
+        defaults,
+        signals=frozenset(signals),
+        semantic_threshold=defaults.semantic_threshold if semantic is None else semantic,
+        keyword_threshold=defaults.keyword_threshold if keyword is None else keyword,
+    )
+
+
+def detection_answers(trials: Sequence[Trial], config: DetectionConfig) -> Answers:
+    """A conflict is right where the two agree or clash."""
+    return Answers.of((trial.fires(config), trial.pair.agree_or_clash) for trial in trials)
+
+
+def _digest(memory: SemanticMemory) -> str:
+    return content_hash(memory.scope.user, memory.scope.persona, memory.content)

@@ -1,0 +1,81 @@
+"""How well conflicts are found, repetitions left out and decisions made: the default rule on labelled pairs.
+
+    python -m tests.bench.conflicts [--data FOLDER] [--plot FILE] [--model NAME] [--limit COUNT]
+
+Nothing is chosen here: the halves are reported apart, and `tests/data/README.md` says which of them may be looked at.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+from mnemon_server.app import open_configured_embedder
+from mnemon_server.config import Settings
+from mnemon_server.embedding.base import Embedder
+
+from tests.bench import machine
+from tests.bench.conflict_pairs import Half, Label, Pair, load_references, load_written
+from tests.bench.conflict_plot import draw
+from tests.bench.conflict_report import Thresholds, choose, report
+from tests.bench.conflict_trials import Trial, run_trials
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of conversations that pairs refer to.")
+@click.option("--plot", type=click.Path(path_type=Path), help="File for the curves over thresholds, such as x.svg.")
+@click.option("--model", help="The embedding model; by default the server's.")
+@click.option("--limit", type=click.IntRange(min=1), help="Pairs of each label that are taken; by default all.")
+def main(data: Path | None, plot: Path | None, model: str | None, limit: int | None) -> None:
+    """Measures the default rule on labelled pairs."""
+    references = load_references(data) if data else []
+    if data and not references:
+        click.echo(f"skipped: {data} holds no conversations", err=True)
+    with closing(_open(model)) as embedder:
+        name = f"{embedder.model.name}, {embedder.model.precision}"
+        click.echo(f"{machine.describe()}\n\n    {_command()}\n\n{name}; intervals are Wilson's, of 95 %.\n")
+        written = run_trials(_first(load_written(), limit), embedder)
+        referred = run_trials(_first(references, limit), embedder)
+    chosen = choose(written)
+    _print("Written pairs", written, chosen)
+    if referred:
+        _print("Pairs of conversations", referred, chosen)
+    if plot:
+        draw(written, plot, title=f"Conflicts found among {len(written)} written pairs; {name}")
+
+
+def _print(title: str, trials: Sequence[Trial], chosen: Thresholds) -> None:
+    click.echo(f"## {title}\n\n{len(trials)} pairs; {_counts(trials)}.\n")
+    for table in report(trials, chosen):
+        click.echo(table.markdown())
+
+
+def _open(model: str | None) -> Embedder:
+    settings = Settings(embedding_model=model) if model else Settings()
+    return open_configured_embedder(settings, lambda step: click.echo(step, err=True))
+
+
+def _first(pairs: Sequence[Pair], limit: int | None) -> list[Pair]:
+    """So many of each label in each half, so that even a few pairs fill every table."""
+    taken: Counter[tuple[Half, Label]] = Counter()
+    kept = []
+    for pair in pairs:
+        taken[pair.half, pair.label] += 1
+        if limit is None or taken[pair.half, pair.label] <= limit:
+            kept.append(pair)
+    return kept
+
+
+def _counts(trials: Sequence[Trial]) -> str:
+    counts = Counter((trial.pair.half, trial.pair.label) for trial in trials)
+    return "; ".join(f"{half}: {', '.join(f'{counts[half, label]} {label}' for label in Label)}" for half in Half)
+
+
+def _command() -> str:
+    return " ".join(["python -m tests.bench.conflicts", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
