@@ -182,7 +182,7 @@ class RuleStore:
             before = registry.rules
             answer = change(registry)
             if registry.rules is not before:
-                _write(tx, before, registry.rules)
+                self._known = (_write(tx, before, registry.rules), registry.rules)
             return json.dumps(answer)
 
         receipt = await completion(self._vault.transact(program, request=request))
@@ -202,7 +202,8 @@ def _read(source: Vault | VaultTransaction, stamp: str | None) -> RuleSet:
     return RuleSet({rule.doc_id: _from_document(rule) for rule in rules}, _version(stamp))
 
 
-def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet) -> None:
+def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet) -> str:
+    """Makes the rules of `before` those of `after`, and returns the new stamp."""
     collection = tx.collection(RULES)
     for name, placed in before.rules.items():
         if name not in after.rules:
@@ -211,7 +212,9 @@ def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet) -> None:
         if placed != before.rules.get(name):
             event = EventType.RULE_UPDATED if name in before.rules else EventType.RULE_REGISTERED
             collection.put_document(_to_write(placed, event))
-    tx.set_value(_STAMP, _stamp(after))
+    stamp = _stamp(after)
+    tx.set_value(_STAMP, stamp)
+    return stamp
 
 
 def _to_write(placed: PlacedRule, event: EventType) -> DocumentWrite:

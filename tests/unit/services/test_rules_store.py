@@ -1,0 +1,271 @@
+"""Merge rules are kept in the vault: every change at once, with its events, and never twice for one request."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from mnemon_server.domain.errors import (
+    CircularInheritanceError,
+    InvalidArgumentError,
+    InvalidOperationError,
+    RequestIdReusedError,
+    RevisionMismatchError,
+    RuleExistsError,
+    RuleInUseError,
+    RuleNotFoundError,
+    UnknownBaseRuleError,
+)
+from mnemon_server.domain.events import Event, EventFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.rules import DeletedRule, LoadedRules, RuleOrder
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.completions import completion
+from mnemon_server.services.rules import RuleStore
+
+BASE = {"name": "base", "priority": 2, "arbitration": {"merge_threshold": 0.1}}
+CHILD = {"name": "child", "extends": "base", "conditions": {"users": ["ada"]}}
+ADA = SemanticMemory("", "", scope=Scope(user="ada"))
+BOB = SemanticMemory("", "", scope=Scope(user="bob"))
+
+
+def sqlite_vault(folder: Path) -> Vault:
+    """A vault on disk."""
+    return SQLiteVault(folder, model_identity="none", dimension=4)
+
+
+@pytest.fixture(params=["in_memory", "sqlite"])
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A vault of either kind."""
+    opened = InMemoryVault() if request.param == "in_memory" else sqlite_vault(tmp_path / "vault")
+    yield opened
+    opened.close()
+
+
+@pytest_asyncio.fixture
+async def rules(vault: Vault) -> AsyncIterator[RuleStore]:
+    """The rules of the vault."""
+    store = RuleStore(vault)
+    yield store
+    await store.aclose()
+
+
+def events_of(vault: Vault) -> list[Event]:
+    """Everything that happened."""
+    return list(vault.events.read(0, limit=1_000, where=EventFilter()).events)
+
+
+def told(vault: Vault) -> list[tuple[str, str, Any]]:
+    """What the events say: type, record and details."""
+    return [(event.type.value, event.record_id, json.loads(event.details)) for event in events_of(vault)]
+
+
+async def names(rules: RuleStore) -> list[str]:
+    """The names of all rules, in their order."""
+    return [rule["name"] for rule in (await rules.export())[0]]
+
+
+async def test_a_registered_rule_is_found_by_name(rules: RuleStore) -> None:
+    receipt = await rules.register(BASE)
+    assert (receipt.rule, receipt.version) == (BASE, 2)
+    assert await rules.get("base") == receipt
+    with pytest.raises(RuleNotFoundError):
+        await rules.get("nowhere")
+
+
+async def test_every_change_has_one_event_with_the_configuration(rules: RuleStore, vault: Vault) -> None:
+    await rules.register(BASE)
+    await rules.update({"name": "base", "arbitration": {"allow_merge": False}})
+    await rules.update({"name": "default", "priority": 1})
+    await rules.delete("base")
+    changed = {**BASE, "arbitration": {"merge_threshold": 0.1, "allow_merge": False}}
+    assert told(vault) == [
+        ("rule:registered", "base", BASE),
+        ("rule:updated", "base", changed),
+        ("rule:updated", "default", {"name": "default", "priority": 1}),
+        ("rule:deleted", "base", changed),
+    ]
+
+
+async def test_what_changes_nothing_has_no_event(rules: RuleStore, vault: Vault) -> None:
+    await rules.register(BASE)
+    assert (await rules.update(BASE)).version == 2
+    assert await rules.load([BASE]) == LoadedRules(0, 0, 0, 2)
+    assert await rules.delete("nowhere") == DeletedRule(deleted=False, version=2)
+    assert len(events_of(vault)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda rules: rules.register(BASE), RuleExistsError),
+        (lambda rules: rules.register({"name": "x", "extends": "nowhere"}), UnknownBaseRuleError),
+        (lambda rules: rules.register({"name": "x", "priority": "high"}), InvalidArgumentError),
+        (lambda rules: rules.update({"name": "base", "extends": "child"}), CircularInheritanceError),
+        (lambda rules: rules.update({"name": "nowhere"}), RuleNotFoundError),
+        (lambda rules: rules.update({"priority": 1}), InvalidArgumentError),
+        (lambda rules: rules.update({"name": "base"}, clear_fields=["smell"]), InvalidArgumentError),
+        (lambda rules: rules.update({"name": "base", "priority": 9}, expected_version=2), RevisionMismatchError),
+        (lambda rules: rules.delete("base"), RuleInUseError),
+        (lambda rules: rules.delete("default", force=True), InvalidOperationError),
+        (lambda rules: rules.load([{"name": "x"}, {"name": "y", "extends": "nowhere"}]), UnknownBaseRuleError),
+        (lambda rules: rules.load([{"name": "x"}, {"name": "x"}]), InvalidArgumentError),
+        (lambda rules: rules.register({"name": "x"}, request_id="i" * 129), InvalidArgumentError),
+    ],
+)
+async def test_a_refused_change_leaves_rules_and_log_alone(
+    rules: RuleStore, vault: Vault, change: Callable[[RuleStore], Any], error: type[Exception]
+) -> None:
+    await rules.load([BASE, CHILD])
+    await rules.update({"name": "base", "description": "at version 3"})
+    before, happened = await rules.export(), events_of(vault)
+    with pytest.raises(error):
+        await change(rules)
+    assert (await rules.export(), events_of(vault)) == (before, happened)
+
+
+async def test_an_update_may_expect_the_version_that_was_read(rules: RuleStore) -> None:
+    version = (await rules.register(BASE)).version
+    assert (await rules.update({"name": "base", "priority": 9}, expected_version=version)).version == version + 1
+    with pytest.raises(RevisionMismatchError, match=f"revision {version + 1}, not {version}"):
+        await rules.update({"name": "base", "priority": 8}, expected_version=version)
+
+
+async def test_forcing_a_base_away_is_one_commit_that_tells_of_its_children(rules: RuleStore, vault: Vault) -> None:
+    await rules.load([BASE, CHILD])
+    assert await rules.delete("base", force=True) == DeletedRule(deleted=True, version=3)
+    frozen = {"name": "child", "priority": 2, "conditions": CHILD["conditions"], "arbitration": BASE["arbitration"]}
+    assert (await rules.get("child")).rule == frozen
+    assert told(vault)[-2:] == [("rule:deleted", "base", BASE), ("rule:updated", "child", frozen)]
+    assert len({event.commit for event in events_of(vault)[-2:]}) == 1
+
+
+async def test_loading_is_one_commit(rules: RuleStore, vault: Vault) -> None:
+    await rules.register({"name": "old"})
+    loaded = await rules.load([CHILD, BASE, {"name": "default", "priority": 3}], replace_all=True)
+    assert loaded == LoadedRules(registered_count=2, updated_count=1, deleted_count=1, version=3)
+    assert await names(rules) == ["default", "child", "base"]
+    commits = {event.commit for event in events_of(vault)[1:]}
+    assert len(commits) == 1
+    assert sorted(told(vault)[1:], key=lambda event: event[1]) == [
+        ("rule:registered", "base", BASE),
+        ("rule:registered", "child", CHILD),
+        ("rule:updated", "default", {"name": "default", "priority": 3}),
+        ("rule:deleted", "old", {"name": "old"}),
+    ]
+
+
+async def test_loading_leniently_takes_an_unknown_base_as_default(rules: RuleStore) -> None:
+    await rules.load([{"name": "orphan", "extends": "nowhere"}], lenient=True)
+    assert (await rules.resolve("orphan")).ancestors == ("default",)
+
+
+async def test_resetting_leaves_only_the_first_default(rules: RuleStore, vault: Vault) -> None:
+    await rules.load([BASE, {"name": "default", "priority": 3}])
+    assert await rules.reset() == 3
+    assert await rules.export() == (({"name": "default"},), 3)
+    assert {event[:2] for event in told(vault)[-2:]} == {("rule:deleted", "base"), ("rule:updated", "default")}
+
+
+async def test_a_repeated_request_is_done_once_and_gets_its_first_answer(rules: RuleStore, vault: Vault) -> None:
+    asked: dict[str, Callable[[str], Any]] = {
+        "register": lambda key: rules.register(BASE, request_id=key),
+        "update": lambda key: rules.update({"name": "base", "priority": 7}, request_id=key),
+        "load": lambda key: rules.load([CHILD, {"name": "more"}], request_id=key),
+        "delete": lambda key: rules.delete("more", request_id=key),
+        "reset": lambda key: rules.reset(request_id=key),
+    }
+    first = {name: await ask(name) for name, ask in asked.items()}
+    happened = events_of(vault)
+    assert {name: await ask(name) for name, ask in asked.items()} == first
+    assert events_of(vault) == happened
+    assert await names(rules) == ["default"]
+    with pytest.raises(RequestIdReusedError):
+        await rules.register(CHILD, request_id="register")
+
+
+async def test_the_rule_of_a_candidate_is_found_and_resolved(rules: RuleStore) -> None:
+    await rules.load([BASE, {**CHILD, "priority": 5}])
+    assert (await rules.find_matching(ADA)).name == "child"
+    assert (await rules.find_matching(BOB)).name == "base"
+    resolved = await rules.resolve("child")
+    assert (resolved.arbitration.merge_threshold, resolved.origins["arbitration.merge_threshold"]) == (0.1, "base")
+
+
+async def test_a_transaction_sees_the_rules_as_they_are_committed(rules: RuleStore, vault: Vault) -> None:
+    await rules.register(BASE)
+    elsewhere = RuleStore(vault)
+
+    def program(tx: VaultTransaction) -> str:
+        registry = elsewhere.registry_in(tx)
+        registry.register({"name": "never kept"})
+        return elsewhere.registry_in(tx).find_matching(ADA).name
+
+    for name in ("base", "urgent"):
+        assert (await completion(vault.transact(program))).answer == name
+        assert elsewhere.registry_in().find_matching(ADA).name == name
+        await rules.load([{"name": "urgent", "priority": 9}])
+    await elsewhere.aclose()
+
+
+async def test_changes_at_the_same_time_all_count(rules: RuleStore) -> None:
+    registered = await asyncio.gather(*(rules.register({"name": f"rule {number}"}) for number in range(20)))
+    assert sorted(receipt.version for receipt in registered) == [*range(2, 22)]
+    assert sorted(await names(rules)) == sorted(["default", *(f"rule {number}" for number in range(20))])
+
+
+async def listed(rules: RuleStore, order: RuleOrder, between: Callable[[], Any] | None = None) -> list[str]:
+    """The names on pages of two; `between` is done after the first page."""
+    found, position = [], 0
+    while True:
+        page = await rules.list(order, after=position, limit=2)
+        found += [rule["name"] for rule in page.rules]
+        if page.next_position is None:
+            return found
+        position = page.next_position
+        if between is not None:
+            await between()
+            between = None
+
+
+async def test_rules_are_listed_as_registered_and_as_they_are_asked(rules: RuleStore) -> None:
+    for name, priority in {"a": 0, "b": -(2**31), "c": 2**31 - 1, "d": 0}.items():
+        await rules.register({"name": name, "priority": priority})
+    assert await listed(rules, RuleOrder.REGISTRATION) == ["default", "a", "b", "c", "d"]
+    assert await listed(rules, RuleOrder.MATCHING) == ["c", "a", "d", "b", "default"]
+
+
+@pytest.mark.parametrize(("order", "first"), [(RuleOrder.REGISTRATION, "a"), (RuleOrder.MATCHING, "c")])
+async def test_pages_neither_repeat_nor_skip_when_a_rule_goes(rules: RuleStore, order: RuleOrder, first: str) -> None:
+    for name, priority in {"a": 0, "b": -1, "c": 1, "d": 0}.items():
+        await rules.register({"name": name, "priority": priority})
+    whole = await listed(rules, order)
+    assert first in whole[:2]
+    assert await listed(rules, order, lambda: rules.delete(first)) == whole
+
+
+async def test_rules_their_order_and_their_version_survive_reopening(tmp_path: Path) -> None:
+    vault = sqlite_vault(tmp_path)
+    rules = RuleStore(vault)
+    await rules.load([CHILD, BASE, {"name": "last"}])
+    await rules.load([{"name": "last"}, BASE, CHILD], replace_all=True)
+    await rules.update({"name": "base", "priority": 4})
+    exported = await rules.export()
+    await rules.aclose()
+    vault.close()
+
+    vault = sqlite_vault(tmp_path)
+    rules = RuleStore(vault)
+    assert await rules.export() == exported
+    assert exported[1] == 4
+    assert [rule["name"] for rule in exported[0]] == ["default", "last", "base", "child"]
+    assert (await rules.register({"name": "new"})).version == 5
+    assert (await names(rules))[-1] == "new"
+    await rules.aclose()
+    vault.close()
