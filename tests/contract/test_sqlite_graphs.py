@@ -1,5 +1,7 @@
 """The graph of a vault's collection follows its commits, comes back with the vault, and is never needed."""
 
+import shutil
+import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
 from dataclasses import replace
@@ -7,14 +9,16 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventType
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine, Vault, Vector
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.sqlite import SQLiteVault
 
 from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
+from tests.support.faulty_vfs import FaultyVFS
 from tests.support.local_vectors import clustered_vectors
 from tests.support.server import wait_until
 
@@ -183,6 +187,59 @@ def test_a_collection_that_is_searched_elsewhere_has_no_graph(folder: Path) -> N
     assert records.nearest_vectors(VECTORS[7], limit=1) is None
     assert records.vector_usage().flat_count == COUNT
     vault.close()
+
+
+def test_a_vault_says_from_its_opening_on_which_graphs_are_still_to_come(folder: Path) -> None:
+    shutil.rmtree(folder / "index")
+    vault = open_vault(folder)
+    told = [vault.collection(DOCUMENTS).vector_usage()]
+    assert all(vault.collection(other).vector_usage().warm for other in COLLECTIONS if other is not DOCUMENTS)
+    while not told[-1].warm:
+        told.append(vault.collection(DOCUMENTS).vector_usage())
+    vault.close()
+    # It may be quick, but it is never warm without the graph.
+    assert {(usage.warm, usage.graph_count) for usage in told} <= {(False, 0), (False, COUNT), (True, COUNT)}
+
+
+def test_a_vault_that_failed_and_recovered_need_not_become_warm_again(folder: Path) -> None:
+    vfs = FaultyVFS("failing-with-a-graph")
+    vault = open_vault(folder, vfs=vfs.name)
+    records = vault.collection(DOCUMENTS)
+    wait_until(lambda: records.vector_usage().warm)
+    vfs.fail_sync_at = vfs.syncs + 1
+    with pytest.raises(StorageFailedError):
+        put(records, "during", VECTORS[0])
+    records.recover()
+    while not has_graph(records):
+        assert records.vector_usage().warm
+    vault.close()
+    vfs.unregister()
+
+
+def test_statements_have_their_snapshots_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    vault = open_vault(tmp_path)
+    records = vault.collection(SEMANTIC)
+    wait([records.put_document(a_write(f"s{i}", vector)) for i, vector in enumerate(VECTORS)])
+    wait_until(lambda: has_graph(records))
+    assert records.save_snapshot() is not None
+    assert vault.collection(DOCUMENTS).save_snapshot() is None
+    vault.close()
+    assert {path.suffix for path in (tmp_path / "semantic-index").iterdir()} == {".graph"}
+    assert not (tmp_path / "index").exists()
+    vault = open_vault(tmp_path, graph=replace(GRAPH, graph_min=COUNT + 1))
+    records = vault.collection(SEMANTIC)
+    # There are too few to begin a graph with, and so it was loaded.
+    wait_until(lambda: has_graph(records))
+    assert found(records, VECTORS[7]) == ["s7"]
+    vault.close()
+
+
+def test_collections_without_vectors_cost_neither_threads_nor_folders(tmp_path: Path) -> None:
+    vault = open_vault(tmp_path, graph=GraphSettings(graph_min=1))
+    names = [thread.name for thread in threading.enumerate()]
+    vault.close()
+    assert "vector-graph" not in names
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
 def test_the_graph_is_given_up_where_the_vectors_outgrow_the_memory(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A graph comes back from a snapshot of later vectors as well: a backup takes the records back, and not the snapshot."""
+"""A graph comes back from a snapshot of later vectors too: a backup takes the records back, and not the snapshot."""
 
 from pathlib import Path
 
