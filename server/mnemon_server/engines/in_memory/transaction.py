@@ -74,10 +74,10 @@ class InMemoryRecordTransaction:
         return self._records.get_documents(doc_ids, vectors=vectors)
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
     ) -> list[tuple[int, Document]]:
         """See RecordTransaction."""
-        return self._records.list_documents(where, after=after, limit=limit, vectors=vectors)
+        return self._records.list_documents(where, after=after, limit=limit, vectors=vectors, descending=descending)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordTransaction."""
