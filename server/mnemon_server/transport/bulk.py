@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.status import Failure
 
@@ -17,6 +16,7 @@ REQUESTS_AHEAD, BYTES_AHEAD = 4, 4 << 20
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Value = TypeVar("Value")
+Written = TypeVar("Written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ async def write_each(
     *,
     check: Callable[[Request], None],
     convert: Callable[[Request], Value],
-    write: Callable[[list[Value]], Awaitable[Sequence[WriteReceipt | MnemonError]]],
-) -> list[WriteReceipt | Failure]:
+    write: Callable[[list[Value]], Awaitable[Sequence[Written | MnemonError]]],
+) -> list[Written | Failure]:
     """What became of each item. One whose check fails is left out of the write, not of the answer."""
     failures = [_failure(check, item) for item in items]
     good = [convert(item) for item, failure in zip(items, failures, strict=True) if failure is None]
     written = iter(await write(good))
-    return [failure or _outcome(next(written)) for failure in failures]
+    return [_outcome(next(written)) if failure is None else failure for failure in failures]
 
 
 def _failure(check: Callable[[Request], None], item: Request) -> Failure | None:
@@ -128,7 +128,7 @@ def _failure(check: Callable[[Request], None], item: Request) -> Failure | None:
     return None
 
 
-def _outcome(result: WriteReceipt | MnemonError) -> WriteReceipt | Failure:
+def _outcome(result: Written | MnemonError) -> Written | Failure:
     return report(result) if isinstance(result, MnemonError) else result
 
 

@@ -15,7 +15,7 @@ from mnemon_server.transport import errors as transport_errors
 from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Failure
 
 # They stand for the errors below them, and are never raised themselves.
-ABSTRACT = {MnemonError, errors.NotFoundError, errors.KnowledgeStoreError}
+ABSTRACT = {MnemonError, errors.NotFoundError, errors.MergeRuleError, errors.KnowledgeStoreError}
 
 SAMPLES = [
     errors.InvalidArgumentError.of("top_k", "must be a number"),
@@ -23,17 +23,25 @@ SAMPLES = [
     errors.InvalidCursorError.of("cursor", "is forged"),
     errors.DocumentNotFoundError("note-1"),
     errors.MemoryNotFoundError("0b1c"),
+    errors.RuleNotFoundError("household"),
+    errors.DecisionNotFoundError("0b1c"),
     errors.CursorExpiredError("too old"),
     errors.RequestIdReusedError("another request had it"),
+    errors.RuleExistsError("household"),
+    errors.RuleInUseError("household", ["guests"]),
+    errors.CircularInheritanceError(["household", "guests"]),
+    errors.UnknownBaseRuleError("household", "home"),
     errors.InvalidOperationError("not now"),
     errors.ConfigurationError("not so"),
     errors.EmbeddingModelMismatchError("another model's"),
     errors.RevisionMismatchError("note-1", 3, 4),
     errors.TooManyRequestsError("later", 0.25),
     errors.TooManyVaultsError("all in use"),
+    errors.ThrottledError("held back", 2.0),
     errors.StorageFullError("full"),
     errors.StorageFailedError("failed"),
     errors.NotServingError("starting"),
+    errors.IndexWarmingError("half way", 0.5),
     errors.BackendConnectionError("unreachable"),
     errors.IndexingError("at /secret"),
     errors.SearchError("at /secret"),
@@ -85,9 +93,19 @@ def test_texts_that_are_not_written_for_clients_are_replaced_by_an_incident_id(e
     assert failure.incident_id != Failure.of(error).incident_id
 
 
-def test_a_missing_document_is_named() -> None:
-    resource = _detail(errors.DocumentNotFoundError("note-1"), error_details_pb2.ResourceInfo)
-    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.Document", "note-1")
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.DocumentNotFoundError("note-1"), "Document"),
+        (errors.MemoryNotFoundError("note-1"), "Memory"),
+        (errors.RuleNotFoundError("note-1"), "MergeRuleConfig"),
+        (errors.DecisionNotFoundError("note-1"), "Decision"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_missing_is_named(error: MnemonError, kind: str) -> None:
+    resource = _detail(error, error_details_pb2.ResourceInfo)
+    assert (resource.resource_type, resource.resource_name) == (f"mnemon.v1.{kind}", "note-1")
 
 
 def test_a_stale_revision_is_told_with_both_figures() -> None:
@@ -95,8 +113,16 @@ def test_a_stale_revision_is_told_with_both_figures() -> None:
     assert dict(info.metadata) == {"expected_revision": "3", "actual_revision": "4"}
 
 
-def test_a_hint_when_to_come_again_is_kept_to_the_millisecond() -> None:
-    error = errors.TooManyRequestsError("later", 0.25)
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.TooManyRequestsError("later", 0.25),
+        errors.ThrottledError("held back", 0.25),
+        errors.IndexWarmingError("half way", 0.25),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_hint_when_to_come_again_is_kept_to_the_millisecond(error: MnemonError) -> None:
     assert _detail(error, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() == 250
     assert Failure.of(error).to_item_error().retry_delay.ToMilliseconds() == 250
 

@@ -1,0 +1,97 @@
+"""Conversion of conflicts, of what was decided about them, and of what merging did. Clients only read these."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from mnemon.v1 import decisions_pb2 as pb
+
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationResult,
+    ArbitrationSide,
+    ArbitrationStrategy,
+    Conflict,
+    ContentStrategy,
+    Decision,
+    MergeStatistics,
+    Signal,
+    SignalType,
+)
+from mnemon_server.transport.convert.records import duration_to_pb, fill_scope, fill_time
+
+_SIGNALS_TO_PB = {type_: pb.SignalType.Value(f"SIGNAL_TYPE_{type_.name}") for type_ in SignalType}
+_ACTIONS_TO_PB = {
+    action: pb.ArbitrationAction.Value(f"ARBITRATION_ACTION_{action.name}") for action in ArbitrationAction
+}
+_STRATEGIES_TO_PB = {
+    strategy: pb.ArbitrationStrategy.Value(f"ARBITRATION_STRATEGY_{strategy.name}") for strategy in ArbitrationStrategy
+}
+_SIDES_TO_PB = {side: pb.ArbitrationSide.Value(f"ARBITRATION_SIDE_{side.name}") for side in ArbitrationSide}
+CONTENT_STRATEGIES_TO_PB = {
+    strategy: pb.ContentStrategy.Value(f"CONTENT_STRATEGY_{strategy.name}") for strategy in ContentStrategy
+}
+
+
+def fill_conflicts(target: Any, conflicts: Iterable[Conflict]) -> None:
+    """Writes conflicts into a repeated field, in their order."""
+    for conflict in conflicts:
+        message = target.add()
+        message.memory_id = conflict.memory_id
+        message.severity = conflict.severity
+        _fill_signals(message.signals, conflict.signals)
+
+
+def fill_arbitration(target: pb.Arbitration, result: ArbitrationResult) -> None:
+    """Writes a decision between two statements into a message of its own."""
+    target.action = _ACTIONS_TO_PB[result.action]
+    target.strategy = _STRATEGIES_TO_PB[result.strategy]
+    if result.winner is not None:
+        target.winner = _SIDES_TO_PB[result.winner]
+    if result.loser is not None:
+        target.loser = _SIDES_TO_PB[result.loser]
+    target.confidence = result.confidence
+    target.reason = result.reason
+    for factor in result.factors:
+        target.factors.add(name=factor.name, weight=factor.weight, candidate=factor.candidate, existing=factor.existing)
+
+
+def fill_statistics(target: pb.MergeStatistics, statistics: MergeStatistics) -> None:
+    """Writes what a merge did into a message of its own."""
+    # All of them may be 0, and are said all the same.
+    target.SetInParent()
+    target.content_length = statistics.content_length
+    target.keywords_count = statistics.keywords_count
+    target.importance_delta = statistics.importance_delta
+    target.deduplicated_count = statistics.deduplicated_count
+
+
+def fill_decision(target: pb.Decision, decision: Decision) -> None:
+    """Writes a decision into a message of its own."""
+    target.decision_id = decision.decision_id
+    fill_scope(target, decision.scope)
+    target.candidate_id = decision.candidate_id
+    target.existing_id = decision.existing_id
+    target.result_id = decision.result_id
+    target.rule = decision.rule
+    _fill_signals(target.signals, decision.signals)
+    target.conflict_count = decision.conflict_count
+    fill_arbitration(target.arbitration, decision.arbitration)
+    if decision.merge is not None:
+        fill_statistics(target.merge, decision.merge)
+    if decision.create_time is not None:
+        fill_time(target.create_time, decision.create_time)
+    if decision.revert_time is not None:
+        fill_time(target.revert_time, decision.revert_time)
+
+
+def _fill_signals(target: Any, signals: Iterable[Signal]) -> None:
+    for signal in signals:
+        message = target.add()
+        message.type = _SIGNALS_TO_PB[signal.type]
+        message.score = signal.score
+        message.bound = signal.bound
+        message.keywords.extend(signal.keywords)
+        if signal.time_delta is not None:
+            message.time_delta.CopyFrom(duration_to_pb(signal.time_delta.total_seconds()))
+        if signal.importance_delta is not None:
+            message.importance_delta = signal.importance_delta

@@ -1,0 +1,175 @@
+"""Conversion of merge rules between messages and rules as JSON values. Both directions, and back without a difference.
+
+The keys of a rule are the names of the message's fields; a length of time is a number of seconds, under the name with
+"_s" behind it, and a value of an enumeration is its name in lower case with hyphens. What is not set is not there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from mnemon.v1 import rules_pb2 as pb
+
+from mnemon_server.domain.rules import (
+    LoadedRules,
+    ResolvedRule,
+    RuleDict,
+    RuleOrder,
+    RulePage,
+    RuleReceipt,
+)
+from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
+
+RULE_ORDERS: Mapping[int, RuleOrder] = {
+    pb.RULE_ORDER_UNSPECIFIED: RuleOrder.REGISTRATION,
+    pb.RULE_ORDER_REGISTRATION: RuleOrder.REGISTRATION,
+    pb.RULE_ORDER_MATCHING: RuleOrder.MATCHING,
+}
+Receipt = TypeVar("Receipt", pb.RegisterRuleResponse, pb.GetRuleResponse, pb.UpdateRuleResponse)
+
+_SECONDS = "_s"
+_DURATIONS = {"detection.time_window": f"detection.time_window{_SECONDS}"}
+_DURATIONS_TO_PB = {key: path for path, key in _DURATIONS.items()}
+_NANOSECONDS = 10**9
+
+
+def rule_from_pb(message: pb.MergeRuleConfig) -> dict[str, Any]:
+    """The rule as JSON values."""
+    return values_from_pb(message)
+
+
+def values_from_pb(message: Message) -> dict[str, Any]:
+    """What is set in a rule, or in one of its parts, as JSON values; the checks have let it through."""
+    found: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        match value:
+            case Duration():
+                found[f"{field.name}{_SECONDS}"] = _seconds(value)
+            case Message():
+                found[field.name] = values_from_pb(value)
+            case Mapping():
+                found[field.name] = dict(value)
+            case Sequence() if not isinstance(value, str):
+                found[field.name] = [_plain(field.enum_type, item) for item in value]
+            case _:
+                found[field.name] = _plain(field.enum_type, value)
+    return found
+
+
+def fill_rule(target: pb.MergeRuleConfig, rule: RuleDict) -> None:
+    """Writes a rule into a message of its own."""
+    _fill_values(target, rule)
+
+
+def fill_receipt(message: Receipt, receipt: RuleReceipt) -> Receipt:
+    """The message with a rule as it is stored, and the registry's version."""
+    fill_rule(message.rule, receipt.rule)
+    message.registry_version = receipt.version
+    return message
+
+
+def page_to_pb(page: RulePage, next_page_token: str) -> pb.ListRulesResponse:
+    """A page of rules."""
+    message = pb.ListRulesResponse(next_page_token=next_page_token, registry_version=page.version)
+    for rule in page.rules:
+        fill_rule(message.rules.add(), rule)
+    return message
+
+
+def export_to_pb(rules: Iterable[RuleDict], version: int) -> pb.ExportRulesResponse:
+    """All rules."""
+    message = pb.ExportRulesResponse(registry_version=version)
+    for rule in rules:
+        fill_rule(message.rules.add(), rule)
+    return message
+
+
+def fill_resolved(target: pb.MergeRuleConfig, rule: ResolvedRule) -> None:
+    """Writes a rule with all that it inherits, which extends nothing any more."""
+    fill_rule(target, resolved_to_dict(rule))
+
+
+def resolved_to_pb(rule: ResolvedRule) -> pb.ResolveRuleResponse:
+    """A rule with all that it inherits, and from where."""
+    message = pb.ResolveRuleResponse(ancestors=rule.ancestors)
+    fill_resolved(message.rule, rule)
+    for field, origin in rule.origins.items():
+        message.origins.add(field=field_to_pb(field), rule=origin)
+    return message
+
+
+def loaded_to_pb(loaded: LoadedRules) -> pb.LoadRulesResponse:
+    """What loading rules did."""
+    return pb.LoadRulesResponse(
+        registered_count=loaded.registered_count,
+        updated_count=loaded.updated_count,
+        deleted_count=loaded.deleted_count,
+        registry_version=loaded.version,
+    )
+
+
+def field_from_pb(path: str) -> str:
+    """The key of a rule that the path of a field stands for; any other text as it is."""
+    return _DURATIONS.get(path, path)
+
+
+def field_to_pb(path: str) -> str:
+    """The path of the field that a key of a rule stands for."""
+    return _DURATIONS_TO_PB.get(path, path)
+
+
+def _fill_values(target: Message, values: Mapping[str, Any]) -> None:
+    known: Mapping[str, Any] = target.DESCRIPTOR.fields_by_name
+    for key, value in values.items():
+        field = known[key if key in known else key.removesuffix(_SECONDS)]
+        match value:
+            case Mapping() if _is_map(field):
+                getattr(target, field.name).update(value)
+            case Mapping():
+                part = getattr(target, field.name)
+                part.SetInParent()
+                _fill_values(part, value)
+            case str() | bool():
+                setattr(target, field.name, _number(field.enum_type, value))
+            case Sequence():
+                getattr(target, field.name).extend(_number(field.enum_type, item) for item in value)
+            case _ if field.message_type is not None:
+                getattr(target, field.name).CopyFrom(_duration(value))
+            case _:
+                setattr(target, field.name, value)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _plain(enum: EnumDescriptor | None, value: Any) -> Any:
+    if enum is None:
+        return value
+    return enum.values_by_number[value].name.removeprefix(_prefix(enum)).lower().replace("_", "-")
+
+
+def _number(enum: EnumDescriptor | None, value: Any) -> Any:
+    if enum is None:
+        return value
+    return enum.values_by_name[_prefix(enum) + value.upper().replace("-", "_")].number
+
+
+def _prefix(enum: EnumDescriptor) -> str:
+    """What the names of an enumeration's values begin with: of the first one, which is always UNSPECIFIED."""
+    return enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+
+
+# Both exact, and rounded once: a length of time comes back as the number that it was.
+
+
+def _seconds(message: Duration) -> float:
+    return (message.seconds * _NANOSECONDS + message.nanos) / _NANOSECONDS
+
+
+def _duration(seconds: float) -> Duration:
+    whole, rest = divmod(round(Fraction(seconds) * _NANOSECONDS), _NANOSECONDS)
+    return Duration(seconds=whole, nanos=rest)

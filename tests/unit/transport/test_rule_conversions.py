@@ -1,0 +1,231 @@
+"""Merge rules survive the way into messages and back without a difference."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon.v1 import decisions_pb2
+from mnemon.v1 import rules_pb2 as pb
+from mnemon_server.domain.conflicts import (
+    ContentStrategy,
+    DefaultStrategy,
+    DetectionConfig,
+    ImportanceStrategy,
+    KeywordsStrategy,
+    SignalType,
+    SourceStrategy,
+    TimestampStrategy,
+)
+from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt
+from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
+from mnemon_server.services.conflicts.rule_schema import SCHEMA, checked_rule
+from mnemon_server.transport.convert import rules as convert
+
+EVERYTHING: dict[str, Any] = {
+    "name": "household",
+    "description": "what guests say counts less",
+    "extends": "default",
+    "priority": -5,
+    "enabled": False,
+    "conditions": {
+        "users": ["ada", "bob"],
+        "personas": ["butler"],
+        "sources": ["user"],
+        "importance_min": 0.2,
+        "importance_max": 1.0,
+    },
+    "detection": {
+        "semantic_threshold": 0.85,
+        "keyword_threshold": 0.0,
+        "time_window_s": 300.1,
+        "importance_delta": 0.4,
+        "signals": ["time", "semantic"],
+    },
+    "arbitration": {
+        "priority_importance": True,
+        "priority_recency": False,
+        "priority_source": True,
+        "weights": {"importance": 0.4, "recency": 0.0},
+        "merge_threshold": 0.2,
+        "allow_merge": False,
+        "default_strategy": "keep-existing",
+        "source_priority": {"user": 10.0, "a skill": 0.5},
+    },
+    "merge": {
+        "content_strategy": "concatenate",
+        "importance_strategy": "average",
+        "importance_boost": 0.1,
+        "timestamp_strategy": "min",
+        "source_strategy": "prefer-higher",
+        "keywords_strategy": "intersection",
+        "deduplicate": False,
+        "deduplication_threshold": 0.75,
+        "keep_history": True,
+    },
+}
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20).filter(str.strip)
+SHARES = st.floats(0, 1)
+LISTS = st.lists(TEXTS, min_size=1, max_size=3, unique=True)
+
+
+def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A part of a rule with some of its fields, at least one."""
+    return st.fixed_dictionaries({}, optional=fields).filter(bool)
+
+
+def choice(kind: Any) -> st.SearchStrategy[str]:
+    """A value of an enumeration, as rules write it."""
+    return st.sampled_from([member.value for member in kind])
+
+
+RULES = st.fixed_dictionaries(
+    {"name": TEXTS},
+    optional={
+        "description": st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50),
+        "extends": TEXTS,
+        "priority": st.integers(-(2**31), 2**31 - 1),
+        "enabled": st.booleans(),
+        "conditions": section(
+            users=LISTS,
+            personas=LISTS,
+            sources=LISTS,
+            importance_min=st.floats(0, 0.5),
+            importance_max=st.floats(0.5, 1),
+        ),
+        "detection": section(
+            semantic_threshold=SHARES,
+            keyword_threshold=SHARES,
+            time_window_s=st.integers(1, 315_360_000_000_000_000).map(lambda microseconds: microseconds / 1e6),
+            importance_delta=st.floats(0, 1, exclude_max=True),
+            signals=st.lists(choice(SignalType), min_size=1, unique=True),
+        ),
+        "arbitration": section(
+            priority_importance=st.booleans(),
+            priority_recency=st.booleans(),
+            priority_source=st.booleans(),
+            weights=section(**dict.fromkeys(("importance", "recency", "source", "semantic"), st.floats(0, 100))),
+            merge_threshold=SHARES,
+            allow_merge=st.booleans(),
+            default_strategy=choice(DefaultStrategy),
+            source_priority=st.dictionaries(TEXTS, st.floats(0, 10), min_size=1, max_size=3),
+        ),
+        "merge": section(
+            content_strategy=choice(ContentStrategy),
+            importance_strategy=choice(ImportanceStrategy),
+            importance_boost=SHARES,
+            timestamp_strategy=choice(TimestampStrategy),
+            source_strategy=choice(SourceStrategy),
+            keywords_strategy=choice(KeywordsStrategy),
+            deduplicate=st.booleans(),
+            deduplication_threshold=SHARES,
+            keep_history=st.booleans(),
+        ),
+    },
+)
+
+
+def message_of(rule: Mapping[str, Any]) -> pb.MergeRuleConfig:
+    """The rule as it arrives."""
+    message = pb.MergeRuleConfig()
+    convert.fill_rule(message, rule)
+    return pb.MergeRuleConfig.FromString(message.SerializeToString())
+
+
+def test_a_rule_with_every_field_goes_out_whole_and_comes_back_the_same() -> None:
+    message = message_of(EVERYTHING)
+    assert (message.name, message.extends, message.priority, message.enabled) == ("household", "default", -5, False)
+    assert list(message.conditions.users) == ["ada", "bob"]
+    assert (message.detection.time_window.seconds, message.detection.time_window.nanos) == (300, 100_000_000)
+    assert message.arbitration.default_strategy == decisions_pb2.DEFAULT_STRATEGY_KEEP_EXISTING
+    assert dict(message.arbitration.weights) == {"importance": 0.4, "recency": 0.0}
+    assert convert.rule_from_pb(message) == EVERYTHING
+
+
+def test_the_example_names_every_key_that_a_rule_may_have() -> None:
+    def keys(node: Any) -> dict[str, Any]:
+        return {key: keys(inner) if hasattr(inner, "nodes") else None for key, inner in node.nodes.items()}
+
+    expected = keys(SCHEMA)
+    assert set(EVERYTHING) == set(expected)
+    for name in ("conditions", "detection", "arbitration", "merge"):
+        assert set(EVERYTHING[name]) == set(expected[name])
+
+
+@given(RULES)
+def test_any_rule_comes_back_the_same(rule: dict[str, Any]) -> None:
+    assert convert.rule_from_pb(message_of(rule)) == rule
+
+
+@given(RULES)
+def test_any_message_comes_back_the_same(rule: dict[str, Any]) -> None:
+    message = message_of(rule)
+    assert message_of(convert.rule_from_pb(message)) == message
+
+
+def test_what_is_not_set_is_not_there_and_a_false_value_is() -> None:
+    assert convert.rule_from_pb(pb.MergeRuleConfig()) == {}
+    message = pb.MergeRuleConfig(name="a", priority=0, enabled=False, description="")
+    message.detection.semantic_threshold = 0.0
+    message.conditions.SetInParent()
+    assert convert.rule_from_pb(message) == {
+        "name": "a", "priority": 0, "enabled": False, "description": "",
+        "detection": {"semantic_threshold": 0.0}, "conditions": {},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("member", [*DefaultStrategy, *ContentStrategy, *ImportanceStrategy, *TimestampStrategy,
+                                    *SourceStrategy, *KeywordsStrategy, *SignalType])  # fmt: skip
+def test_every_value_of_an_enumeration_has_a_number(member: Any) -> None:
+    fields = {
+        DefaultStrategy: ("arbitration", "default_strategy"),
+        ContentStrategy: ("merge", "content_strategy"),
+        ImportanceStrategy: ("merge", "importance_strategy"),
+        TimestampStrategy: ("merge", "timestamp_strategy"),
+        SourceStrategy: ("merge", "source_strategy"),
+        KeywordsStrategy: ("merge", "keywords_strategy"),
+        SignalType: ("detection", "signals"),
+    }
+    part, field = fields[type(member)]
+    rule = {"name": "a", part: {field: [member.value] if field == "signals" else member.value}}
+    assert convert.rule_from_pb(message_of(rule)) == rule
+
+
+def test_a_resolved_rule_goes_out_with_its_origins_and_could_be_registered_as_it_is() -> None:
+    rule = ResolvedRule(
+        name="guests",
+        priority=7,
+        conditions=RuleConditions(users=("ada",), importance_min=0.0),
+        detection=DetectionConfig(signals=frozenset({SignalType.TIME, SignalType.KEYWORD})),
+        origins={"priority": "guests", "detection.time_window_s": "default", "merge.deduplicate": ""},
+        ancestors=("household", "default"),
+    )
+    message = convert.resolved_to_pb(rule)
+    assert list(message.ancestors) == ["household", "default"]
+    assert {origin.field: origin.rule for origin in message.origins} == {
+        "priority": "guests", "detection.time_window": "default", "merge.deduplicate": "",
+    }  # fmt: skip
+    assert not message.rule.HasField("extends")
+    written = convert.rule_from_pb(message.rule)
+    assert written == resolved_to_dict(rule) == checked_rule(written)
+    assert written["detection"]["signals"] == ["keyword", "time"]
+
+
+def test_fields_to_clear_are_named_as_the_message_names_them() -> None:
+    for path in ("detection.time_window", "extends", "arbitration.weights", "no.such"):
+        assert convert.field_to_pb(convert.field_from_pb(path)) == path
+    assert convert.field_from_pb("detection.time_window") == "detection.time_window_s"
+
+
+def test_receipts_pages_and_counts_carry_the_registrys_version() -> None:
+    receipt = convert.fill_receipt(pb.UpdateRuleResponse(), RuleReceipt(EVERYTHING, 7))
+    assert (convert.rule_from_pb(receipt.rule), receipt.registry_version) == (EVERYTHING, 7)
+    page = RulePage(({"name": "default"}, EVERYTHING), None, 9)
+    listed = convert.page_to_pb(page, "token")
+    assert ([rule.name for rule in listed.rules], listed.next_page_token) == (["default", "household"], "token")
+    exported = convert.export_to_pb(page.rules, page.version)
+    assert (exported.rules, exported.registry_version) == (listed.rules, listed.registry_version) == (listed.rules, 9)
+    loaded = convert.loaded_to_pb(LoadedRules(1, 2, 3, 4))
+    assert loaded == pb.LoadRulesResponse(registered_count=1, updated_count=2, deleted_count=3, registry_version=4)

@@ -1,0 +1,171 @@
+"""Requests about statements, conflicts and rules that are no values are refused, every wrong field by its name."""
+
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2, conflicts_pb2, decisions_pb2, rules_pb2
+from mnemon.v1 import semantic_pb2 as pb
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.transport.checks import conflicts as conflict_checks
+from mnemon_server.transport.checks import rules as rule_checks
+from mnemon_server.transport.checks import semantic as checks
+
+NO_TIME = Timestamp(seconds=10**13)
+UNSET = common_pb2.MetadataValue()
+BAD_MEMORY = pb.SemanticMemory(content="fine", scope={"user": "ada"}, metadata={"unset": UNSET}, create_time=NO_TIME)
+GOOD_MEMORY = pb.SemanticMemory(content="fine", scope={"user": "ada"})
+FILTERED = [
+    (checks.check_list_semantic_memories, pb.ListSemanticMemoriesRequest),
+    (checks.check_search_similar, pb.SearchSimilarRequest),
+    (checks.check_delete_semantic_memories, pb.DeleteSemanticMemoriesRequest),
+]
+
+
+def fields(check: Any, request: Any) -> list[str]:
+    """The fields that the check finds fault with."""
+    try:
+        check(request)
+    except InvalidArgumentError as error:
+        return [violation.field for violation in error.violations]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("check", "request_", "field"),
+    [
+        (checks.check_save_semantic_memory, pb.SaveSemanticMemoryRequest(), "memory"),
+        (conflict_checks.check_preview_resolution, conflicts_pb2.PreviewResolutionRequest(), "memory"),
+        (rule_checks.check_rule, rules_pb2.RegisterRuleRequest(), "rule"),
+        (rule_checks.check_rule, rules_pb2.UpdateRuleRequest(), "rule"),
+        (rule_checks.check_find_matching_rule, rules_pb2.FindMatchingRuleRequest(), "candidate"),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_what_a_request_is_about_is_required(check: Any, request_: Any, field: str) -> None:
+    assert fields(check, request_) == [field]
+
+
+def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
+    memory = pb.SemanticMemory(
+        content=" ",
+        summary="s" * 65_537,
+        scope={"persona": "p" * 257},
+        importance=float("nan"),
+        keywords=["", "fine"],
+        source="s" * 257,
+        metadata={"unset": UNSET, "not a key": common_pb2.MetadataValue(int_value=1)},
+        create_time=NO_TIME,
+    )
+    request = pb.SaveSemanticMemoryRequest(
+        memory=memory, embedding=[float("inf")], conflict_policy=9, rule="r" * 129, request_id="r" * 129
+    )
+    assert sorted(fields(checks.check_save_semantic_memory, request)) == [
+        "conflict_policy",
+        "embedding",
+        "memory.content",
+        "memory.create_time",
+        "memory.importance",
+        "memory.keywords[0]",
+        "memory.metadata",
+        "memory.metadata.unset",
+        "memory.scope.persona",
+        "memory.scope.user",
+        "memory.source",
+        "memory.summary",
+        "request_id",
+        "rule",
+    ]
+
+
+def test_what_only_the_server_says_of_a_statement_is_not_looked_at() -> None:
+    memory = pb.SemanticMemory(content="a", scope={"user": "ada"}, memory_id="\0", update_time=NO_TIME, revision=-1)
+    assert fields(checks.check_save_semantic_memory, pb.SaveSemanticMemoryRequest(memory=memory)) == []
+
+
+@pytest.mark.parametrize(("check", "kind"), FILTERED)
+def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(check: Any, kind: Any) -> None:
+    assert fields(check, kind(filter=pb.SemanticMemoryFilter(created_from=Timestamp()))) == []
+    message = pb.SemanticMemoryFilter(
+        scope={"user": "u" * 257}, created_from=NO_TIME, created_to=Timestamp(nanos=-1), filter={}
+    )
+    found = sorted(fields(check, kind(filter=message)))
+    assert found == ["filter.created_from", "filter.created_to", "filter.filter", "filter.scope.user"]
+
+
+def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
+    request = pb.SearchSimilarRequest(
+        vector=[float("nan")], top_k=101, min_similarity=2.0, filter=pb.SemanticMemoryFilter(filter={})
+    )
+    assert sorted(fields(checks.check_search_similar, request)) == [
+        "filter.filter", "min_similarity", "top_k", "vector",
+    ]  # fmt: skip
+
+
+def test_pages_have_no_negative_size() -> None:
+    assert fields(checks.check_list_semantic_memories, pb.ListSemanticMemoriesRequest(page_size=-1)) == ["page_size"]
+    assert fields(rule_checks.check_list_rules, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
+        "order", "page_size",
+    ]  # fmt: skip
+    request = conflicts_pb2.ListDecisionsRequest(page_size=-1)
+    assert fields(conflict_checks.check_list_decisions, request) == ["page_size"]
+
+
+def test_statements_that_are_given_are_checked_where_they_stand() -> None:
+    bad, good = (conflicts_pb2.MemoryReference(memory=memory) for memory in (BAD_MEMORY, GOOD_MEMORY))
+    by_id, nothing = conflicts_pb2.MemoryReference(memory_id="s-1"), conflicts_pb2.MemoryReference()
+    detect = conflict_checks.check_detect_conflicts
+    assert fields(detect, conflicts_pb2.DetectConflictsRequest(candidate=bad)) == [
+        "candidate.memory.metadata.unset", "candidate.memory.create_time",
+    ]  # fmt: skip
+    assert fields(detect, conflicts_pb2.DetectConflictsRequest(candidate=by_id)) == []
+    arbitrate = conflicts_pb2.ArbitrateConflictRequest(candidate=good, existing=nothing)
+    assert fields(conflict_checks.check_arbitrate_conflict, arbitrate) == ["existing"]
+    assert fields(conflict_checks.check_merge_memories, conflicts_pb2.MergeMemoriesRequest(first=by_id)) == ["second"]
+    preview = conflicts_pb2.PreviewResolutionRequest(memory=BAD_MEMORY)
+    assert fields(conflict_checks.check_preview_resolution, preview) == [
+        "memory.metadata.unset", "memory.create_time",
+    ]  # fmt: skip
+    match = rules_pb2.FindMatchingRuleRequest(candidate=BAD_MEMORY)
+    assert fields(rule_checks.check_find_matching_rule, match) == [
+        "candidate.metadata.unset", "candidate.create_time",
+    ]  # fmt: skip
+
+
+def test_values_of_a_rule_that_this_server_does_not_know_are_named_by_their_path() -> None:
+    rule = rules_pb2.MergeRuleConfig(
+        name="a",
+        detection=decisions_pb2.DetectionConfig(signals=[1, 0, 9], time_window=Duration(seconds=-1)),
+        arbitration=decisions_pb2.ArbitrationConfig(default_strategy=9),
+        merge=decisions_pb2.MergeConfig(content_strategy=8, importance_boost=0.5),
+    )
+    expected = ["detection.time_window", "detection.signals[1]", "detection.signals[2]",
+                "arbitration.default_strategy", "merge.content_strategy"]  # fmt: skip
+    register = rules_pb2.RegisterRuleRequest(rule=rule)
+    assert sorted(fields(rule_checks.check_rule, register)) == sorted(f"rule.{path}" for path in expected)
+    load = rules_pb2.LoadRulesRequest(rules=[rules_pb2.MergeRuleConfig(name="fine"), rule])
+    assert sorted(fields(rule_checks.check_load_rules, load)) == sorted(f"rules[1].{path}" for path in expected)
+    candidate = conflicts_pb2.MemoryReference(memory_id="s-1")
+    detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection=rule.detection)
+    assert sorted(fields(conflict_checks.check_detect_conflicts, detect)) == sorted(expected[:3])
+    arbitrate = conflicts_pb2.ArbitrateConflictRequest(
+        candidate=candidate, existing=candidate, arbitration=rule.arbitration
+    )
+    assert fields(conflict_checks.check_arbitrate_conflict, arbitrate) == expected[3:4]
+    merge = conflicts_pb2.MergeMemoriesRequest(first=candidate, second=candidate, merge=rule.merge)
+    assert fields(conflict_checks.check_merge_memories, merge) == expected[4:]
+
+
+@pytest.mark.parametrize(
+    "window", [Duration(nanos=1_000_000_000), Duration(seconds=10**12), Duration(seconds=1, nanos=-1)]
+)
+def test_a_length_of_time_that_is_none_is_refused(window: Duration) -> None:
+    rule = rules_pb2.MergeRuleConfig(name="a", detection=decisions_pb2.DetectionConfig(time_window=window))
+    assert fields(rule_checks.check_rule, rules_pb2.UpdateRuleRequest(rule=rule)) == ["rule.detection.time_window"]
+
+
+def test_too_many_rules_at_once_are_refused() -> None:
+    rules = [rules_pb2.MergeRuleConfig(name=f"rule {i}") for i in range(1001)]
+    assert fields(rule_checks.check_load_rules, rules_pb2.LoadRulesRequest(rules=rules)) == ["rules"]
+    assert fields(rule_checks.check_load_rules, rules_pb2.LoadRulesRequest(rules=rules[:1000])) == []
