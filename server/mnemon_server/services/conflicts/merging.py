@@ -109,9 +109,7 @@ def _joined(first: str, second: str, config: MergeConfig) -> Deduplicated:
 
 def _common_keywords(first: SemanticMemory, second: SemanticMemory) -> list[str]:
     """The words that both are about, in the first's order and spelling: keywords, else what its content says."""
-    theirs = {normalised_keyword(keyword) for keyword in _subjects(second)}
-    ours = {normalised_keyword(keyword): keyword for keyword in reversed(_subjects(first))}
-    return [keyword for normalised, keyword in reversed(ours.items()) if normalised in theirs]
+    return list(_keywords(_subjects(first), _subjects(second), KeywordsStrategy.INTERSECTION))
 
 
 def _subjects(memory: SemanticMemory) -> Sequence[str]:

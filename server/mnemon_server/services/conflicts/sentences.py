@@ -23,6 +23,9 @@ from rapidfuzz import fuzz
 from mnemon_server.services.conflicts.signals import TOLERANCE
 from mnemon_server.services.conflicts.wording import FILLERS, turning_words
 
+SENTENCES_MAX = 10_000
+"""Of a text with more sentences none is left out: comparing them would keep others from writing for too long."""
+
 _CLOSING = r"\"'”’»›)\]』」】）"
 # Marks are tried at the first one of a run alone, and give nothing back: long runs of them take no long time.
 _END = re.compile(rf"(?<![.!?])[.!?]++[{_CLOSING}]*+(?=\s|$)\s*+|[。！？]++[{_CLOSING}。！？.!?]*+\s*+")
@@ -66,7 +69,8 @@ def deduplicate(text: str, threshold: float) -> Deduplicated:
     Everything else stays as it is, line ends too, but for those of lines of which nothing is left.
     """
     lines = [list(_split_line(line)) for line in text.splitlines(keepends=True)]
-    repeated = _repeated([sentence for line in lines for sentence in line], threshold)
+    sentences = [sentence for line in lines for sentence in line]
+    repeated = _repeated(sentences, threshold) if len(sentences) <= SENTENCES_MAX else frozenset()
     if not repeated:
         return Deduplicated(text, 0)
     kept, position = [], 0
@@ -104,7 +108,7 @@ def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
     return is_marker or _ABBREVIATION.search(line, max(start, stop - _ABBREVIATION_MAX), stop) is not None
 
 
-def _repeated(sentences: list[str], threshold: float) -> set[int]:
+def _repeated(sentences: list[str], threshold: float) -> frozenset[int]:
     """Which of the sentences are left out.
 
     Sorted by what is compared, a sentence stands before what it is the beginning of, and the first of equal ones last:
@@ -113,7 +117,7 @@ def _repeated(sentences: list[str], threshold: float) -> set[int]:
     numbered = ((_wording(sentence), number) for number, sentence in enumerate(sentences))
     known = [(wording, number) for wording, number in numbered if wording.words]
     known.sort(key=lambda pair: _order(*pair))
-    return {number for (one, number), (other, _) in pairwise(known) if _repeats(one, other, threshold)}
+    return frozenset(number for (one, number), (other, _) in pairwise(known) if _repeats(one, other, threshold))
 
 
 def _order(wording: _Wording, number: int) -> tuple[tuple[str, ...], tuple[str, ...], int, tuple[str, ...], int]:
@@ -127,12 +131,14 @@ def _repeats(one: _Wording, other: _Wording, threshold: float) -> bool:
     is_part = not one.turning and one.telling == other.telling[: len(one.telling)]
     if not is_part and one.telling != other.telling:
         return False
+    if one.words == other.words:
+        return True
     ratio: float = fuzz.token_set_ratio(" ".join(one.words), " ".join(other.words)) / 100.0
     return ratio >= threshold - TOLERANCE
 
 
 def _wording(sentence: str) -> _Wording:
-    text = unicodedata.normalize("NFKC", sentence).replace("’", "'").lower()
+    text = sentence.lower() if sentence.isascii() else unicodedata.normalize("NFKC", sentence).replace("’", "'").lower()
     stripped = (word.strip(_PUNCTUATION) for word in text.split() if word not in _BULLETS)
     words = tuple(filter(None, stripped))
     telling = tuple(word for word in words if word not in FILLERS) or words
