@@ -1,0 +1,108 @@
+"""Merges that were asked for: of two stored statements, or of any two without storing anything."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
+from mnemon_server.domain.errors import InvalidOperationError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.resolution import MergedMemories
+from mnemon_server.domain.rules import ResolvedRule
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.services.conflicts.merging import Merged, merge
+from mnemon_server.services.conflicts.overrides import overridden
+from mnemon_server.services.conflicts.plans import find_rule, storage_problem
+from mnemon_server.services.conflicts.registry import MergeRuleRegistry
+from mnemon_server.services.conflicts.statements import find_statement, refuse_other_user
+from mnemon_server.services.conflicts.superseding import MERGED, put_merged, record_decision, supersede
+
+_ASKED_FOR = ArbitrationResult(
+    action=ArbitrationAction.MERGE,
+    strategy=ArbitrationStrategy.NONE,
+    confidence=1.0,
+    reason="The merge was asked for.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTerms:
+    """By which rule to merge, empty for the one whose conditions match the second; and changes to it."""
+
+    rule: str = ""
+    changes: Mapping[str, Any] | None = None
+
+
+def merge_unstored(
+    registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
+) -> MergedMemories:
+    """What two statements of the same user would be merged into; nothing is stored. Errors as `merge_stored`."""
+    rule, merged = _merged(registry, first, second, terms)
+    return _answer(rule, merged, replace(merged.memory, memory_id="", embedding=None), None)
+
+
+def merge_stored(
+    tx: VaultTransaction, registry: MergeRuleRegistry, first_id: str, second_id: str, terms: MergeTerms
+) -> MergedMemories:
+    """Puts what two stored statements are merged into in their place.
+
+    Raises:
+        MemoryNotFoundError: one is not there.
+        InvalidOperationError: one was superseded already, or they would make more than a statement may hold.
+    """
+    records = tx.collection(SEMANTIC)
+    first, second = find_statement(records, first_id), find_statement(records, second_id)
+    rule, merged = _merged(registry, first, second, terms)
+    decision = _decision(first, second, rule, merged, tx)
+    for memory in (first, second):
+        supersede(tx, memory.memory_id, by=decision.result_id, reason=MERGED)
+    stored, _ = put_merged(tx, merged, decision.result_id)
+    record_decision(tx, decision, EventType.CONFLICT_MERGED)
+    return _answer(rule, merged, stored, decision)
+
+
+def _merged(
+    registry: MergeRuleRegistry, first: SemanticMemory, second: SemanticMemory, terms: MergeTerms
+) -> tuple[ResolvedRule, Merged]:
+    refuse_other_user(second, first, "second", "first")
+    for memory in (first, second):
+        if memory.superseded_by:
+            raise InvalidOperationError(
+                f"{memory.memory_id!r} has given way to {memory.superseded_by!r}, and cannot be merged; merge that one"
+            )
+    rule = overridden(find_rule(registry, terms.rule, second), "merge", terms.changes)
+    merged = merge(first, second, rule.merge, source_priority=rule.arbitration.source_priority)
+    if (problem := storage_problem(merged)) is not None:
+        raise InvalidOperationError(f"they cannot be merged: {problem}")
+    return rule, merged
+
+
+def _decision(
+    first: SemanticMemory, second: SemanticMemory, rule: ResolvedRule, merged: Merged, tx: VaultTransaction
+) -> Decision:
+    return Decision(
+        decision_id=str(uuid.uuid4()),
+        scope=second.scope,
+        candidate_id=second.memory_id,
+        existing_id=first.memory_id,
+        result_id=str(uuid.uuid4()),
+        rule=rule.name,
+        signals=(),
+        conflict_count=0,
+        arbitration=_ASKED_FOR,
+        merge=merged.statistics,
+        create_time=tx.now,
+    )
+
+
+def _answer(rule: ResolvedRule, merged: Merged, memory: SemanticMemory, decision: Decision | None) -> MergedMemories:
+    return MergedMemories(
+        memory=memory,
+        statistics=merged.statistics,
+        content_strategy=merged.content_strategy,
+        decision=decision,
+        rule=rule.name,
+    )

@@ -1,0 +1,146 @@
+"""What a save that looks for conflicts comes to, worked out by reading alone: for carrying it out, or for a preview."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationResult,
+    ArbitrationSide,
+    Conflict,
+    Decision,
+)
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.rules import ResolvedRule
+from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.services.conflicts.arbitration import arbitrate, no_conflict
+from mnemon_server.services.conflicts.detection import Found, Reader, find_conflicts
+from mnemon_server.services.conflicts.merging import Merged, merge
+from mnemon_server.services.conflicts.planning import NewSemantic
+from mnemon_server.services.conflicts.registry import MergeRuleRegistry
+from mnemon_server.services.conflicts.signals import compare
+from mnemon_server.services.semantic_checks import statement_violations
+from mnemon_server.services.semantic_documents import find_duplicate, to_semantic
+
+CONFLICTS_SHOWN = 100
+"""Most conflicts that a save names."""
+NOTHING_FOUND = Found((), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What is decided between the candidate and the statement that it conflicts with most."""
+
+    existing: SemanticMemory
+    arbitration: ArbitrationResult
+    merged: Merged | None = None
+    """Where the two are merged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a save comes to."""
+
+    candidate: SemanticMemory
+    """With its time and its vector."""
+    duplicate: Document | None = None
+    """The statement that says the same; then nothing else is looked at."""
+    rule: str = ""
+    found: Found = NOTHING_FOUND
+    settled: Settled | None = None
+    """None where there is no conflict, or conflicts are only named."""
+
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """The most severe conflicts."""
+        return tuple(opponent.conflict for opponent in self.found.opponents)
+
+
+def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, now: datetime) -> Plan:
+    """What saving a statement at a time comes to. RuleNotFoundError where there is no rule of the name asked for."""
+    time = new.memory.create_time or now
+    candidate = replace(new.memory, create_time=time, embedding=tuple(new.vector.tolist()))
+    duplicate = find_duplicate(reader, candidate)
+    if duplicate is not None:
+        return Plan(candidate=candidate, duplicate=duplicate)
+    rule = find_rule(registry, new.rule, candidate)
+    resolve = new.policy is ConflictPolicy.RESOLVE
+    found = find_conflicts(reader, candidate, rule.detection, limit=1 if resolve else CONFLICTS_SHOWN)
+    settled = _settle(candidate, found.opponents[0].memory, rule) if resolve and found.opponents else None
+    return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
+
+
+def find_rule(registry: MergeRuleRegistry, name: str, candidate: SemanticMemory) -> ResolvedRule:
+    """The rule of this name, or else the one whose conditions match. RuleNotFoundError where there is none."""
+    return registry.resolve(name) if name else registry.find_matching(candidate)
+
+
+def storage_problem(merged: Merged) -> str | None:
+    """Why what two statements were merged into is more than a statement may hold; None where it is not."""
+    violation = next(iter(statement_violations(merged.memory, "the merged statement")), None)
+    return f"{violation.field} {violation.description}" if violation else None
+
+
+def decision_of(
+    plan: Plan,
+    *,
+    decision_id: str = "",
+    candidate_id: str = "",
+    result_id: str = "",
+    time: datetime | None = None,
+) -> Decision:
+    """The plan as a decision about its most severe conflict; ids of what is not stored are empty."""
+    [worst, *_] = plan.found.opponents
+    merged = plan.settled.merged if plan.settled else None
+    return Decision(
+        decision_id=decision_id,
+        scope=plan.candidate.scope,
+        candidate_id=candidate_id,
+        existing_id=worst.memory.memory_id,
+        result_id=result_id,
+        rule=plan.rule,
+        signals=worst.conflict.signals,
+        conflict_count=plan.found.total_count,
+        arbitration=plan.settled.arbitration if plan.settled else no_conflict(),
+        merge=merged.statistics if merged else None,
+        create_time=time,
+    )
+
+
+def preview_plan(plan: Plan) -> SavedSemantic:
+    """What carrying it out would be answered with; what would be stored has no id, and nothing has a receipt."""
+    if plan.duplicate is not None:
+        return SavedSemantic(memory=to_semantic(plan.duplicate), receipt=None, duplicate=True)
+    if plan.settled is None:
+        return SavedSemantic(memory=_unsaved(plan.candidate), receipt=None, conflicts=plan.conflicts)
+    memory = _known_after(plan.candidate, plan.settled)
+    decision = decision_of(plan, result_id=memory.memory_id if memory else "")
+    return SavedSemantic(memory=memory, receipt=None, decision=decision)
+
+
+def _settle(candidate: SemanticMemory, existing: SemanticMemory, rule: ResolvedRule) -> Settled:
+    similarity = compare(candidate, existing).similarity
+    arbitration = arbitrate(candidate, existing, rule.arbitration, similarity=similarity)
+    if arbitration.action is not ArbitrationAction.MERGE:
+        return Settled(existing=existing, arbitration=arbitration)
+    merged = merge(existing, candidate, rule.merge, source_priority=rule.arbitration.source_priority)
+    if storage_problem(merged) is None:
+        return Settled(existing=existing, arbitration=arbitration, merged=merged)
+    # What cannot be merged is decided as where it must not be.
+    without_merge = replace(rule.arbitration, allow_merge=False)
+    arbitration = arbitrate(candidate, existing, without_merge, similarity=similarity)
+    return Settled(existing=existing, arbitration=arbitration)
+
+
+def _known_after(candidate: SemanticMemory, settled: Settled) -> SemanticMemory | None:
+    if settled.arbitration.action is ArbitrationAction.REJECT:
+        return None
+    if settled.merged is not None:
+        return _unsaved(settled.merged.memory)
+    if settled.arbitration.winner is ArbitrationSide.EXISTING:
+        return replace(settled.existing, embedding=None)
+    return _unsaved(candidate)
+
+
+def _unsaved(memory: SemanticMemory) -> SemanticMemory:
+    return replace(memory, memory_id="", embedding=None)

@@ -1,0 +1,113 @@
+"""Saves that name or settle conflicts: the plan is made, and carried out, in the transaction of the save."""
+
+import uuid
+from dataclasses import replace
+
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import ArbitrationSide, Decision
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
+from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.engines.base import RecordTransaction, VaultTransaction, Vector
+from mnemon_server.services.conflicts.planning import NewSemantic
+from mnemon_server.services.conflicts.plans import Plan, Settled, decision_of, plan_save
+from mnemon_server.services.conflicts.superseding import (
+    MERGED,
+    SUPERSEDED,
+    note_decision,
+    put_merged,
+    put_superseded,
+    record_decision,
+    supersede,
+)
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic_documents import as_duplicate, put_semantic, to_document
+
+Known = tuple[SemanticMemory | None, WriteReceipt | None]
+"""What is known after a save, and its receipt."""
+
+
+class ConflictResolver:
+    """See Resolver."""
+
+    def __init__(self, rules: RuleStore) -> None:
+        self._rules = rules
+
+    def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
+        """See Resolver."""
+        plan = plan_save(tx.collection(SEMANTIC), self._rules.registry_in(tx), write, now=tx.now)
+        return apply_plan(tx, plan, write.vector)
+
+
+def apply_plan(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
+    """Carries a plan out that was made in the same transaction; `vector` is the candidate's."""
+    if plan.duplicate is not None:
+        return as_duplicate(plan.duplicate, tx.now)
+    if plan.settled is None:
+        return _store(tx, plan, vector)
+    decision = _decide(tx, plan, plan.settled)
+    note_decision(tx, decision, EventType.CONFLICT_DETECTED)
+    memory, receipt = _write(tx, plan.candidate, vector, plan.settled, decision)
+    record_decision(tx, decision, EventType.CONFLICT_RESOLVED)
+    if plan.settled.merged:
+        note_decision(tx, decision, EventType.CONFLICT_MERGED)
+    return SavedSemantic(memory=memory, receipt=receipt, decision=decision)
+
+
+def _store(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
+    """Stores the candidate beside what is known; conflicts that were found are named."""
+    candidate = plan.candidate
+    memory, receipt = put_semantic(tx, candidate, vector)
+    if plan.found.opponents:
+        # Nothing was decided, and so the event is about the candidate itself.
+        named = decision_of(plan, candidate_id=memory.memory_id, result_id=memory.memory_id, time=tx.now)
+        note_decision(tx, named, EventType.CONFLICT_DETECTED, memory.memory_id)
+    return SavedSemantic(memory=memory, receipt=receipt, conflicts=plan.conflicts)
+
+
+def _decide(tx: VaultTransaction, plan: Plan, settled: Settled) -> Decision:
+    candidate_id, existing_id = plan.candidate.memory_id, settled.existing.memory_id
+    if settled.merged is not None:
+        result_id = str(uuid.uuid4())
+    elif settled.arbitration.winner is ArbitrationSide.CANDIDATE:
+        result_id = candidate_id
+    elif settled.arbitration.winner is ArbitrationSide.EXISTING:
+        result_id = existing_id
+        candidate_id = _superseded_equal(tx.collection(SEMANTIC), plan.candidate, existing_id) or candidate_id
+    else:
+        candidate_id = result_id = ""
+    decision_id = str(uuid.uuid4())
+    return decision_of(plan, decision_id=decision_id, candidate_id=candidate_id, result_id=result_id, time=tx.now)
+
+
+def _write(
+    tx: VaultTransaction, candidate: SemanticMemory, vector: Vector, settled: Settled, decision: Decision
+) -> Known:
+    existing, arbitration = settled.existing, settled.arbitration
+    if settled.merged is not None:
+        supersede(tx, existing.memory_id, by=decision.result_id, reason=MERGED)
+        put_superseded(tx, candidate, vector, by=decision.result_id, reason=MERGED)
+        return put_merged(tx, settled.merged, decision.result_id)
+    if arbitration.winner is ArbitrationSide.CANDIDATE:
+        supersede(tx, existing.memory_id, by=candidate.memory_id, reason=SUPERSEDED)
+        return put_semantic(tx, candidate, vector)
+    if arbitration.winner is None:
+        return None, None
+    if decision.candidate_id == candidate.memory_id:
+        put_superseded(tx, candidate, vector, by=existing.memory_id, reason=SUPERSEDED)
+    receipt = WriteReceipt(existing.memory_id, WriteOutcome.UNCHANGED, existing.revision, tx.now)
+    return replace(existing, embedding=None), receipt
+
+
+def _superseded_equal(records: RecordTransaction, candidate: SemanticMemory, winner_id: str) -> str:
+    """The id of an equal statement that gave way to the same one before; empty where there is none."""
+    digest = to_document(candidate).fields["content_hash"]
+    equal = AllOf(
+        (
+            Condition("superseded_by", Operator.EQ, (winner_id,)),
+            Condition("content_hash", Operator.EQ, (str(digest),)),
+        )
+    )
+    found = records.list_documents(RecordFilter(expression=equal, hidden=True), limit=1)
+    return found[0][1].doc_id if found else ""

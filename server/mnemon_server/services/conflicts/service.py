@@ -1,0 +1,258 @@
+"""The conflict service: conflicts found, decided, merged, previewed and taken back, and what was decided before."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.collections import DECISIONS, SEMANTIC
+from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, CONFLICTS_MAX, DecisionPage, SignalType
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
+from mnemon_server.domain.rules import RULE_NAME_BYTES_MAX, ResolvedRule, RuleDict
+from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.domain.validation import (
+    SCOPE_BYTES_MAX,
+    doc_id_violations,
+    refuse,
+    request_id_violations,
+    text_violations,
+)
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import Vault
+from mnemon_server.services.conflicts.arbitration import arbitrate
+from mnemon_server.services.conflicts.changes import ConflictChanges
+from mnemon_server.services.conflicts.decisions import decision_filter, stored_decision
+from mnemon_server.services.conflicts.detection import find_conflicts
+from mnemon_server.services.conflicts.merges import MergeTerms, merge_unstored
+from mnemon_server.services.conflicts.overrides import overridden
+from mnemon_server.services.conflicts.planning import NewSemantic
+from mnemon_server.services.conflicts.plans import Plan, find_rule, plan_save, preview_plan
+from mnemon_server.services.conflicts.signals import compare
+from mnemon_server.services.conflicts.statements import (
+    Statements,
+    given_statement,
+    pair_violations,
+    reference_violations,
+    refuse_other_user,
+)
+from mnemon_server.services.memory_checks import vector_violations
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.pages import read_page
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic_checks import statement_violations
+
+
+class ConflictStore:
+    """Conflicts over the records of a vault. All methods are safe to call from many tasks at once."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        embedder: EmbeddingBatcher,
+        *,
+        model: EmbeddingModel,
+        rules: RuleStore,
+        clock: Clock = system_clock,
+        reader_threads: int = 4,
+    ) -> None:
+        """The vault and the rules belong to the caller.
+
+        Args:
+            vault: where the statements and the decisions are.
+            embedder: makes the vectors of statements that come without one.
+            model: what `embedder` runs.
+            rules: the merge rules of the vault.
+            clock: the time of what is not stored.
+            reader_threads: reads at the same time.
+        """
+        self._dimension = model.dimension
+        self._rules = rules
+        self._clock = clock
+        self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)
+        self._offload = Offload(reader_threads, "conflict-reader")
+        self._statements = Statements(self._records, embedder, clock=clock, offload=self._offload)
+        self._changes = ConflictChanges(vault, rules, self._offload)
+
+    # Asking
+
+    async def detect(
+        self,
+        candidate: MemoryRef,
+        *,
+        rule: str = "",
+        detection: RuleDict | None = None,
+        limit: int = CONFLICTS_DEFAULT,
+    ) -> Detected:
+        """What does not agree with a statement, among all that is known of its user.
+
+        Args:
+            candidate: the statement.
+            rule: whose detection is used; empty for the rule whose conditions match.
+            detection: changes to it, as a rule writes them.
+            limit: most conflicts to return, 1 to 1,000.
+
+        Raises:
+            MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError, EmbeddingError.
+        """
+        refuse(
+            [
+                *reference_violations(candidate, "candidate", self._dimension),
+                *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
+                *_limit_violations(limit),
+            ]
+        )
+        memory = await self._statements.find(candidate)
+        resolved = await self._offload(self._rule, rule, memory, "detection", detection)
+        config = resolved.detection
+        if SignalType.SEMANTIC in config.signals:
+            [memory] = await self._statements.embedded([memory])
+        found = await self._offload(find_conflicts, self._records, memory, config, limit=limit)
+        conflicts = tuple(opponent.conflict for opponent in found.opponents)
+        return Detected(conflicts, found.total_count, resolved.name)
+
+    async def arbitrate(
+        self, candidate: MemoryRef, existing: MemoryRef, *, rule: str = "", arbitration: RuleDict | None = None
+    ) -> Arbitrated:
+        """Decides between two statements of the same user; changes nothing.
+
+        Args:
+            candidate: the new one.
+            existing: the one that is known.
+            rule: whose arbitration is used; empty for the rule whose conditions match the candidate.
+            arbitration: changes to it, as a rule writes them.
+
+        Raises:
+            MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError, EmbeddingError.
+        """
+        refuse(
+            [
+                *reference_violations(candidate, "candidate", self._dimension),
+                *reference_violations(existing, "existing", self._dimension),
+                *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
+            ]
+        )
+        new, known = await self._statements.find(candidate), await self._statements.find(existing)
+        refuse_other_user(known, new, "existing", "candidate")
+        resolved = await self._offload(self._rule, rule, new, "arbitration", arbitration)
+        new, known = await self._statements.embedded([new, known])
+        similarity = compare(new, known).similarity
+        return Arbitrated(arbitrate(new, known, resolved.arbitration, similarity=similarity), resolved.name)
+
+    async def preview(
+        self, memory: SemanticMemory, embedding: Sequence[float] | None = None, *, rule: str = ""
+    ) -> SavedSemantic:
+        """What saving a statement with RESOLVE would be answered with; changes nothing.
+
+        What would be stored has no id, and nothing has a receipt.
+
+        Raises:
+            RuleNotFoundError, InvalidArgumentError, EmbeddingError.
+        """
+        refuse(
+            [
+                *statement_violations(memory),
+                *vector_violations(embedding, self._dimension, "embedding"),
+                *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
+            ]
+        )
+        given = replace(memory, memory_id="", embedding=None if embedding is None else tuple(embedding))
+        [embedded] = await self._statements.embedded([given])
+        plan = await self._offload(self._plan, embedded, rule)
+        return preview_plan(plan)
+
+    async def list_decisions(self, *, user: str = "", memory_id: str = "", before: int = 0, limit: int) -> DecisionPage:
+        """A page of what was decided, newest first, from behind position `before`; 0 begins with the newest."""
+        refuse(
+            [
+                *text_violations(user, "user", SCOPE_BYTES_MAX),
+                *(doc_id_violations(memory_id, "memory_id") if memory_id else ()),
+            ]
+        )
+        where = decision_filter(user=user, memory_id=memory_id)
+        documents, position = await self._offload(
+            read_page, self._decisions, where, after=before, limit=limit, descending=True
+        )
+        return DecisionPage(tuple(map(stored_decision, documents)), position)
+
+    # Changing
+
+    async def merge(
+        self,
+        first: MemoryRef,
+        second: MemoryRef,
+        *,
+        rule: str = "",
+        merge: RuleDict | None = None,
+        dry_run: bool = False,
+        request_id: str = "",
+    ) -> MergedMemories:
+        """Makes one statement of two of the same user; two stored ones give way to it.
+
+        Args:
+            first: one statement.
+            second: the other; stored, where the first is.
+            rule: whose merging is used; empty for the rule whose conditions match the second.
+            merge: changes to it, as a rule writes them.
+            dry_run: answer, and change nothing.
+            request_id: makes a repeated call harmless.
+
+        Raises:
+            MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError.
+            InvalidOperationError: a stored one has given way to another.
+        """
+        refuse(
+            [
+                *reference_violations(first, "first", self._dimension),
+                *reference_violations(second, "second", self._dimension),
+                *pair_violations(first, second),
+                *text_violations(rule, "rule", RULE_NAME_BYTES_MAX),
+                *request_id_violations(request_id),
+            ]
+        )
+        terms = MergeTerms(rule, merge)
+        if first.memory is None and not dry_run:
+            return await self._changes.merge(first.memory_id, second.memory_id, terms, request_id)
+        one, other = await self._statements.find(first), await self._statements.find(second)
+        return await self._offload(lambda: merge_unstored(self._rules.registry_in(None), one, other, terms))
+
+    async def unmerge(self, *, memory_id: str = "", decision_id: str = "", request_id: str = "") -> Unmerged:
+        """Takes a decision back: that of the merge that made a statement, or any other.
+
+        Raises:
+            MemoryNotFoundError, DecisionNotFoundError: there is nothing of this id.
+            InvalidOperationError: there is nothing to take back, it was taken back, or something stands on it.
+            InvalidArgumentError: not exactly one of the two ids.
+        """
+        refuse([*_target_violations(memory_id, decision_id), *request_id_violations(request_id)])
+        return await self._changes.unmerge(memory_id, decision_id, request_id)
+
+    async def aclose(self) -> None:
+        """Waits for the reads that have begun; calls after it fail. The vault stays open."""
+        await asyncio.to_thread(self._offload.close)
+
+    def _plan(self, memory: SemanticMemory, rule: str) -> Plan:
+        now = self._clock()
+        vector = np.array(memory.embedding, np.float32)
+        new = NewSemantic(memory=given_statement(memory, now), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
+        return plan_save(self._records, self._rules.registry_in(None), new, now=now)
+
+    def _rule(self, name: str, candidate: SemanticMemory, section: str, changes: RuleDict | None) -> ResolvedRule:
+        return overridden(find_rule(self._rules.registry_in(None), name, candidate), section, changes)
+
+
+def _limit_violations(limit: int) -> Iterable[FieldViolation]:
+    if not 1 <= limit <= CONFLICTS_MAX:
+        yield FieldViolation("limit", f"must be 1 to {CONFLICTS_MAX:,}")
+
+
+def _target_violations(memory_id: str, decision_id: str) -> Iterable[FieldViolation]:
+    if bool(memory_id) == bool(decision_id):
+        yield FieldViolation("target", "must be either the id of a merged statement or that of a decision")
+    elif memory_id:
+        yield from doc_id_violations(memory_id, "memory_id")
+    else:
+        yield from doc_id_violations(decision_id, "decision_id")

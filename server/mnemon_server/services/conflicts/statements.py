@@ -1,0 +1,100 @@
+"""The statements that calls about conflicts name: found by their ids, or checked where they are given."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, MemoryNotFoundError, MnemonError
+from mnemon_server.domain.resolution import MemoryRef
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.domain.validation import doc_id_violations, normalised_metadata
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import RecordEngine
+from mnemon_server.services.filter_expressions import utc
+from mnemon_server.services.memory_checks import vector_violations
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.semantic_checks import statement_violations
+from mnemon_server.services.semantic_documents import DocumentReader, to_semantic
+from mnemon_server.services.semantic_vectors import vectors_of
+
+
+class Statements:
+    """Finds what calls name, and embeds what came without a vector."""
+
+    def __init__(self, records: RecordEngine, embedder: EmbeddingBatcher, *, clock: Clock, offload: Offload) -> None:
+        self._records = records
+        self._embedder = embedder
+        self._clock = clock
+        self._offload = offload
+
+    async def find(self, reference: MemoryRef) -> SemanticMemory:
+        """The statement: a stored one with its vector, a given one as a save would keep it now.
+
+        MemoryNotFoundError where it should be stored, and is not.
+        """
+        if reference.memory is None:
+            return await self._offload(find_statement, self._records, reference.memory_id)
+        return given_statement(reference.memory, self._clock())
+
+    async def embedded(self, memories: Sequence[SemanticMemory]) -> list[SemanticMemory]:
+        """The statements with their vectors, of unit length. Errors as EmbeddingBatcher."""
+        given = [memory.embedding for memory in memories]
+        vectors = await vectors_of(self._embedder, [memory.content for memory in memories], given)
+        for vector in vectors:
+            if isinstance(vector, MnemonError):
+                raise vector
+        return [
+            replace(memory, embedding=tuple(vector.tolist()))
+            for memory, vector in zip(memories, vectors, strict=True)
+            if not isinstance(vector, MnemonError)
+        ]
+
+
+def find_statement(records: DocumentReader, memory_id: str) -> SemanticMemory:
+    """A stored statement with its vector, superseded or not. MemoryNotFoundError where there is none."""
+    [document] = records.get_documents([memory_id], vectors=True)
+    if document is None:
+        raise MemoryNotFoundError(memory_id)
+    return to_semantic(document)
+
+
+def given_statement(memory: SemanticMemory, now: datetime) -> SemanticMemory:
+    """A statement that a caller gave, as it would be kept at a time: without what the server sets, but with its id."""
+    return SemanticMemory(
+        memory_id=memory.memory_id,
+        content=memory.content,
+        summary=memory.summary,
+        scope=memory.scope,
+        importance=memory.importance,
+        keywords=tuple(memory.keywords),
+        source=memory.source,
+        metadata=normalised_metadata(memory.metadata),
+        create_time=utc(memory.create_time) if memory.create_time else now,
+        embedding=memory.embedding,
+    )
+
+
+def reference_violations(reference: MemoryRef, field: str, dimension: int) -> Iterable[FieldViolation]:
+    """What is wrong with a reference to a statement."""
+    if reference.memory is None:
+        yield from doc_id_violations(reference.memory_id, f"{field}.memory_id")
+    elif reference.memory_id:
+        yield FieldViolation(field, "must be an id or a statement, not both")
+    else:
+        yield from statement_violations(reference.memory, f"{field}.memory")
+        yield from vector_violations(reference.memory.embedding, dimension, f"{field}.memory.embedding")
+
+
+def pair_violations(first: MemoryRef, second: MemoryRef) -> Iterable[FieldViolation]:
+    """What is wrong with merging what these two name."""
+    if (first.memory is None) != (second.memory is None):
+        yield FieldViolation("second", "must be stored where the first is, and given where the first is given")
+    elif first.memory is None and first.memory_id == second.memory_id:
+        yield FieldViolation("second.memory_id", "must be another one than that of the first")
+
+
+def refuse_other_user(memory: SemanticMemory, other: SemanticMemory, field: str, other_field: str) -> None:
+    """Raises InvalidArgumentError where two statements are not of the same user."""
+    if memory.scope.user != other.scope.user:
+        raise InvalidArgumentError.of(field, f"must be of the same user as {other_field}")

@@ -1,0 +1,74 @@
+"""How statements give way to others, and are found again: the writes that saves, merges and their undoing share."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from mnemon_server.domain.collections import DECISIONS, SEMANTIC
+from mnemon_server.domain.conflicts import Decision
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, VaultTransaction, Vector
+from mnemon_server.services.conflicts.decisions import decision_document, decision_to_json
+from mnemon_server.services.conflicts.merging import Merged
+from mnemon_server.services.semantic_documents import put_semantic
+
+SUPERSEDED, MERGED, UNMERGED = "superseded", "merged", "unmerged"
+"""Why a statement was pruned."""
+
+
+def prune_details(reason: str) -> str:
+    """What the event of a pruned statement says."""
+    return json.dumps({"prune_reason": reason})
+
+
+def supersede(tx: VaultTransaction, memory_id: str, *, by: str, reason: str) -> None:
+    """Hides a stored statement behind what took its place."""
+    _change(tx, memory_id, by, EventType.SEMANTIC_PRUNED, prune_details(reason))
+
+
+def restore(tx: VaultTransaction, memory_id: str) -> None:
+    """Makes a superseded statement visible again."""
+    _change(tx, memory_id, "", EventType.SEMANTIC_SAVED)
+
+
+def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector, *, by: str, reason: str) -> None:
+    """Stores a new statement hidden behind what took its place, so that this can be taken back."""
+    put_semantic(
+        tx,
+        replace(memory, superseded_by=by),
+        vector,
+        event=EventType.SEMANTIC_PRUNED,
+        details=prune_details(reason),
+    )
+
+
+def record_decision(tx: VaultTransaction, decision: Decision, event: EventType) -> None:
+    """Keeps a decision for the audit, new or changed."""
+    write = DocumentWrite(
+        document=decision_document(decision), passages=[], event=event, details=decision_to_json(decision)
+    )
+    tx.collection(DECISIONS).put_document(write)
+
+
+def note_decision(tx: VaultTransaction, decision: Decision, event: EventType, record_id: str = "") -> None:
+    """Says something about a decision in the log: under its id, or another one."""
+    record_id = record_id or decision.decision_id
+    tx.note_event(event, record_id, revision=1, scope=decision.scope, details=decision_to_json(decision))
+
+
+def put_merged(tx: VaultTransaction, merged: Merged, merged_id: str) -> tuple[SemanticMemory, WriteReceipt]:
+    """Stores what two statements with vectors were merged into, under a new id."""
+    memory = merged.memory
+    return put_semantic(tx, replace(memory, memory_id=merged_id), np.array(memory.embedding, np.float32))
+
+
+def _change(tx: VaultTransaction, memory_id: str, superseded_by: str, event: EventType, details: str = "") -> None:
+    def changed(stored: Document) -> Document:
+        return replace(stored, hidden=bool(superseded_by), fields={**stored.fields, "superseded_by": superseded_by})
+
+    update = DocumentUpdate(doc_id=memory_id, update=changed, event=event, details=details)
+    tx.collection(SEMANTIC).update_document(update)

@@ -1,0 +1,111 @@
+"""How a decision is taken back: what was superseded is found again, and what a merge made is removed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mnemon_server.domain.collections import DECISIONS, SEMANTIC
+from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
+from mnemon_server.domain.errors import DecisionNotFoundError, InvalidOperationError, MemoryNotFoundError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import AllOf, Condition, Negation, Operator, RecordFilter
+from mnemon_server.domain.resolution import Unmerged
+from mnemon_server.engines.base import RecordTransaction, VaultTransaction
+from mnemon_server.services.conflicts.decisions import decisions_about, stored_decision
+from mnemon_server.services.conflicts.statements import find_statement
+from mnemon_server.services.conflicts.superseding import UNMERGED, prune_details, record_decision, restore
+from mnemon_server.services.semantic_documents import to_semantic
+
+
+def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "") -> Unmerged:
+    """Takes back the merge that made a statement, or any decision.
+
+    Raises:
+        MemoryNotFoundError, DecisionNotFoundError: there is nothing of this id.
+        InvalidOperationError: there is nothing to take back, it was taken back already, or something stands on it.
+    """
+    decision = _decision(tx, decision_id) if decision_id else _merge_of(tx, memory_id)
+    given_way = _given_way(decision)
+    _refuse_undone(decision, given_way)
+    records = tx.collection(SEMANTIC)
+    _refuse_built_upon(records, decision, given_way)
+    for one in given_way:
+        restore(tx, one)
+    removed_id = decision.result_id if decision.arbitration.action is ArbitrationAction.MERGE else ""
+    if removed_id:
+        _remove_merged(tx, decision)
+    reverted = replace(decision, revert_time=tx.now)
+    record_decision(tx, reverted, EventType.CONFLICT_REVERTED)
+    restored = tuple(to_semantic(document) for document in records.get_documents(given_way) if document)
+    return Unmerged(restored=restored, removed_id=removed_id, decision=reverted)
+
+
+def _decision(tx: VaultTransaction, decision_id: str) -> Decision:
+    [document] = tx.collection(DECISIONS).get_documents([decision_id])
+    if document is None:
+        raise DecisionNotFoundError(decision_id)
+    return stored_decision(document)
+
+
+def _merge_of(tx: VaultTransaction, memory_id: str) -> Decision:
+    """The decision of the merge that made a statement: no decision about the statement is older."""
+    made = RecordFilter(expression=Condition("result_id", Operator.EQ, (memory_id,)))
+    for _, document in tx.collection(DECISIONS).list_documents(made, limit=1):
+        decision = stored_decision(document)
+        if decision.arbitration.action is ArbitrationAction.MERGE:
+            return decision
+    if tx.collection(SEMANTIC).get_documents([memory_id]) == [None]:
+        raise MemoryNotFoundError(memory_id)
+    raise InvalidOperationError(f"{memory_id!r} did not come of a merge, or of one whose decision is no longer kept")
+
+
+def _given_way(decision: Decision) -> list[str]:
+    """The statements that the decision superseded."""
+    if decision.arbitration.action is ArbitrationAction.MERGE:
+        return [decision.existing_id, decision.candidate_id]
+    match decision.arbitration.loser:
+        case ArbitrationSide.CANDIDATE:
+            return [decision.candidate_id]
+        case ArbitrationSide.EXISTING:
+            return [decision.existing_id]
+        case None:
+            return []
+
+
+def _refuse_undone(decision: Decision, given_way: Sequence[str]) -> None:
+    if decision.revert_time is not None:
+        raise InvalidOperationError(f"the decision {decision.decision_id!r} was taken back already")
+    if not given_way:
+        raise InvalidOperationError("the candidate was rejected, and nothing of it was stored; save it anew instead")
+
+
+def _refuse_built_upon(records: RecordTransaction, decision: Decision, given_way: Sequence[str]) -> None:
+    """Refuses where what the decision left is not as it left it."""
+    result = find_statement(records, decision.result_id)
+    if result.superseded_by:
+        raise InvalidOperationError(
+            f"{result.memory_id!r} has itself given way to {result.superseded_by!r}; take that decision back first"
+        )
+    for one in given_way:
+        if find_statement(records, one).superseded_by != result.memory_id:
+            raise InvalidOperationError(f"{one!r} does not give way to {result.memory_id!r} any more")
+    if decision.arbitration.action is ArbitrationAction.MERGE:
+        _refuse_others(records, result.memory_id, given_way)
+
+
+def _refuse_others(records: RecordTransaction, merged_id: str, given_way: Sequence[str]) -> None:
+    """What else gave way to a merged statement must not be left behind nothing."""
+    behind = RecordFilter(expression=Condition("superseded_by", Operator.EQ, (merged_id,)), hidden=True)
+    for _, document in records.list_documents(behind, limit=len(given_way) + 1):
+        if document.doc_id not in given_way:
+            raise InvalidOperationError(
+                f"{document.doc_id!r} has given way to {merged_id!r} since; take that decision back first"
+            )
+
+
+def _remove_merged(tx: VaultTransaction, merge: Decision) -> None:
+    """Removes what a merge made, and what was decided about it since: a decision lives as long as what it is about."""
+    details = prune_details(UNMERGED)
+    tx.collection(SEMANTIC).delete_document(merge.result_id, event=EventType.SEMANTIC_PRUNED, details=details)
+    others = Negation(Condition("id", Operator.EQ, (merge.decision_id,)))
+    about = RecordFilter(expression=AllOf((decisions_about(merge.result_id), others)))
+    tx.collection(DECISIONS).delete_documents(about, event=None)

@@ -1,0 +1,138 @@
+"""Conflict stores over either kind of vault, with a clock that only the test moves, for tests of conflicts."""
+
+import random
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mnemon_server.domain.collections import DECISIONS, SEMANTIC
+from mnemon_server.domain.conflicts import Decision
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.events import Event, EventFilter
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vault, VaultTransaction, Vector
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.completions import completion
+from mnemon_server.services.conflicts.decisions import stored_decision
+from mnemon_server.services.conflicts.planning import NewSemantic
+from mnemon_server.services.conflicts.resolution import ConflictResolver
+from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic_documents import to_semantic
+
+from tests.support.memory_stores import MovingClock
+
+DIMENSION = 64
+EVERYTHING = RecordFilter(hidden=None)
+ADA = Scope(user="ada")
+
+
+class OpenedConflicts:
+    """A conflict store with its vault, its rules and its clock."""
+
+    def __init__(self, store: ConflictStore, vault: Vault, rules: RuleStore, clock: MovingClock) -> None:
+        self.store, self.vault, self.rules, self.clock = store, vault, rules, clock
+        self._resolver = ConflictResolver(rules)
+
+    async def save(
+        self,
+        content: str,
+        *,
+        policy: ConflictPolicy = ConflictPolicy.RESOLVE,
+        vector: Vector | None = None,
+        rule: str = "",
+        scope: Scope = ADA,
+        **fields: Any,
+    ) -> SavedSemantic:
+        """Saves a statement as the semantic store does; its vector is the content's own where none is given."""
+        memory = SemanticMemory(str(uuid.uuid4()), content, scope=scope, **fields)
+        new = NewSemantic(
+            memory=memory, vector=text_vector(content) if vector is None else vector, policy=policy, rule=rule
+        )
+        saved: list[SavedSemantic] = []
+
+        def program(tx: VaultTransaction) -> str:
+            saved.append(self._resolver.save(tx, new))
+            return ""
+
+        await completion(self.vault.transact(program))
+        return saved[-1]
+
+    async def settle(self, **settings: Any) -> None:
+        """Changes the default rule: `detection`, `arbitration` or `merge`, as rules are written."""
+        await self.rules.update({"name": "default", **settings})
+
+    def embed(self, *texts: str) -> list[Vector]:
+        """The vectors that the store gives these texts."""
+        embedder = HashingEmbedder(DIMENSION)
+        try:
+            return list(embedder.embed(texts))
+        finally:
+            embedder.close()
+
+    def documents(self) -> list[Document]:
+        """All statements, superseded ones too."""
+        return [row[1] for row in self.vault.collection(SEMANTIC).list_documents(EVERYTHING, limit=10_000)]
+
+    def visible(self) -> list[SemanticMemory]:
+        """The statements that can be found, in the order of saving, without what each change counts up."""
+        return [
+            replace(to_semantic(document), revision=0, update_time=self.clock.time)
+            for document in self.documents()
+            if not document.hidden
+        ]
+
+    def decisions(self) -> list[Decision]:
+        """All decisions, oldest first."""
+        rows = self.vault.collection(DECISIONS).list_documents(EVERYTHING, limit=10_000)
+        return [stored_decision(document) for _, document in rows]
+
+    def events(self, after: int = 0) -> Sequence[Event]:
+        """What the log says."""
+        return self.vault.events.read(after, limit=10_000, where=EventFilter()).events
+
+
+@asynccontextmanager
+async def open_conflicts(engine: str, folder: Path) -> AsyncIterator[OpenedConflicts]:
+    """A conflict store on this engine."""
+    clock = MovingClock()
+    embedder = HashingEmbedder(DIMENSION)
+    vault: Vault = (
+        InMemoryVault(clock=clock)
+        if engine == "in_memory"
+        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
+    )
+    try:
+        async with EmbeddingBatcher(embedder) as batcher:
+            rules = RuleStore(vault)
+            store = ConflictStore(vault, batcher, model=embedder.model, rules=rules, clock=clock)
+            yield OpenedConflicts(store, vault, rules, clock)
+            await store.aclose()
+    finally:
+        vault.close()
+        embedder.close()
+
+
+def text_vector(text: str) -> Vector:
+    """The vector of a text: of unit length, the same for the same text."""
+    return random_vector(random.Random(text))
+
+
+def random_vector(rng: random.Random) -> Vector:
+    """A vector of unit length, in any direction."""
+    return unit([rng.gauss(0, 1) for _ in range(DIMENSION)])
+
+
+def unit(numbers: Sequence[float]) -> Vector:
+    """The numbers as a vector of unit length."""
+    vector = np.array(numbers, np.float64)
+    return np.asarray(vector / np.linalg.norm(vector), np.float32)

@@ -1,0 +1,163 @@
+"""Conflicts found through the index are those that comparing with everything finds, on every engine."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.base import DocumentWrite, PassageInput, Vault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.conflicts.detection import find_conflicts
+from mnemon_server.services.conflicts.signals import detect_all
+from mnemon_server.services.semantic_documents import to_document, to_semantic
+
+from tests.support.conflict_stores import DIMENSION
+from tests.support.memory_stores import ENGINES, NOON
+
+USERS = itertools.count()
+WORDS = ("berlin", "paris", "lives", "works", "likes", "tea", "coffee", "in", "at", "自転車に")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def vault(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
+    """A vault of either kind, for all examples: each is about users of its own."""
+    folder: Path = tmp_path_factory.mktemp("detection") / "vault"
+    vault: Vault = (
+        InMemoryVault()
+        if request.param == "in_memory"
+        else SQLiteVault(folder, model_identity="test", dimension=DIMENSION)
+    )
+    yield vault
+    vault.close()
+
+
+def _embedding(cosine: float, axis: int) -> tuple[float, ...]:
+    """A unit vector with this cosine to the first axis, and the rest of its length along another one."""
+    vector = np.zeros(DIMENSION, np.float64)
+    vector[0], vector[axis] = cosine, math.sqrt(1.0 - cosine * cosine)
+    return tuple(vector.astype(np.float32).tolist())
+
+
+SHARES = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]) | st.floats(0, 1, width=32)
+STATEMENTS = st.builds(
+    SemanticMemory,
+    memory_id=st.uuids().map(str),
+    content=st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join),
+    importance=st.none() | SHARES,
+    keywords=st.lists(st.sampled_from(["Berlin", "home", "job"]), max_size=3, unique=True).map(tuple),
+    create_time=st.integers(-700, 700).map(lambda seconds: NOON + timedelta(seconds=seconds)),
+    embedding=st.builds(_embedding, SHARES, st.integers(1, 5)),
+    superseded_by=st.sampled_from(["", "", "", "something"]),
+)
+CONFIGS = st.builds(
+    DetectionConfig,
+    semantic_threshold=SHARES,
+    keyword_threshold=SHARES,
+    time_window=st.integers(1, 900).map(lambda seconds: timedelta(seconds=seconds)),
+    importance_delta=SHARES.filter(lambda share: share < 1.0),
+    signals=st.sets(st.sampled_from(SignalType), min_size=1).map(frozenset),
+)
+
+
+def store(vault: Vault, memory: SemanticMemory) -> None:
+    """Keeps a statement as the records keep statements."""
+    vector = np.array(memory.embedding, np.float32)
+    passages = [PassageInput(0, len(memory.content), vector)]
+    vault.collection(SEMANTIC).put_document(DocumentWrite(document=to_document(memory), passages=passages)).result()
+
+
+def through_index(
+    vault: Vault, candidate: SemanticMemory, config: DetectionConfig, limit: int
+) -> tuple[list[Conflict], int]:
+    """What the index finds, and how many there are."""
+    found = find_conflicts(vault.collection(SEMANTIC), candidate, config, limit=limit)
+    return [opponent.conflict for opponent in found.opponents], found.total_count
+
+
+@settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    stored=st.lists(st.tuples(STATEMENTS, st.booleans()), max_size=12, unique_by=lambda item: item[0].memory_id),
+    candidate=STATEMENTS,
+    config=CONFIGS,
+    limit=st.integers(1, 4),
+)
+def test_the_index_finds_exactly_what_comparing_with_everything_finds(
+    vault: Vault,
+    stored: list[tuple[SemanticMemory, bool]],
+    candidate: SemanticMemory,
+    config: DetectionConfig,
+    limit: int,
+) -> None:
+    user = f"user {next(USERS)}"
+    ours, theirs = Scope(user=user), Scope(user=f"not {user}")
+    everything = [replace(memory, scope=theirs if foreign else ours) for memory, foreign in stored]
+    candidate = replace(candidate, scope=ours)
+    for memory in everything:
+        store(vault, memory)
+    visible = [memory for memory in everything if not memory.superseded_by]
+    expected = detect_all(candidate, visible, config)
+    assert through_index(vault, candidate, config, 100) == (expected, len(expected))
+    assert through_index(vault, candidate, config, limit) == (expected[:limit], len(expected))
+
+
+def test_a_stored_statement_does_not_conflict_with_itself(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    memory = SemanticMemory("self " + scope.user, "Ada lives in Berlin", scope=scope, embedding=_embedding(1.0, 1))
+    store(vault, replace(memory, create_time=NOON))
+    assert through_index(vault, replace(memory, create_time=NOON), DetectionConfig(), 10) == ([], 0)
+    other = replace(memory, memory_id="another id", create_time=NOON)
+    assert through_index(vault, other, DetectionConfig(), 10)[1] == 1
+
+
+def test_what_two_figures_of_the_same_similarity_differ_by_decides_nothing(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    config = DetectionConfig(signals=frozenset({SignalType.SEMANTIC}), semantic_threshold=0.8)
+    for number, cosine in enumerate([0.8, 0.8 - 3e-8, 0.8 + 3e-8, 0.800001, 0.9]):
+        embedding = _embedding(cosine, number + 1)
+        store(vault, SemanticMemory(f"{scope.user} {number}", "x", scope=scope, embedding=embedding, create_time=NOON))
+    candidate = SemanticMemory("", "y", scope=scope, embedding=_embedding(1.0, 1), create_time=NOON)
+    found, count = through_index(vault, candidate, config, 10)
+    assert [conflict.memory_id for conflict in found] == [f"{scope.user} 4", f"{scope.user} 3"]
+    assert count == 2
+
+
+def test_equally_severe_conflicts_come_in_the_order_of_saving_however_many_they_are(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    for number in range(130):
+        text = "Ada drinks tea"
+        memory = SemanticMemory(
+            f"{scope.user} {number}", text, scope=scope, embedding=_embedding(0.9, 1), create_time=NOON
+        )
+        store(vault, memory)
+    candidate = SemanticMemory("", "Ada drinks", scope=scope, embedding=_embedding(1.0, 1), create_time=NOON)
+    found, count = through_index(vault, candidate, DetectionConfig(), 3)
+    assert [conflict.memory_id for conflict in found] == [f"{scope.user} {number}" for number in range(3)]
+    assert count == 130
+    assert found[0].signals[1].keywords == ("ada", "drinks")
+
+
+def test_what_is_stored_of_a_statement_gives_the_same_comparison(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    memory = SemanticMemory(
+        f"{scope.user} m", "Ada lives", scope=scope, embedding=_embedding(0.3, 2), create_time=NOON, importance=0.1
+    )
+    store(vault, memory)
+    [document] = vault.collection(SEMANTIC).get_documents([memory.memory_id], vectors=True)
+    assert document is not None
+    assert to_semantic(document).embedding == memory.embedding

@@ -1,0 +1,374 @@
+"""The conflict service: each step asked for by itself, previews, merges that are asked for, and the audit trail."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationSide,
+    ArbitrationStrategy,
+    ContentStrategy,
+    Decision,
+    SignalType,
+)
+from mnemon_server.domain.errors import (
+    InvalidArgumentError,
+    InvalidOperationError,
+    MemoryNotFoundError,
+    RequestIdReusedError,
+    RuleNotFoundError,
+)
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.resolution import MemoryRef
+from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
+
+from tests.support.conflict_stores import ADA, OpenedConflicts, text_vector, unit
+from tests.support.memory_stores import NOON, fields_of
+
+HERE = text_vector("where Ada lives")
+NOTHING_DECIDES = {"priority_importance": False, "priority_recency": False, "priority_source": False}
+
+
+def given(content: str, **fields: Any) -> MemoryRef:
+    """A statement that is not stored."""
+    return MemoryRef(memory=SemanticMemory("", content, **{"scope": ADA, **fields}))
+
+
+async def stored(conflicts: OpenedConflicts, content: str, **fields: Any) -> MemoryRef:
+    """A statement that is, whatever it conflicts with."""
+    saved = await conflicts.save(content, policy=ConflictPolicy.DETECT, **fields)
+    assert saved.memory is not None
+    return MemoryRef(memory_id=saved.memory.memory_id)
+
+
+# Detecting
+
+
+async def test_conflicts_of_a_given_statement_are_found_by_its_meaning_words_time_and_importance(
+    conflicts: OpenedConflicts,
+) -> None:
+    known = await stored(conflicts, "Ada lives in Berlin", vector=None, importance=0.9)
+    conflicts.clock.pass_hours(1)
+    detected = await conflicts.store.detect(given("Ada lives in Berlin now", importance=0.1))
+    assert [conflict.memory_id for conflict in detected.conflicts] == [known.memory_id]
+    assert [signal.type for signal in detected.conflicts[0].signals] == [SignalType.KEYWORD, SignalType.IMPORTANCE]
+    assert detected.conflicts[0].signals[0].keywords == ("ada", "berlin", "in", "lives")
+    assert (detected.total_count, detected.rule) == (1, "default")
+
+
+async def test_a_given_statement_is_embedded_where_it_has_no_vector(conflicts: OpenedConflicts) -> None:
+    only_meaning = {"signals": ["semantic"]}
+    [vector] = conflicts.embed("Ada lives in Berlin")
+    known = await stored(conflicts, "something else entirely", vector=vector)
+    detected = await conflicts.store.detect(given("Ada lives in Berlin"), detection=only_meaning)
+    assert [conflict.memory_id for conflict in detected.conflicts] == [known.memory_id]
+    away = given("Ada lives in Berlin", embedding=tuple((-vector).tolist()))
+    assert (await conflicts.store.detect(away, detection=only_meaning)).total_count == 0
+
+
+async def test_a_stored_statement_is_compared_with_all_but_itself(conflicts: OpenedConflicts) -> None:
+    one = await stored(conflicts, "Ada lives in Berlin", vector=HERE)
+    other = await stored(conflicts, "Ada lives in Paris", vector=HERE)
+    detected = await conflicts.store.detect(one)
+    assert [conflict.memory_id for conflict in detected.conflicts] == [other.memory_id]
+
+
+async def test_a_limit_cuts_the_conflicts_but_not_their_count(conflicts: OpenedConflicts) -> None:
+    for number in range(5):
+        await stored(conflicts, f"Ada has {number} cats")
+    detected = await conflicts.store.detect(given("Ada has cats"), limit=2)
+    assert (len(detected.conflicts), detected.total_count) == (2, 5)
+
+
+async def test_changes_to_a_rule_hold_for_one_call(conflicts: OpenedConflicts) -> None:
+    await stored(conflicts, "Ada lives in Berlin", vector=HERE)
+    never = {"time_window_s": 1e-6, "keyword_threshold": 1.0, "semantic_threshold": 1.0}
+    conflicts.clock.pass_hours(0.01)
+    assert (await conflicts.store.detect(given("Ada lives"), detection=never)).total_count == 0
+    assert (await conflicts.store.detect(given("Ada lives"))).total_count == 1
+
+
+# Deciding
+
+
+async def test_two_given_statements_are_decided_between(conflicts: OpenedConflicts) -> None:
+    answer = await conflicts.store.arbitrate(
+        given("Ada lives in Berlin", create_time=NOON),
+        given("Ada lives in Paris", create_time=NOON - timedelta(hours=6)),
+    )
+    assert answer.result.winner is ArbitrationSide.CANDIDATE
+    assert answer.result.strategy is ArbitrationStrategy.RECENCY
+    assert answer.result.confidence == 0.25
+    assert answer.rule == "default"
+
+
+async def test_stored_and_given_statements_are_decided_between_and_nothing_changes(conflicts: OpenedConflicts) -> None:
+    known = await stored(conflicts, "Ada lives in Berlin", importance=0.9)
+    before = conflicts.vault.events.state()
+    answer = await conflicts.store.arbitrate(given("Ada lives in Paris", importance=0.5), known)
+    assert (answer.result.winner, answer.result.confidence) == (ArbitrationSide.EXISTING, pytest.approx(0.8))
+    weighed = await conflicts.store.arbitrate(known, known, arbitration=NOTHING_DECIDES)
+    assert weighed.result.action is ArbitrationAction.MERGE
+    [meaning] = [factor for factor in weighed.result.factors if factor.name == "semantic"]
+    assert meaning.candidate == pytest.approx(1.0)
+    assert conflicts.vault.events.state() == before
+
+
+# Merging
+
+
+async def test_two_stored_statements_are_merged_in_the_order_given(conflicts: OpenedConflicts) -> None:
+    first = await stored(conflicts, "Ada drinks tea", vector=HERE)
+    second = await stored(conflicts, "Ada has a cat", vector=HERE)
+    head = conflicts.vault.events.state().head
+    merged = await conflicts.store.merge(second, first)
+    assert merged.memory.content == "Ada has a cat\nAda drinks tea"
+    assert merged.memory.merged_from == (second.memory_id, first.memory_id)
+    assert merged.content_strategy is ContentStrategy.CONCATENATE
+    assert [memory.memory_id for memory in conflicts.visible()] == [merged.memory.memory_id]
+    decision = merged.decision
+    assert decision is not None
+    assert conflicts.decisions() == [decision]
+    assert (decision.existing_id, decision.candidate_id) == (second.memory_id, first.memory_id)
+    assert decision.result_id == merged.memory.memory_id
+    assert decision.arbitration.action is ArbitrationAction.MERGE
+    assert decision.merge == merged.statistics
+    types = [event.type for event in conflicts.events(head)]
+    assert sorted(types) == sorted(
+        [EventType.SEMANTIC_PRUNED] * 2 + [EventType.SEMANTIC_SAVED, EventType.CONFLICT_MERGED]
+    )
+    undone = await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
+    assert {memory.memory_id for memory in undone.restored} == {first.memory_id, second.memory_id}
+    assert len(conflicts.visible()) == 2
+
+
+async def test_the_vector_of_a_merge_lies_between_those_of_its_inputs(conflicts: OpenedConflicts) -> None:
+    one, other = text_vector("one"), text_vector("other")
+    first = await stored(conflicts, "Ada drinks tea", vector=one)
+    second = await stored(conflicts, "Ada has a cat", vector=other)
+    merged = await conflicts.store.merge(first, second)
+    [document] = conflicts.vault.collection(SEMANTIC).get_documents([merged.memory.memory_id], vectors=True)
+    assert document is not None
+    assert np.allclose(document.embedding or (), unit((one + other).tolist()), atol=1e-6)
+
+
+async def test_opposite_statements_can_be_merged(conflicts: OpenedConflicts) -> None:
+    first = await stored(conflicts, "Ada drinks tea", vector=HERE)
+    second = await stored(conflicts, "Ada has a cat", vector=-HERE)
+    merged = await conflicts.store.merge(first, second)
+    [document] = conflicts.vault.collection(SEMANTIC).get_documents([merged.memory.memory_id], vectors=True)
+    assert document is not None
+    assert float(np.linalg.norm(document.embedding or ())) == pytest.approx(1.0)
+
+
+async def test_a_dry_run_answers_the_same_and_changes_nothing(conflicts: OpenedConflicts) -> None:
+    first = await stored(conflicts, "Ada drinks tea", importance=0.4)
+    second = await stored(conflicts, "Ada has a cat", importance=0.6)
+    before = conflicts.vault.events.state()
+    changes = {"content_strategy": "replace", "importance_strategy": "average"}
+    dry = await conflicts.store.merge(first, second, merge=changes, dry_run=True)
+    assert conflicts.vault.events.state() == before
+    assert (dry.memory.memory_id, dry.decision) == ("", None)
+    assert (dry.memory.content, dry.memory.importance) == ("Ada has a cat", 0.5)
+    done = await conflicts.store.merge(first, second, merge=changes)
+    assert (done.statistics, done.content_strategy, done.rule) == (dry.statistics, dry.content_strategy, dry.rule)
+    assert (done.memory.content, done.memory.importance) == ("Ada has a cat", 0.5)
+
+
+async def test_given_statements_are_merged_without_storing_anything(conflicts: OpenedConflicts) -> None:
+    merged = await conflicts.store.merge(given("Ada drinks tea"), given("Ada has a cat"))
+    assert merged.memory.content == "Ada drinks tea\nAda has a cat"
+    assert (merged.memory.memory_id, merged.decision) == ("", None)
+    assert conflicts.documents() == []
+
+
+async def test_a_merge_made_again_with_its_request_id_is_the_same_merge(conflicts: OpenedConflicts) -> None:
+    first, second = await stored(conflicts, "Ada drinks tea"), await stored(conflicts, "Ada has a cat")
+    merged = await conflicts.store.merge(first, second, request_id="r")
+    before = conflicts.vault.events.state()
+    assert await conflicts.store.merge(first, second, request_id="r") == merged
+    with pytest.raises(RequestIdReusedError):
+        await conflicts.store.merge(first, second, merge={"importance_boost": 0.2}, request_id="r")
+    assert conflicts.vault.events.state() == before
+
+
+async def test_what_gave_way_already_cannot_be_merged(conflicts: OpenedConflicts) -> None:
+    first, second = await stored(conflicts, "Ada drinks tea"), await stored(conflicts, "Ada has a cat")
+    third = await stored(conflicts, "Ada has a dog")
+    merged = await conflicts.store.merge(first, second)
+    for dry_run in (True, False):
+        with pytest.raises(InvalidOperationError, match=merged.memory.memory_id):
+            await conflicts.store.merge(third, first, dry_run=dry_run)
+    assert len(conflicts.visible()) == 2
+
+
+async def test_two_statements_that_are_too_long_together_stay_two(conflicts: OpenedConflicts) -> None:
+    first = await stored(conflicts, "tea " * 150_000)
+    second = await stored(conflicts, "cat " * 150_000)
+    with pytest.raises(InvalidOperationError, match="at most 1,048,576 bytes"):
+        await conflicts.store.merge(first, second)
+    assert len(conflicts.visible()) == 2
+
+
+# Previewing
+
+
+def without_ids(saved: SavedSemantic, stored_ids: set[str]) -> tuple[Any, ...]:
+    """What a save and its preview must have in common: all but ids, receipts and times of what is new."""
+    memory = saved.memory
+    if memory is not None and memory.memory_id not in stored_ids:
+        merged_from = tuple(one for one in memory.merged_from if one in stored_ids)
+        memory = replace(memory, memory_id="", revision=0, update_time=NOON, merged_from=merged_from)
+    return memory, saved.duplicate, saved.conflicts, _comparable(saved.decision, stored_ids)
+
+
+def _comparable(decision: Decision | None, stored_ids: set[str]) -> Decision | None:
+    if decision is None:
+        return None
+    result_id = decision.result_id if decision.result_id in stored_ids else ""
+    return replace(decision, decision_id="", candidate_id="", result_id=result_id, create_time=None)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_preview_says_what_the_save_then_does_and_changes_nothing(
+    conflicts: OpenedConflicts, seed: int
+) -> None:
+    rng = random.Random(seed)
+    words = ["Ada", "lives", "works", "in", "Berlin", "Paris", "with", "tea", "cats"]
+    strategies = ["keep-candidate", "keep-existing", "reject"]
+    actions = set()
+    for _ in range(25):
+        deciding = rng.choice([{}, {**NOTHING_DECIDES, "allow_merge": rng.random() < 0.5}])
+        await conflicts.settle(
+            arbitration={
+                "priority_importance": True,
+                "priority_recency": True,
+                "priority_source": True,
+                "allow_merge": True,
+                "default_strategy": rng.choice(strategies),
+                **deciding,
+            }
+        )
+        conflicts.clock.pass_hours(rng.choice([0.0, 0.01, 5.0]))
+        content = " ".join(rng.choice(words) for _ in range(rng.randrange(1, 5)))
+        vector = unit((HERE + rng.choice([0.1, 3.0]) * text_vector(content)).tolist())
+        fields: dict[str, Any] = {
+            "importance": rng.choice([None, 0.2, 0.8]),
+            "source": rng.choice(["", "user", "skill"]),
+            "keywords": rng.choice([(), ("Berlin",), ("tea", "cats")]),
+            "metadata": {"topic": "life", "tags": ("a", "b")},
+        }
+        known = {document.doc_id: document for document in conflicts.documents()}
+        before = conflicts.vault.events.state()
+        memory = SemanticMemory("", content, scope=ADA, **fields)
+        preview = await conflicts.store.preview(memory, vector.tolist())
+        assert conflicts.vault.events.state() == before
+        assert {document.doc_id: document for document in conflicts.documents()} == known
+        saved = await conflicts.save(content, vector=vector, **fields)
+        assert without_ids(preview, set(known)) == without_ids(saved, set(known))
+        assert preview.receipt is None
+        actions.add(saved.decision.arbitration.action if saved.decision else saved.duplicate)
+    assert len(actions) >= 3
+
+
+async def test_a_preview_embeds_a_statement_without_a_vector(conflicts: OpenedConflicts) -> None:
+    await stored(conflicts, "unrelated words", vector=conflicts.embed("Ada lives in Berlin")[0])
+    conflicts.clock.pass_hours(1)
+    preview = await conflicts.store.preview(SemanticMemory("", "Ada lives in Berlin", scope=ADA))
+    assert preview.decision is not None
+    assert [signal.type for signal in preview.decision.signals] == [SignalType.SEMANTIC]
+
+
+# The audit trail
+
+
+async def test_decisions_are_listed_newest_first_page_by_page(conflicts: OpenedConflicts) -> None:
+    decided = []
+    for number in range(8):
+        conflicts.clock.pass_hours(1)
+        saved = await conflicts.save(f"Ada lives at number {number}", vector=HERE)
+        decided.append(saved.decision)
+    expected = [replace_words(decision) for decision in reversed(decided) if decision]
+    listed, before = [], 0
+    while True:
+        page = await conflicts.store.list_decisions(before=before, limit=3)
+        listed += page.decisions
+        if page.next_position is None:
+            break
+        before = page.next_position
+    assert listed == expected
+    assert len(expected) == 7
+
+
+def replace_words(decision: Decision) -> Decision:
+    """The decision as it is kept: without the words that both are about."""
+    return replace(decision, signals=tuple(replace(signal, keywords=()) for signal in decision.signals))
+
+
+async def test_decisions_are_listed_by_user_and_by_what_they_are_about(conflicts: OpenedConflicts) -> None:
+    grace = Scope(user="grace")
+    saves = []
+    for scope in (ADA, grace):
+        for place in ("Paris", "Berlin", "Rome"):
+            conflicts.clock.pass_hours(1)
+            saves.append(await conflicts.save(f"She lives in {place}", vector=HERE, scope=scope))
+    of_grace = await conflicts.store.list_decisions(user="grace", limit=10)
+    assert [decision.scope for decision in of_grace.decisions] == [grace, grace]
+    berlin = saves[1].memory
+    assert berlin is not None
+    about = await conflicts.store.list_decisions(memory_id=berlin.memory_id, limit=10)
+    # It took Paris's place, and gave way to Rome.
+    assert [decision.existing_id == berlin.memory_id for decision in about.decisions] == [True, False]
+    assert (await conflicts.store.list_decisions(user="grace", memory_id=berlin.memory_id, limit=10)).decisions == ()
+
+
+# Bad input
+
+
+async def test_bad_input_is_named_with_its_field(conflicts: OpenedConflicts) -> None:
+    known = await stored(conflicts, "Ada lives in Berlin")
+    store, grace = conflicts.store, given("Grace lives in Rome", scope=Scope(user="grace"))
+    calls: list[tuple[Any, list[str]]] = [
+        (store.detect(MemoryRef()), ["candidate.memory_id"]),
+        (store.detect(MemoryRef(memory_id="a", memory=SemanticMemory("", "b"))), ["candidate"]),
+        (store.detect(given(" ")), ["candidate.memory.content"]),
+        (store.detect(given("x", scope=Scope())), ["candidate.memory.scope.user"]),
+        (store.detect(given("x", embedding=(1.0,))), ["candidate.memory.embedding"]),
+        (store.detect(known, limit=0), ["limit"]),
+        (store.detect(known, limit=1001), ["limit"]),
+        (store.detect(known, detection={"semantic_threshold": 2}), ["detection.semantic_threshold"]),
+        (store.detect(known, detection={"threshold": 2}), ["detection.threshold"]),
+        (store.arbitrate(known, grace), ["existing"]),
+        (store.arbitrate(known, known, arbitration={"merge_threshold": -1}), ["arbitration.merge_threshold"]),
+        (store.merge(given("x"), grace), ["second"]),
+        (store.merge(known, given("x")), ["second"]),
+        (store.merge(known, known), ["second.memory_id"]),
+        (store.merge(given("x"), given("y"), merge={"importance_boost": 2}), ["merge.importance_boost"]),
+        (store.preview(SemanticMemory("", "", scope=ADA)), ["memory.content"]),
+        (store.preview(SemanticMemory("", "x", scope=ADA), [0.0] * 64), ["embedding"]),
+        (store.list_decisions(memory_id="a\nb", limit=1), ["memory_id"]),
+    ]
+    for call, fields in calls:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await call
+        assert fields_of(caught.value) == fields
+    assert len(conflicts.documents()) == 1
+
+
+async def test_what_is_not_there_is_said_to_be_missing(conflicts: OpenedConflicts) -> None:
+    known = await stored(conflicts, "Ada lives in Berlin")
+    nobody = MemoryRef(memory_id="nobody")
+    with pytest.raises(MemoryNotFoundError, match="nobody"):
+        await conflicts.store.detect(nobody)
+    with pytest.raises(MemoryNotFoundError, match="nobody"):
+        await conflicts.store.merge(known, nobody)
+    with pytest.raises(RuleNotFoundError, match="household"):
+        await conflicts.store.detect(known, rule="household")
+    with pytest.raises(RuleNotFoundError, match="household"):
+        await conflicts.store.preview(SemanticMemory("", "x", scope=ADA), rule="household")

@@ -1,0 +1,273 @@
+"""Saves that name or settle conflicts: what is known afterwards, what is kept behind it, and what the log says."""
+
+import json
+
+import numpy as np
+import pytest
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, ArbitrationStrategy, SignalType
+from mnemon_server.domain.errors import RuleNotFoundError
+from mnemon_server.domain.events import Event
+from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.domain.semantic import ConflictPolicy
+from mnemon_server.services.conflicts.decisions import decision_from_json
+
+from tests.support.conflict_stores import OpenedConflicts, text_vector, unit
+
+NOTHING_DECIDES = {"priority_importance": False, "priority_recency": False, "priority_source": False}
+HERE = text_vector("where Ada lives")
+
+
+def told(event: Event) -> tuple[str, str]:
+    """What an event says happened, and why something was pruned."""
+    reason = json.loads(event.details).get("prune_reason", "") if event.details else ""
+    return (event.type.value, reason)
+
+
+async def test_a_newer_statement_takes_the_place_of_the_older_one(conflicts: OpenedConflicts) -> None:
+    old = (await conflicts.save("Ada lives in Paris", vector=HERE)).memory
+    conflicts.clock.pass_hours(12)
+    head = conflicts.vault.events.state().head
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    assert old is not None
+    assert saved.memory is not None
+    assert [memory.content for memory in conflicts.visible()] == ["Ada lives in Berlin"]
+    [gone, kept] = conflicts.documents()
+    assert (gone.hidden, gone.fields["superseded_by"]) == (True, saved.memory.memory_id)
+    assert (kept.doc_id, kept.revision) == (saved.memory.memory_id, saved.memory.revision)
+    decision = saved.decision
+    assert decision is not None
+    assert (decision.candidate_id, decision.existing_id, decision.result_id) == (kept.doc_id, gone.doc_id, kept.doc_id)
+    assert decision.arbitration.strategy is ArbitrationStrategy.RECENCY
+    assert decision.arbitration.confidence == 0.5
+    assert [signal.type for signal in decision.signals] == [SignalType.SEMANTIC, SignalType.KEYWORD]
+    assert decision.signals[1].keywords == ("ada", "in", "lives")
+    events = conflicts.events(head)
+    assert [told(event) for event in events] == [
+        ("memory:conflict:detected", ""),
+        ("memory:semantic:pruned", "superseded"),
+        ("memory:semantic:saved", ""),
+        ("memory:conflict:resolved", ""),
+    ]
+    assert [event.record_id for event in events] == [
+        decision.decision_id,
+        gone.doc_id,
+        kept.doc_id,
+        decision.decision_id,
+    ]
+    assert len({event.commit for event in events}) == 1
+    assert conflicts.decisions() == [decision_from_json(events[0].details)] == [decision_from_json(events[3].details)]
+
+
+async def test_a_statement_that_loses_is_kept_behind_the_one_that_stays(conflicts: OpenedConflicts) -> None:
+    known = (await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)).memory
+    assert known is not None
+    head = conflicts.vault.events.state().head
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
+    assert saved.memory == known
+    assert saved.receipt is not None
+    assert (saved.receipt.id, saved.receipt.outcome) == (known.memory_id, WriteOutcome.UNCHANGED)
+    assert [memory.memory_id for memory in conflicts.visible()] == [known.memory_id]
+    hidden = conflicts.documents()[1]
+    assert (hidden.content, hidden.fields["superseded_by"]) == ("Ada lives in Berlin", known.memory_id)
+    assert saved.decision is not None
+    assert (saved.decision.candidate_id, saved.decision.result_id) == (hidden.doc_id, known.memory_id)
+    assert saved.decision.arbitration.loser is ArbitrationSide.CANDIDATE
+    assert [told(event) for event in conflicts.events(head)] == [
+        ("memory:conflict:detected", ""),
+        ("memory:semantic:pruned", "superseded"),
+        ("memory:conflict:resolved", ""),
+    ]
+
+
+async def test_a_statement_that_loses_again_is_not_kept_again(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)
+    first = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
+    second = await conflicts.save("Ada  lives in Berlin ", vector=HERE, importance=0.3)
+    assert len(conflicts.documents()) == 2
+    assert first.decision is not None
+    assert second.decision is not None
+    assert second.decision.candidate_id == first.decision.candidate_id
+    assert len(conflicts.decisions()) == 2
+
+
+async def test_a_statement_that_is_rejected_is_not_stored_but_the_decision_is(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration={**NOTHING_DECIDES, "allow_merge": False, "default_strategy": "reject"})
+    await conflicts.save("Ada lives in Paris", vector=HERE)
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    assert (saved.memory, saved.receipt, saved.duplicate) == (None, None, False)
+    assert [document.content for document in conflicts.documents()] == ["Ada lives in Paris"]
+    [decision] = conflicts.decisions()
+    assert (decision.candidate_id, decision.result_id) == ("", "")
+    assert decision.existing_id == conflicts.documents()[0].doc_id
+    assert decision.arbitration.action is ArbitrationAction.REJECT
+    assert decision.arbitration.winner is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "known"),
+    [("keep-candidate", "Ada lives in Berlin"), ("keep-existing", "Ada lives in Paris")],
+)
+async def test_where_nothing_decides_the_default_strategy_does(
+    conflicts: OpenedConflicts, strategy: str, known: str
+) -> None:
+    await conflicts.settle(arbitration={**NOTHING_DECIDES, "allow_merge": False, "default_strategy": strategy})
+    await conflicts.save("Ada lives in Paris", vector=HERE)
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    assert saved.memory is not None
+    assert saved.memory.content == known
+    assert [memory.content for memory in conflicts.visible()] == [known]
+    assert saved.decision is not None
+    assert saved.decision.arbitration.strategy is ArbitrationStrategy.DEFAULT
+
+
+async def test_two_statements_are_merged_into_a_new_one_and_kept_behind_it(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=NOTHING_DECIDES)
+    first, second = unit([1.0, 0.0] + [0.0] * 62), unit([0.9, 0.1] + [0.0] * 62)
+    known = (await conflicts.save("Ada drinks tea", vector=first, importance=0.5, keywords=("tea",))).memory
+    head = conflicts.vault.events.state().head
+    saved = await conflicts.save("Ada has a cat", vector=second, importance=0.7, keywords=("cat",))
+    assert known is not None
+    assert saved.memory is not None
+    assert saved.memory.content == "Ada drinks tea\nAda has a cat"
+    assert saved.memory.importance == pytest.approx(0.8)
+    assert saved.memory.keywords == ("tea", "cat")
+    [one, other, merged] = sorted(conflicts.documents(), key=lambda document: len(document.content))[::1]
+    assert {one.content, other.content} == {"Ada drinks tea", "Ada has a cat"}
+    assert {one.fields["superseded_by"], other.fields["superseded_by"]} == {merged.doc_id}
+    assert one.hidden
+    assert other.hidden
+    assert not merged.hidden
+    decision = saved.decision
+    assert decision is not None
+    assert (decision.existing_id, decision.result_id) == (known.memory_id, merged.doc_id)
+    assert saved.memory.merged_from == (known.memory_id, decision.candidate_id)
+    assert decision.merge is not None
+    assert decision.merge.content_length == len(saved.memory.content)
+    [stored] = conflicts.vault.collection(SEMANTIC).get_documents([merged.doc_id], vectors=True)
+    assert stored is not None
+    assert np.allclose(stored.embedding or (), unit((first + second).tolist()), atol=1e-6)
+    assert sorted(told(event) for event in conflicts.events(head)) == [
+        ("memory:conflict:detected", ""),
+        ("memory:conflict:merged", ""),
+        ("memory:conflict:resolved", ""),
+        ("memory:semantic:pruned", "merged"),
+        ("memory:semantic:pruned", "merged"),
+        ("memory:semantic:saved", ""),
+    ]
+
+
+async def test_a_merge_does_not_name_its_inputs_where_the_rule_keeps_no_history(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=NOTHING_DECIDES, merge={"keep_history": False})
+    await conflicts.save("Ada drinks tea", vector=HERE)
+    saved = await conflicts.save("Ada has a cat", vector=HERE)
+    assert saved.memory is not None
+    assert saved.memory.merged_from == ()
+    assert len(conflicts.documents()) == 3
+
+
+@pytest.mark.parametrize("policy", [ConflictPolicy.DETECT, ConflictPolicy.RESOLVE])
+async def test_what_is_known_already_is_the_answer_and_nothing_is_written(
+    conflicts: OpenedConflicts, policy: ConflictPolicy
+) -> None:
+    known = (await conflicts.save("Ada lives in Paris")).memory
+    before = conflicts.vault.events.state()
+    saved = await conflicts.save("  Ada lives  in Paris", policy=policy)
+    assert saved.duplicate
+    assert saved.memory == known
+    assert conflicts.vault.events.state() == before
+
+
+async def test_who_moves_back_says_again_what_was_superseded(conflicts: OpenedConflicts) -> None:
+    for hours, place in enumerate(["Berlin", "Paris", "Berlin"]):
+        conflicts.clock.pass_hours(hours)
+        saved = await conflicts.save(f"Ada lives in {place}", vector=HERE)
+        assert not saved.duplicate
+    assert [memory.content for memory in conflicts.visible()] == ["Ada lives in Berlin"]
+    assert len(conflicts.documents()) == 3
+
+
+async def test_detecting_saves_and_names_the_conflicts_and_decides_nothing(conflicts: OpenedConflicts) -> None:
+    known = (await conflicts.save("Ada lives in Paris", vector=HERE)).memory
+    head = conflicts.vault.events.state().head
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE, policy=ConflictPolicy.DETECT)
+    assert known is not None
+    assert saved.memory is not None
+    assert [conflict.memory_id for conflict in saved.conflicts] == [known.memory_id]
+    # The same vector, three of four words, the same moment.
+    assert saved.conflicts[0].severity == pytest.approx(1.0 + 0.75 + 1.0)
+    assert saved.decision is None
+    assert conflicts.decisions() == []
+    assert len(conflicts.visible()) == 2
+    events = conflicts.events(head)
+    assert [told(event) for event in events] == [("memory:semantic:saved", ""), ("memory:conflict:detected", "")]
+    named = decision_from_json(events[1].details)
+    assert events[1].record_id == named.candidate_id == saved.memory.memory_id
+    assert (named.decision_id, named.existing_id) == ("", known.memory_id)
+    assert named.arbitration.action is ArbitrationAction.NONE
+
+
+async def test_a_statement_without_conflicts_is_stored_beside_what_is_known(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("Ada lives in Paris")
+    conflicts.clock.pass_hours(1)
+    saved = await conflicts.save("The cat is called Byron")
+    assert saved.receipt is not None
+    assert saved.receipt.outcome is WriteOutcome.CREATED
+    assert (saved.decision, saved.conflicts) == (None, ())
+    assert len(conflicts.visible()) == 2
+    assert conflicts.decisions() == []
+
+
+async def test_other_users_statements_are_no_conflict(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("Ada lives in Paris", vector=HERE, scope=Scope(user="grace"))
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    assert saved.decision is None
+    assert len(conflicts.visible()) == 2
+
+
+async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("Byron is a cat", policy=ConflictPolicy.DETECT)
+    severe = await conflicts.save("Ada lives in Paris", vector=HERE, policy=ConflictPolicy.DETECT)
+    await conflicts.save("The weather is fine", policy=ConflictPolicy.DETECT)
+    conflicts.clock.pass_hours(0.05)
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    assert severe.memory is not None
+    assert saved.decision is not None
+    assert saved.decision.existing_id == severe.memory.memory_id
+    assert saved.decision.conflict_count == 3
+    assert sorted(memory.content for memory in conflicts.visible()) == [
+        "Ada lives in Berlin",
+        "Byron is a cat",
+        "The weather is fine",
+    ]
+
+
+async def test_the_rule_whose_conditions_match_settles_it_unless_one_is_named(conflicts: OpenedConflicts) -> None:
+    keep_existing = {**NOTHING_DECIDES, "allow_merge": False, "default_strategy": "keep-existing"}
+    await conflicts.rules.register({"name": "ada's", "conditions": {"users": ["ada"]}, "arbitration": keep_existing})
+    await conflicts.save("Ada lives in Paris", vector=HERE)
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    assert saved.decision is not None
+    assert saved.decision.rule == "ada's"
+    assert [memory.content for memory in conflicts.visible()] == ["Ada lives in Paris"]
+    conflicts.clock.pass_hours(1)
+    named = await conflicts.save("Ada lives in Rome", vector=HERE, rule="default")
+    assert named.decision is not None
+    assert named.decision.rule == "default"
+    assert [memory.content for memory in conflicts.visible()] == ["Ada lives in Rome"]
+
+
+async def test_a_rule_that_is_not_there_is_named_and_nothing_is_stored(conflicts: OpenedConflicts) -> None:
+    with pytest.raises(RuleNotFoundError, match="household"):
+        await conflicts.save("Ada lives in Paris", rule="household")
+    assert conflicts.documents() == []
+
+
+async def test_what_would_be_more_than_a_statement_may_hold_is_not_merged(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=NOTHING_DECIDES)
+    await conflicts.save("tea " * 150_000, vector=HERE)
+    saved = await conflicts.save("cat " * 150_000, vector=HERE)
+    assert saved.decision is not None
+    assert saved.decision.arbitration.action is ArbitrationAction.KEEP
+    assert saved.decision.arbitration.strategy is ArbitrationStrategy.DEFAULT
+    assert [memory.content[:3] for memory in conflicts.visible()] == ["cat"]

@@ -1,0 +1,222 @@
+"""Decisions are taken back: what was superseded is found again, and what nothing may be left behind is refused."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import ArbitrationAction
+from mnemon_server.domain.errors import (
+    DecisionNotFoundError,
+    InvalidArgumentError,
+    InvalidOperationError,
+    MemoryNotFoundError,
+)
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic
+from mnemon_server.services.conflicts.decisions import decision_from_json
+
+from tests.support.conflict_stores import OpenedConflicts, text_vector, unit
+
+HERE = text_vector("where Ada lives")
+MERGING = {"priority_importance": False, "priority_recency": False, "priority_source": False}
+REJECTING = {**MERGING, "allow_merge": False, "default_strategy": "reject"}
+
+
+def decision_id(saved: SavedSemantic) -> str:
+    """The decision that a save came to."""
+    assert saved.decision is not None
+    return saved.decision.decision_id
+
+
+async def test_a_merge_is_taken_back_and_leaves_nothing_of_itself(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=MERGING)
+    first = await conflicts.save("Ada drinks tea", vector=HERE)
+    merged = await conflicts.save("Ada has a cat", vector=HERE)
+    assert merged.memory is not None
+    head = conflicts.vault.events.state().head
+    conflicts.clock.pass_hours(1)
+    undone = await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
+    assert undone.removed_id == merged.memory.memory_id
+    assert [memory.content for memory in undone.restored] == ["Ada drinks tea", "Ada has a cat"]
+    assert {memory.superseded_by for memory in undone.restored} == {""}
+    assert first.memory is not None
+    assert undone.restored[0].memory_id == first.memory.memory_id
+    assert undone.decision.revert_time == conflicts.clock.time
+    assert sorted(memory.content for memory in conflicts.visible()) == ["Ada drinks tea", "Ada has a cat"]
+    assert conflicts.vault.collection(SEMANTIC).get_documents([merged.memory.memory_id]) == [None]
+    assert conflicts.decisions() == [undone.decision]
+    events = conflicts.events(head)
+    assert Counter(event.type for event in events) == {
+        EventType.SEMANTIC_SAVED: 2,
+        EventType.SEMANTIC_PRUNED: 1,
+        EventType.CONFLICT_REVERTED: 1,
+    }
+    by_type = {event.type: event for event in events}
+    assert json.loads(by_type[EventType.SEMANTIC_PRUNED].details) == {"prune_reason": "unmerged"}
+    assert by_type[EventType.SEMANTIC_PRUNED].record_id == merged.memory.memory_id
+    assert decision_from_json(by_type[EventType.CONFLICT_REVERTED].details) == undone.decision
+    assert len({event.commit for event in events}) == 1
+
+
+@pytest.mark.parametrize("importance", [0.1, 0.9])
+async def test_who_lost_is_found_again_beside_who_won(conflicts: OpenedConflicts, importance: float) -> None:
+    await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.5)
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=importance)
+    assert len(conflicts.visible()) == 1
+    undone = await conflicts.store.unmerge(decision_id=decision_id(saved))
+    assert undone.removed_id == ""
+    assert [memory.content for memory in undone.restored] == [
+        "Ada lives in Paris" if importance > 0.5 else "Ada lives in Berlin"
+    ]
+    assert sorted(memory.content for memory in conflicts.visible()) == ["Ada lives in Berlin", "Ada lives in Paris"]
+
+
+async def test_what_was_restored_is_found_by_its_vector_and_conflicts_again(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)
+    saved = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
+    await conflicts.store.unmerge(decision_id=decision_id(saved))
+    again = await conflicts.save("Ada lives in Rome", vector=HERE, policy=ConflictPolicy.DETECT)
+    assert len(again.conflicts) == 2
+    records = conflicts.vault.collection(SEMANTIC)
+    assert sorted(records.scan_vectors(HERE).scores.tolist()) == pytest.approx([1.0, 1.0, 1.0])
+
+
+async def test_a_decision_is_taken_back_only_once(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=MERGING)
+    await conflicts.save("Ada drinks tea", vector=HERE)
+    merged = await conflicts.save("Ada has a cat", vector=HERE)
+    assert merged.memory is not None
+    await conflicts.store.unmerge(decision_id=decision_id(merged))
+    before = conflicts.vault.events.state()
+    with pytest.raises(InvalidOperationError, match="taken back already"):
+        await conflicts.store.unmerge(decision_id=decision_id(merged))
+    with pytest.raises(InvalidOperationError, match="taken back already"):
+        await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
+    assert conflicts.vault.events.state() == before
+
+
+async def test_a_rejection_cannot_be_taken_back(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=REJECTING)
+    await conflicts.save("Ada drinks tea", vector=HERE)
+    rejected = await conflicts.save("Ada drinks coffee", vector=HERE)
+    with pytest.raises(InvalidOperationError, match="rejected"):
+        await conflicts.store.unmerge(decision_id=decision_id(rejected))
+
+
+async def test_a_decision_whose_result_gave_way_itself_stands(conflicts: OpenedConflicts) -> None:
+    first = await conflicts.save("Ada lives in Paris", vector=HERE)
+    conflicts.clock.pass_hours(1)
+    second = await conflicts.save("Ada lives in Berlin", vector=HERE)
+    conflicts.clock.pass_hours(1)
+    third = await conflicts.save("Ada lives in Rome", vector=HERE)
+    assert third.memory is not None
+    with pytest.raises(InvalidOperationError, match=third.memory.memory_id):
+        await conflicts.store.unmerge(decision_id=decision_id(second))
+    await conflicts.store.unmerge(decision_id=decision_id(third))
+    await conflicts.store.unmerge(decision_id=decision_id(second))
+    assert first.memory is not None
+    assert len(conflicts.visible()) == 3
+
+
+async def test_a_merge_that_something_gave_way_to_since_stands(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=MERGING)
+    await conflicts.save("Ada drinks tea", vector=HERE)
+    merged = await conflicts.save("Ada has a cat", vector=HERE)
+    await conflicts.settle(arbitration={**REJECTING, "default_strategy": "keep-existing"})
+    loser = await conflicts.save("Ada drinks coffee", vector=HERE)
+    with pytest.raises(InvalidOperationError, match="has given way"):
+        await conflicts.store.unmerge(decision_id=decision_id(merged))
+    await conflicts.store.unmerge(decision_id=decision_id(loser))
+    await conflicts.store.unmerge(decision_id=decision_id(merged))
+    assert sorted(memory.content for memory in conflicts.visible()) == [
+        "Ada drinks coffee",
+        "Ada drinks tea",
+        "Ada has a cat",
+    ]
+
+
+async def test_decisions_about_a_merged_statement_go_with_it(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=MERGING)
+    await conflicts.save("Ada drinks tea", vector=HERE)
+    merged = await conflicts.save("Ada has a cat", vector=HERE)
+    await conflicts.settle(arbitration=REJECTING)
+    await conflicts.save("Ada drinks coffee", vector=HERE)
+    assert len(conflicts.decisions()) == 2
+    await conflicts.store.unmerge(decision_id=decision_id(merged))
+    assert [decision.decision_id for decision in conflicts.decisions()] == [decision_id(merged)]
+
+
+async def test_a_loss_that_another_decision_took_back_already_stands(conflicts: OpenedConflicts) -> None:
+    await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)
+    first = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
+    second = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
+    await conflicts.store.unmerge(decision_id=decision_id(second))
+    with pytest.raises(InvalidOperationError, match="any more"):
+        await conflicts.store.unmerge(decision_id=decision_id(first))
+
+
+async def test_what_is_not_there_is_named(conflicts: OpenedConflicts) -> None:
+    saved = await conflicts.save("Ada lives in Paris")
+    assert saved.memory is not None
+    with pytest.raises(MemoryNotFoundError, match="nobody"):
+        await conflicts.store.unmerge(memory_id="nobody")
+    with pytest.raises(DecisionNotFoundError, match="nothing"):
+        await conflicts.store.unmerge(decision_id="nothing")
+    with pytest.raises(InvalidOperationError, match="did not come of a merge"):
+        await conflicts.store.unmerge(memory_id=saved.memory.memory_id)
+    for ids in ({}, {"memory_id": "a", "decision_id": "b"}):
+        with pytest.raises(InvalidArgumentError, match="either"):
+            await conflicts.store.unmerge(**ids)
+
+
+async def test_a_repeated_call_gets_the_first_answer_and_does_nothing(conflicts: OpenedConflicts) -> None:
+    await conflicts.settle(arbitration=MERGING)
+    await conflicts.save("Ada drinks tea", vector=HERE)
+    merged = await conflicts.save("Ada has a cat", vector=HERE)
+    first = await conflicts.store.unmerge(decision_id=decision_id(merged), request_id="r")
+    before = conflicts.vault.events.state()
+    assert await conflicts.store.unmerge(decision_id=decision_id(merged), request_id="r") == first
+    assert conflicts.vault.events.state() == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_taking_everything_back_leaves_what_ignoring_all_conflicts_would(
+    conflicts: OpenedConflicts, seed: int
+) -> None:
+    rng = random.Random(seed)
+    directions = [text_vector(f"direction {number}") for number in range(3)]
+    said: list[str] = []
+    decided: list[SavedSemantic] = []
+    for number in range(25):
+        await conflicts.settle(
+            arbitration=rng.choice(
+                [
+                    MERGING,
+                    REJECTING,
+                    {**REJECTING, "default_strategy": "keep-existing"},
+                    {"priority_importance": True, "priority_recency": True},
+                ]
+            )
+        )
+        conflicts.clock.pass_hours(rng.choice([0.0, 0.02, 3.0]))
+        text = f"statement {number} of {seed} says {rng.randrange(1000)}"
+        saved = await conflicts.save(
+            text,
+            vector=unit((rng.choice(directions) + 0.2 * text_vector(text)).tolist()),
+            importance=rng.choice([None, 0.1, 0.9]),
+        )
+        if saved.decision:
+            decided.append(saved)
+        if not saved.decision or saved.decision.arbitration.action is not ArbitrationAction.REJECT:
+            said.append(text)
+    taken_back = 0
+    for saved in reversed(decided):
+        assert saved.decision is not None
+        if saved.decision.arbitration.action is not ArbitrationAction.REJECT:
+            await conflicts.store.unmerge(decision_id=decision_id(saved))
+            taken_back += 1
+    assert taken_back >= 5
+    assert sorted(memory.content for memory in conflicts.visible()) == sorted(said)
+    assert not [document for document in conflicts.documents() if document.hidden]
