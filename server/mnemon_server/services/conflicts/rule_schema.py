@@ -24,7 +24,7 @@ from mnemon_server.domain.validation import SCOPE_BYTES_MAX, refuse, text_violat
 
 ENTRIES_MAX = 256
 """Of a list, and of the priorities by source."""
-TIME_WINDOW_MAX_S = 315_360_000_000
+TIME_WINDOW_MAX_S = 315_576_000_000
 """Ten thousand years: what a duration can say."""
 WEIGHT_MAX = 1_000.0
 

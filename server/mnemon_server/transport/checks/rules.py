@@ -13,8 +13,8 @@ from mnemon_server.transport.checks.common import page_size_violations, unknown
 from mnemon_server.transport.checks.semantic import memory_violations
 from mnemon_server.transport.convert.rules import RULE_ORDERS
 
-DURATION_S_MAX = 315_576_000_000
-DURATION_RANGE = "must be a length of time up to 10,000 years, with 0 to 999,999,999 nanoseconds"
+DURATION_NS_MIN, DURATION_NS_MAX = 1_000, 315_576_000_000 * 10**9
+DURATION_RANGE = "must be more than 0, a microsecond to 10,000 years, with 0 to 999,999,999 nanoseconds"
 
 
 def check_rule(request: pb.RegisterRuleRequest | pb.UpdateRuleRequest) -> None:
@@ -61,5 +61,7 @@ def shape_violations(path: str, message: Message) -> Iterator[FieldViolation]:
 
 
 def _duration_violations(field: str, message: Duration) -> Iterator[FieldViolation]:
-    if not (0 <= message.seconds <= DURATION_S_MAX and 0 <= message.nanos < 1_000_000_000):
+    # What a rule refuses of it, too: under its key, which is not the name of the field.
+    nanoseconds = message.seconds * 10**9 + message.nanos
+    if not (DURATION_NS_MIN <= nanoseconds <= DURATION_NS_MAX and 0 <= message.nanos < 10**9):
         yield FieldViolation(field, DURATION_RANGE)
