@@ -99,6 +99,22 @@ class Settings:
     contextual_curve: str = field(
         default="exponential", metadata=_row("How a contextual memory fades.", choices=("exponential", "linear"))
     )
+    rules_file: Path | None = field(
+        default=None,
+        metadata=_row(
+            "JSON or YAML file with merge rules, put in place of those of the same name whenever a vault is opened."
+        ),
+    )
+    semantic_capacity: int = field(
+        default=1_000_000,
+        metadata=_row("Most statements of the semantic memory; more are refused with a hint.", at_least=1),
+    )
+    semantic_write_latency_target_ms: float = field(
+        default=1000.0,
+        metadata=_row(
+            "Milliseconds that a save of the semantic memory may take; above that, saves are held back.", at_least=0.001
+        ),
+    )
     event_retention_days: float = field(
         default=7.0, metadata=_row("Days that an event is kept for watchers that come late.", at_least=0.001)
     )
