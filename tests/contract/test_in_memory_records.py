@@ -9,6 +9,7 @@ from mnemon_server.engines.in_memory import InMemoryVault
 from tests.contract.record_changes import RecordChangesContract
 from tests.contract.record_engine import ManualClock, RecordEngineContract
 from tests.contract.vault import VaultContract
+from tests.contract.vault_transactions import VaultTransactionsContract
 
 
 class TestInMemoryDocuments(RecordEngineContract):
@@ -26,5 +27,10 @@ class TestInMemoryChanges(RecordChangesContract):
 
 
 class TestInMemoryVault(VaultContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)
+
+
+class TestInMemoryTransactions(VaultTransactionsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return InMemoryVault(clock=clock)
