@@ -3,7 +3,8 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from mnemon_server.app import open_configured_embedder, vault_folder
+from mnemon_server.app import open_configured_embedder
+from mnemon_server.assembly import vault_folder
 from mnemon_server.config import Settings
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError, InvalidCursorError, NotServingError
 from mnemon_server.domain.events import Event, EventFilter, EventType
@@ -25,6 +25,7 @@ from mnemon_server.domain.feed import (
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.base import Vault
 from mnemon_server.services import event_tail
 from mnemon_server.services.event_cursors import Cursors
@@ -441,11 +442,16 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
         found = vault.collection(MEMORIES).get_documents(list(memory_ids))  # type: ignore[call-overload]
         return [Memory(document.doc_id, document.content) if document else None for document in found]
 
+    def read_semantic(memory_ids: object) -> list[SemanticMemory | None]:
+        found = vault.collection(SEMANTIC).get_documents(list(memory_ids))  # type: ignore[call-overload]
+        return [SemanticMemory(document.doc_id, document.content) if document else None for document in found]
+
     return EventFeed(
         vault.events,
         vault.subscribe,
         read_documents=vault.collection(DOCUMENTS).get_documents,
         read_memories=read_memories,
+        read_semantic=read_semantic,
         offload=offload,
         clock=clock,
     )

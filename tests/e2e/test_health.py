@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -20,6 +20,7 @@ from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 from tests.support.faulty_vfs import FaultyVFS
+from tests.support.open_vaults import open_vault_with
 from tests.support.server import (
     Connection,
     bare_server,
@@ -32,7 +33,16 @@ from tests.support.server import (
 )
 
 SERVICE = "mnemon.v1.KnowledgeStoreService"
-READY_NAMES = ("", "readiness", SERVICE, "mnemon.v1.MemoryService", "mnemon.v1.EventService")
+READY_NAMES = (
+    "",
+    "readiness",
+    SERVICE,
+    "mnemon.v1.MemoryService",
+    "mnemon.v1.SemanticMemoryService",
+    "mnemon.v1.ConflictService",
+    "mnemon.v1.RulesService",
+    "mnemon.v1.EventService",
+)
 
 
 @pytest.fixture
@@ -169,7 +179,7 @@ async def _pool_of(store: DocumentStore) -> AsyncIterator[VaultPool]:
         """The test closes the store."""
 
     async def open_vault(tenant: str) -> OpenVault:
-        return OpenVault(documents=store, memories=cast("Any", None), feed=cast("Any", None), close=close)
+        return open_vault_with(store, close)
 
     async with VaultPool(open_vault, open_max=1, idle_s=None) as vaults:
         async with vaults.use(DEFAULT_TENANT):

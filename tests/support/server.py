@@ -19,7 +19,14 @@ from google.rpc import error_details_pb2
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
-from mnemon.v1 import events_pb2_grpc, knowledge_store_pb2_grpc, memory_pb2_grpc
+from mnemon.v1 import (
+    conflicts_pb2_grpc,
+    events_pb2_grpc,
+    knowledge_store_pb2_grpc,
+    memory_pb2_grpc,
+    rules_pb2_grpc,
+    semantic_pb2_grpc,
+)
 from mnemon_server.config import Settings
 from mnemon_server.transport.server import GrpcServer
 
@@ -45,6 +52,21 @@ class Connection:
     def memories(self) -> Any:
         """The stub of the memory service."""
         return memory_pb2_grpc.MemoryServiceStub(self.channel)
+
+    @property
+    def semantic(self) -> Any:
+        """The stub of the semantic memory service."""
+        return semantic_pb2_grpc.SemanticMemoryServiceStub(self.channel)
+
+    @property
+    def conflicts(self) -> Any:
+        """The stub of the conflict service."""
+        return conflicts_pb2_grpc.ConflictServiceStub(self.channel)
+
+    @property
+    def rules(self) -> Any:
+        """The stub of the rules service."""
+        return rules_pb2_grpc.RulesServiceStub(self.channel)
 
     @property
     def events(self) -> Any:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import BATCH_DEFAULT, Event, EventFilter
 from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.semantic import SemanticMemory
 
 HEARTBEAT_DEFAULT_S, HEARTBEAT_MIN_S, HEARTBEAT_MAX_S = 15.0, 5.0, 60.0
 PAGE_DEFAULT, PAGE_MAX = 100, 1_000
@@ -55,7 +56,7 @@ class ListQuery:
     full: bool = False
 
 
-Record: TypeAlias = Document | Memory
+Record: TypeAlias = Document | Memory | SemanticMemory
 
 
 @dataclass(frozen=True, slots=True)

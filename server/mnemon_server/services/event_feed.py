@@ -26,7 +26,7 @@ from mnemon_server.domain.feed import (
 )
 from mnemon_server.engines.base import EventLog
 from mnemon_server.services.event_cursors import Cursors
-from mnemon_server.services.event_records import EventRecords, ReadDocuments, ReadMemories
+from mnemon_server.services.event_records import BYTES_MAX, EventRecords, ReadDocuments, ReadMemories, ReadSemantic
 from mnemon_server.services.event_tail import EventTail
 from mnemon_server.services.offload import Offload
 
@@ -72,6 +72,7 @@ class EventFeed:
         *,
         read_documents: ReadDocuments,
         read_memories: ReadMemories,
+        read_semantic: ReadSemantic,
         offload: Offload,
         heartbeat_default_s: float = HEARTBEAT_DEFAULT_S,
         clock: Clock = system_clock,
@@ -83,13 +84,14 @@ class EventFeed:
             subscribe: registers what is called, on any thread, after a commit; returns what ends that.
             read_documents: documents by id, in their order, None for those that are gone; blocks.
             read_memories: the same of memories.
+            read_semantic: the same of statements; superseded ones are there.
             offload: where everything that blocks is done.
             heartbeat_default_s: the longest silence, in seconds, for watchers that name none.
             clock: tells times that have yet to come.
         """
         self._log = vault_events
         self._cursors = Cursors(vault_events.epoch)
-        self._records = EventRecords(read_documents, read_memories)
+        self._records = EventRecords(read_documents, read_memories, read_semantic)
         self._offload = offload
         self._heartbeat_default_s = heartbeat_default_s
         self._clock = clock
@@ -224,6 +226,7 @@ class EventFeed:
         """The step with its message, and with records where they are wanted; then it blocks, and may get shorter."""
         if not step.events:
             return step
+        step = _shortened(step, step.events, _count_within(step.events, BYTES_MAX))
         if full:
             records = self._records.read(step.events)
             step = replace(_shortened(step, step.events, len(records)), records=records)
@@ -245,6 +248,15 @@ def _shortened(step: _Step, events: Sequence[Event], count: int) -> _Step:
     if count >= len(events):
         return replace(step, events=tuple(events))
     return replace(step, events=tuple(events[:count]), position=events[count - 1].sequence, caught_up=False)
+
+
+def _count_within(events: Sequence[Event], characters: int) -> int:
+    """How many of the events a message holds whose details are at most so long; at least one."""
+    for count, event in enumerate(events):
+        characters -= len(event.details)
+        if characters < 0:
+            return max(1, count)
+    return len(events)
 
 
 def _check_kept(position: int, floor: int) -> None:

@@ -1,33 +1,49 @@
 """The records that events are about, as they are now."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.feed import Record
 from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.semantic import SemanticMemory
 
 BYTES_MAX = 3 << 20
 READ_AT_ONCE = 32
 
 ReadDocuments = Callable[[Sequence[str]], list[Document | None]]
 ReadMemories = Callable[[Sequence[str]], list[Memory | None]]
+ReadSemantic = Callable[[Sequence[str]], list[SemanticMemory | None]]
+_Reader = ReadDocuments | ReadMemories | ReadSemantic
 
-_OF_DOCUMENTS = frozenset({EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED})
+_OF_DOCUMENTS = (EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED)
+_OF_MEMORIES = (
+    EventType.MEMORY_CREATED,
+    EventType.MEMORY_UPDATED,
+    EventType.MEMORY_REINFORCED,
+    EventType.MEMORY_DELETED,
+    EventType.MEMORY_UNDELETED,
+    EventType.MEMORY_PURGED,
+)
+_OF_SEMANTIC = (EventType.SEMANTIC_SAVED, EventType.SEMANTIC_PRUNED)
 
 
 class EventRecords:
     """Reads the records of events; blocks."""
 
-    def __init__(self, read_documents: ReadDocuments, read_memories: ReadMemories) -> None:
+    def __init__(self, read_documents: ReadDocuments, read_memories: ReadMemories, read_semantic: ReadSemantic) -> None:
         """Takes what reads records by id, in their order, None for those that are gone."""
-        self._read_documents = read_documents
-        self._read_memories = read_memories
+        self._readers: Mapping[EventType, _Reader] = {
+            **dict.fromkeys(_OF_DOCUMENTS, read_documents),
+            **dict.fromkeys(_OF_MEMORIES, read_memories),
+            **dict.fromkeys(_OF_SEMANTIC, read_semantic),
+        }
 
     def read(self, events: Sequence[Event]) -> tuple[Record | None, ...]:
         """The record of each event, None where it is gone; of the first events only, where that is enough text.
 
-        At least one, and no more once they hold 3 MiB: what comes after is for the next message.
+        At least one, and no more once they hold 3 MiB: what comes after is for the next message. Events of rules,
+        decisions and warnings have no record.
         """
         found: list[Record | None] = []
         size = 0
@@ -40,12 +56,15 @@ class EventRecords:
         return tuple(found)
 
     def _read_some(self, events: Sequence[Event]) -> list[Record | None]:
-        document_ids = list(dict.fromkeys(event.record_id for event in events if event.type in _OF_DOCUMENTS))
-        memory_ids = list(dict.fromkeys(event.record_id for event in events if event.type not in _OF_DOCUMENTS))
-        documents = dict(zip(document_ids, self._read_documents(document_ids), strict=True)) if document_ids else {}
-        memories = dict(zip(memory_ids, self._read_memories(memory_ids), strict=True)) if memory_ids else {}
+        wanted: dict[_Reader, dict[str, Record | None]] = {}
+        for event in events:
+            if (reader := self._readers.get(event.type)) is not None:
+                wanted.setdefault(reader, {})[event.record_id] = None
+        for reader, records in wanted.items():
+            records.update(zip(records, reader([*records]), strict=True))
         return [
-            documents[event.record_id] if event.type in _OF_DOCUMENTS else memories[event.record_id] for event in events
+            wanted[reader][event.record_id] if (reader := self._readers.get(event.type)) is not None else None
+            for event in events
         ]
 
 
@@ -55,4 +74,5 @@ def _size(record: Record | None) -> int:
         return 0
     texts = [value for value in record.metadata.values() if isinstance(value, str)]
     lists = [text for value in record.metadata.values() if isinstance(value, tuple) for text in value]
-    return sum(len(text.encode()) for text in (record.content, *texts, *lists))
+    own = (record.summary, *record.keywords) if isinstance(record, SemanticMemory) else ()
+    return sum(len(text.encode()) for text in (record.content, *own, *texts, *lists))

@@ -10,9 +10,12 @@ from typing import Self
 
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
+from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.event_feed import EventFeed
 from mnemon_server.services.knowledge_store import DocumentStore
 from mnemon_server.services.memory import MemoryStore
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic import SemanticStore
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 RETRY_AFTER_S = 1.0
@@ -26,12 +29,20 @@ class OpenVault:
 
     documents: DocumentStore
     memories: MemoryStore
+    semantic: SemanticStore
+    conflicts: ConflictStore
+    rules: RuleStore
     feed: EventFeed
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:
         """Whether it takes writes; reopens its records after a failure of the disk, where that helps."""
         return (await self.documents.check_health()).status is not HealthStatus.UNHEALTHY
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether its semantic index is loaded or built."""
+        return self.semantic.is_warm
 
 
 @dataclass(slots=True)
@@ -91,6 +102,11 @@ class VaultPool:
         """Whether every open vault takes writes."""
         open_now = [entry.vault for entry in self._entries.values() if entry.vault and not entry.closing]
         return all(await asyncio.gather(*(vault.is_ready() for vault in open_now)))
+
+    def is_warm(self, tenant: str) -> bool:
+        """Whether the indexes of the tenant's vault are warm; a vault that is closed keeps nobody waiting."""
+        entry = self._entries.get(tenant)
+        return entry is None or (entry.vault is not None and entry.vault.is_warm)
 
     async def __aenter__(self) -> Self:
         if self._idle_s is not None:
@@ -182,7 +198,9 @@ class VaultPool:
             await asyncio.sleep(idle_s / 4)
             now = asyncio.get_running_loop().time()
             for tenant, entry in list(self._entries.items()):
-                if not entry.users and entry.vault is not None and now - entry.idle_since >= idle_s:
+                # One whose index is being built stays open: what is built would be lost.
+                is_idle = not entry.users and entry.vault is not None and entry.vault.is_warm
+                if is_idle and now - entry.idle_since >= idle_s:
                     self._begin_closing(tenant, entry)
 
 

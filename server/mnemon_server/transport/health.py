@@ -1,8 +1,8 @@
 """The standard health service: who asks whether to call this server, or to restart it, asks here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
 import grpc
 import structlog
@@ -18,30 +18,45 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 _CHECK_TIMEOUT_S = 10.0
+_WARMING_INTERVAL_S = 0.1
 _log = structlog.get_logger()
+
+
+class Readiness(NamedTuple):
+    """Whether calls are served, and whether also those that need a warm index."""
+
+    ready: bool
+    warm: bool = True
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """Answers for the whole server, each service, and for `liveness` and `readiness`.
 
-    Liveness says that the process answers, whatever the store does: restarting heals no disk.
+    Liveness says that the process answers, whatever the store does: restarting heals no disk. The whole server is ready
+    once every service is.
     """
 
-    def __init__(self, services: Iterable[str]) -> None:
+    def __init__(self, services: Collection[str], *, indexed: Iterable[str] = ()) -> None:
+        """NOT_SERVING under every name but `liveness`; `indexed` are the services that need a warm index."""
+        self._indexed = frozenset((OVERALL, READINESS, *indexed))
         ready_names = (OVERALL, READINESS, *services)
         self._statuses = {LIVENESS: _SERVING, **dict.fromkeys(ready_names, _NOT_SERVING)}
         self._changed = asyncio.Event()
+        self._readiness = Readiness(ready=False)
         self._ending = False
 
     @property
-    def is_ready(self) -> bool:
-        """Whether calls are served."""
-        return bool(self._statuses[READINESS] == _SERVING)
+    def readiness(self) -> Readiness:
+        """What was said last."""
+        return self._readiness
 
-    def set_ready(self, *, ready: bool) -> None:
-        """Says whether calls are served; once shut down, it stays at no."""
-        status = _SERVING if ready and not self._ending else _NOT_SERVING
-        self._statuses.update({name: status for name in self._statuses if name != LIVENESS})
+    def set_ready(self, *, ready: bool, warm: bool = True) -> None:
+        """Says whether calls are served, and those that need a warm index; once shut down, it stays at no."""
+        self._readiness = Readiness(ready and not self._ending, warm)
+        for name in self._statuses:
+            if name != LIVENESS:
+                serves = self._readiness.ready and (warm or name not in self._indexed)
+                self._statuses[name] = _SERVING if serves else _NOT_SERVING
         self._wake()
 
     def shut_down(self) -> None:
@@ -80,20 +95,26 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._changed = asyncio.Event()
 
 
-async def keep_readiness(servicer: HealthServicer, check: Callable[[], Awaitable[bool]], *, interval_s: float) -> None:
-    """Asks `check` whether calls are served, again and again, until it is cancelled."""
+async def keep_readiness(
+    servicer: HealthServicer, check: Callable[[], Awaitable[Readiness]], *, interval_s: float
+) -> None:
+    """Asks `check` whether calls are served, again and again, until it is cancelled.
+
+    While only the index is awaited, it asks more often: somebody waits to begin.
+    """
     while True:
-        ready = await _ask(check)
-        if ready != servicer.is_ready:
-            _log.info("readiness", serving=ready)
-            servicer.set_ready(ready=ready)
-        await asyncio.sleep(interval_s)
+        readiness = await _ask(check)
+        if readiness != servicer.readiness:
+            _log.info("readiness", serving=readiness.ready, warm=readiness.warm)
+            servicer.set_ready(ready=readiness.ready, warm=readiness.warm)
+        warming = readiness.ready and not readiness.warm
+        await asyncio.sleep(min(interval_s, _WARMING_INTERVAL_S) if warming else interval_s)
 
 
-async def _ask(check: Callable[[], Awaitable[bool]]) -> bool:
+async def _ask(check: Callable[[], Awaitable[Readiness]]) -> Readiness:
     try:
         async with asyncio.timeout(_CHECK_TIMEOUT_S):
             return await check()
     except Exception as error:  # noqa: BLE001 - whatever it is, the store does not answer
         _log.error("the store's health is unknown", exc_info=error)
-        return False
+        return Readiness(ready=False)

@@ -13,20 +13,27 @@ from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
 from mnemon.v1 import (
+    conflicts_pb2,
+    conflicts_pb2_grpc,
     events_pb2,
     events_pb2_grpc,
     knowledge_store_pb2,
     knowledge_store_pb2_grpc,
     memory_pb2,
     memory_pb2_grpc,
+    rules_pb2,
+    rules_pb2_grpc,
+    semantic_pb2,
+    semantic_pb2_grpc,
 )
 
 from mnemon_server.address import Address
 from mnemon_server.config import Settings
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.transport.conflict_servicer import ConflictServicer
 from mnemon_server.transport.event_servicer import EventServicer
 from mnemon_server.transport.generic_services import GenericServices
-from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, keep_readiness
+from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.error_guard import ErrorGuard
@@ -37,6 +44,9 @@ from mnemon_server.transport.knowledge_store_servicer import KnowledgeStoreServi
 from mnemon_server.transport.memory_servicer import MemoryServicer
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
+from mnemon_server.transport.rules_servicer import RulesServicer
+from mnemon_server.transport.semantic_servicer import SemanticServicer
+from mnemon_server.transport.tenancy import DEFAULT_TENANT, TenantServicer
 from mnemon_server.transport.tls import server_credentials
 from mnemon_server.transport.unknown_methods import UnknownMethods
 
@@ -45,9 +55,11 @@ if TYPE_CHECKING:
 
 SERVICES = tuple(
     service.full_name
-    for file in (knowledge_store_pb2, memory_pb2, events_pb2)
+    for file in (knowledge_store_pb2, memory_pb2, semantic_pb2, conflicts_pb2, rules_pb2, events_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
+INDEXED_SERVICES = (semantic_pb2.DESCRIPTOR.services_by_name["SemanticMemoryService"].full_name,)
+"""Those that serve once the index is warm."""
 DRAIN_S = 3.0
 LAST_WORD_S = 1.0
 _LOOK_S = 0.02
@@ -62,9 +74,12 @@ class GrpcServer:
         self._settings = settings
         self._extra_handlers = tuple(extra_handlers)
         self._address = Address.parse(settings.listen)
-        self._health = HealthServicer(SERVICES)
+        self._health = HealthServicer(SERVICES, indexed=INDEXED_SERVICES)
         self._knowledge_store = KnowledgeStoreServicer()
         self._memories = MemoryServicer()
+        self._semantic = SemanticServicer()
+        self._conflicts = ConflictServicer()
+        self._rules = RulesServicer()
         self._events = EventServicer()
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
@@ -113,10 +128,15 @@ class GrpcServer:
 
     async def serve(self, vaults: "VaultPool") -> None:
         """Serves the vaults, and says so to health checks for as long as they take writes."""
-        for servicer in (self._knowledge_store, self._memories, self._events):
+        for servicer in self._servicers():
             servicer.attach(vaults)
-        self._health.set_ready(ready=await vaults.is_ready())
-        watching = keep_readiness(self._health, vaults.is_ready, interval_s=self._settings.health_check_interval_s)
+
+        async def look() -> Readiness:
+            return Readiness(await vaults.is_ready(), vaults.is_warm(DEFAULT_TENANT))
+
+        now = await look()
+        self._health.set_ready(ready=now.ready, warm=now.warm)
+        watching = keep_readiness(self._health, look, interval_s=self._settings.health_check_interval_s)
         self._readiness = asyncio.create_task(watching)
 
     async def shut_down(self) -> None:
@@ -152,12 +172,18 @@ class GrpcServer:
         services = cast("aio.Server", GenericServices(server))
         knowledge_store_pb2_grpc.add_KnowledgeStoreServiceServicer_to_server(self._knowledge_store, services)
         memory_pb2_grpc.add_MemoryServiceServicer_to_server(self._memories, services)
+        semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(self._semantic, services)
+        conflicts_pb2_grpc.add_ConflictServiceServicer_to_server(self._conflicts, services)
+        rules_pb2_grpc.add_RulesServiceServicer_to_server(self._rules, services)
         events_pb2_grpc.add_EventServiceServicer_to_server(self._events, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
             add_reflection(server, [*SERVICES, HEALTH_SERVICE])
         server.add_generic_rpc_handlers((*self._extra_handlers, UnknownMethods()))
         return server
+
+    def _servicers(self) -> tuple[TenantServicer, ...]:
+        return self._knowledge_store, self._memories, self._semantic, self._conflicts, self._rules, self._events
 
     def _interceptors(self) -> list[aio.ServerInterceptor]:
         settings = self._settings

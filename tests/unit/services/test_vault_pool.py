@@ -1,13 +1,15 @@
 """Vaults open on first use, close when idle, and are never more than allowed."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
 
 import pytest
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, NotServingError, TooManyVaultsError
 from mnemon_server.services.vaults import OpenVault, VaultPool
+
+from tests.support.open_vaults import Index, open_vault_with
 
 
 class Folder:
@@ -19,6 +21,7 @@ class Folder:
         self.broken = False
         self.gate = asyncio.Event()
         self.gate.set()
+        self.indexes: defaultdict[str, Index] = defaultdict(Index)
 
     async def open_vault(self, tenant: str) -> OpenVault:
         await self.gate.wait()
@@ -32,7 +35,7 @@ class Folder:
             await asyncio.sleep(0)
             self.open.remove(tenant)
 
-        return OpenVault(documents=cast("Any", tenant), memories=cast("Any", None), feed=cast("Any", None), close=close)
+        return open_vault_with(tenant, close, self.indexes[tenant])
 
 
 @asynccontextmanager
@@ -105,6 +108,23 @@ async def test_a_vault_that_nobody_uses_is_closed_after_a_while() -> None:
                 await asyncio.sleep(0.01)
         async with vaults.use("ada"):
             assert folder.open == ["ada"]
+
+
+async def test_a_vault_whose_index_is_being_built_stays_open_until_that_is_done() -> None:
+    async with pool(idle_s=0.05) as (vaults, folder):
+        folder.indexes["ada"].is_warm = False
+        for tenant in ("ada", "bob"):
+            async with vaults.use(tenant):
+                pass
+        assert (vaults.is_warm("ada"), vaults.is_warm("bob"), vaults.is_warm("nobody")) == (False, True, True)
+        async with asyncio.timeout(10):
+            while "bob" in folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
+                await asyncio.sleep(0.01)
+        assert folder.open == ["ada"]
+        folder.indexes["ada"].is_warm = True
+        async with asyncio.timeout(10):
+            while folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
+                await asyncio.sleep(0.01)
 
 
 async def test_a_vault_that_could_not_be_opened_is_tried_again() -> None:

@@ -8,11 +8,14 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import events_pb2 as pb
+from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.feed import Batch, Cursor, Edge, EventPage, ListQuery, Progress, Started, WatchQuery
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.services.conflicts.decisions import decision_to_json
 from mnemon_server.transport.convert import events as convert
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
@@ -76,6 +79,61 @@ def test_neighbours_keep_what_is_their_own() -> None:
     assert len({message.SerializeToString() for message in alone}) == len(set(events))
 
 
+DECISION = Decision(
+    decision_id="d-1",
+    scope=Scope(user="ada"),
+    candidate_id="s-1",
+    existing_id="s-2",
+    result_id="",
+    rule="household",
+    signals=(),
+    conflict_count=1,
+    arbitration=ArbitrationResult(
+        action=ArbitrationAction.REJECT, strategy=ArbitrationStrategy.DEFAULT, confidence=0.5, reason="as configured"
+    ),
+)
+WARNING = '{"severity": "warning", "message": "full", "remediation": "delete some"}'
+DETAILS = [
+    (EventType.CONFLICT_DETECTED, decision_to_json(DECISION), "decision"),
+    (EventType.CONFLICT_RESOLVED, decision_to_json(DECISION), "decision"),
+    (EventType.CONFLICT_MERGED, decision_to_json(DECISION), "decision"),
+    (EventType.CONFLICT_REVERTED, decision_to_json(DECISION), "decision"),
+    (EventType.RULE_REGISTERED, '{"name": "household", "priority": 5}', "rule"),
+    (EventType.RULE_UPDATED, '{"name": "household", "priority": 5}', "rule"),
+    (EventType.RULE_DELETED, '{"name": "household", "priority": 5}', "rule"),
+    (EventType.SEMANTIC_WARNING, WARNING, "warning"),
+    (EventType.SEMANTIC_HEALTHY, WARNING, "warning"),
+    (EventType.SEMANTIC_PRUNED, '{"prune_reason": "merged"}', "prune_reason"),
+]
+
+
+@pytest.mark.parametrize(("type_", "details", "field"), DETAILS)
+def test_details_come_out_as_what_the_type_promises(type_: EventType, details: str, field: str) -> None:
+    event = event_with(type=type_, details=details)
+    [message] = convert.page_to_pb(EventPage("c", (event,), (), caught_up=True)).events
+    assert message.WhichOneof("details") == field
+    said = {
+        "decision": (message.decision.decision_id, message.decision.arbitration.reason) == ("d-1", "as configured"),
+        "rule": (message.rule.name, message.rule.priority, message.rule.HasField("enabled")) == ("household", 5, False),
+        "warning": (message.warning.severity, message.warning.message, message.warning.remediation)
+        == ("warning", "full", "delete some"),
+        "prune_reason": message.prune_reason == "merged",
+    }
+    assert said[field]
+
+
+def test_details_are_told_of_their_own_event_alone() -> None:
+    def pruned(sequence: int, reason: str) -> Event:
+        details = f'{{"prune_reason": "{reason}"}}' if reason else ""
+        return event_with(type=EventType.SEMANTIC_PRUNED, request_id="", changed=(), sequence=sequence, details=details)
+
+    reasons = ["", "merged", "", "", "deleted", "superseded", ""]
+    events = tuple(pruned(sequence, reason) for sequence, reason in enumerate(reasons, 1))
+    told = convert.page_to_pb(EventPage("c", events, (), caught_up=True)).events
+    assert [event.prune_reason for event in told] == reasons
+    assert [event.HasField("prune_reason") for event in told] == [bool(reason) for reason in reasons]
+
+
 def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> None:
     other = event_with(time=NOW + timedelta(microseconds=1))
     after = event_with(sequence=8)
@@ -86,8 +144,10 @@ def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> N
 
 
 def test_the_full_view_carries_records_and_leaves_out_those_that_are_gone() -> None:
-    records = (Memory("m-1", "a fact"), None, Document("d-1", "a text"))
-    first, second, third = convert.page_to_pb(EventPage("c", (EVENT,) * 3, records, caught_up=True)).events
+    records = (Memory("m-1", "a fact"), None, Document("d-1", "a text"), SemanticMemory("s-1", "a statement"))
+    first, second, third, fourth = convert.page_to_pb(EventPage("c", (EVENT,) * 4, records, caught_up=True)).events
+    assert fourth.WhichOneof("record") == "semantic_memory"
+    assert (fourth.semantic_memory.memory_id, fourth.semantic_memory.content) == ("s-1", "a statement")
     assert (first.memory.memory_id, first.memory.content, first.WhichOneof("record")) == ("m-1", "a fact", "memory")
     assert second.WhichOneof("record") is None
     assert (third.document.doc_id, third.document.content, third.WhichOneof("record")) == ("d-1", "a text", "document")

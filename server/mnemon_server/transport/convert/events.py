@@ -26,7 +26,9 @@ from mnemon_server.domain.feed import (
     WatchQuery,
 )
 from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.transport.convert.documents import VIEWS, fill_document
+from mnemon_server.transport.convert.event_details import fill_details
 from mnemon_server.transport.convert.memories import fill_memory
 from mnemon_server.transport.convert.records import (
     checked_time_from_pb,
@@ -35,6 +37,7 @@ from mnemon_server.transport.convert.records import (
     fill_time,
     scope_from_pb,
 )
+from mnemon_server.transport.convert.semantic import fill_memory as fill_semantic_memory
 
 EVENT_TYPES: Mapping[int, EventType] = {pb.EventType.Value(f"EVENT_TYPE_{type_.name}"): type_ for type_ in EventType}
 EVENT_VIEWS: Mapping[int, bool] = {
@@ -152,6 +155,8 @@ def _fill_events(target: Any, events: Sequence[Event], records: Sequence[Record 
         message.request_id = event.request_id
         if event.changed:
             message.changed_fields.extend(event.changed)
+        if event.details:
+            fill_details(message, event)
     for filled, record in zip(target, records, strict=False):
         _fill_record(filled, record)
 
@@ -159,7 +164,11 @@ def _fill_events(target: Any, events: Sequence[Event], records: Sequence[Record 
 def _are_alike(event: Event, before: Event) -> bool:
     """Whether all but the fields that are always written is the same, as far as a glance can tell."""
     return (
-        event.time == before.time and event.scope is before.scope and event.type is before.type and not before.changed
+        event.time == before.time
+        and event.scope is before.scope
+        and event.type is before.type
+        and not before.changed
+        and not before.details
     )
 
 
@@ -177,6 +186,8 @@ def _fill_common(target: pb.Event, event: Event) -> int:
 def _fill_record(target: pb.Event, record: Record | None) -> None:
     if isinstance(record, Memory):
         fill_memory(target.memory, record)
+    elif isinstance(record, SemanticMemory):
+        fill_semantic_memory(target.semantic_memory, record)
     elif record is not None:
         fill_document(target.document, record, _DOCUMENT_VIEW)
 

@@ -1,0 +1,211 @@
+"""What a tenant's vault is put together from: its records, the services over them, and what follows them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+
+from mnemon_server.config import Settings
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import RecordEngine, Vault
+from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.hnsw import GraphSettings
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite.vault import SQLiteVault
+from mnemon_server.services.conflicts.resolution import ConflictResolver
+from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.event_feed import EventFeed
+from mnemon_server.services.event_retention import EventRetention
+from mnemon_server.services.index_applier import IndexApplier
+from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.services.memory import MemoryStore
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.rule_files import apply_rules_file
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.semantic_documents import to_semantic
+from mnemon_server.services.vaults import OpenVault
+from mnemon_server.transport.tenancy import DEFAULT_TENANT
+
+FEED_THREADS = 4
+
+
+async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> OpenVault:
+    """The tenant's vault, with its services.
+
+    Raises:
+        ConfigurationError: the folder or the model cannot be had, with what would help.
+    """
+    async with AsyncExitStack() as stack:
+        vault = await asyncio.to_thread(_open_records, settings, tenant, model)
+        stack.push_async_callback(asyncio.to_thread, vault.close)
+        documents = await asyncio.to_thread(_open_documents, settings, tenant, vault, batcher, model)
+        stack.push_async_callback(documents.aclose)
+        memories = await asyncio.to_thread(_open_memories, settings, tenant, vault, batcher, model)
+        stack.push_async_callback(memories.aclose)
+        rules = RuleStore(vault)
+        stack.push_async_callback(rules.aclose)
+        if settings.rules_file is not None:
+            await apply_rules_file(rules, settings.rules_file)
+        conflicts = ConflictStore(vault, batcher, model=model, rules=rules)
+        stack.push_async_callback(conflicts.aclose)
+        semantic = _open_semantic(settings, vault, batcher, model, rules)
+        stack.push_async_callback(semantic.aclose)
+        offload = Offload(FEED_THREADS, "event-reader")
+        stack.push_async_callback(asyncio.to_thread, offload.close)
+        feed = _open_feed(settings, vault, memories, offload)
+        stack.callback(feed.close)
+        await stack.enter_async_context(_retention(settings, vault, offload))
+        return OpenVault(
+            documents=documents,
+            memories=memories,
+            semantic=semantic,
+            conflicts=conflicts,
+            rules=rules,
+            feed=feed,
+            close=stack.pop_all().aclose,
+        )
+
+
+def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
+    """Where a tenant's records lie, and all that is derived from them."""
+    return settings.data_dir / "tenants" / tenant
+
+
+def is_in_memory(settings: Settings) -> bool:
+    """Whether nothing outlives the process."""
+    return settings.knowledge_store_backend == "in_memory"
+
+
+def decay_of(settings: Settings) -> dict[DecayPolicy, Decay]:
+    """How the memories of each policy fade that fade."""
+    return {
+        DecayPolicy.REINFORCEABLE: Decay(
+            timedelta(hours=settings.reinforceable_half_life_h), DecayCurve(settings.reinforceable_curve)
+        ),
+        DecayPolicy.CONTEXTUAL: Decay(
+            timedelta(hours=settings.contextual_half_life_h), DecayCurve(settings.contextual_curve)
+        ),
+    }
+
+
+def _open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vault:
+    if is_in_memory(settings):
+        return InMemoryVault()
+    backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
+    return SQLiteVault(
+        vault_folder(settings, tenant),
+        model_identity=model.identity,
+        dimension=model.dimension,
+        vector_cache_bytes_max=settings.vector_cache_mib << 20,
+        graph=GraphSettings(graph_min=settings.graph_vectors_min),
+        # What ChromaDB indexes needs no second graph.
+        graphs_of=[SEMANTIC, *(collection for collection, backend in backends if backend == "local")],
+    )
+
+
+def _open_documents(
+    settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
+) -> DocumentStore:
+    records = vault.collection(DOCUMENTS)
+    collection = _collection_name(settings.collection, tenant)
+    in_chroma = settings.knowledge_store_backend == "chromadb"
+    return DocumentStore(
+        records,
+        batcher,
+        model=model,
+        backend=settings.knowledge_store_backend,
+        collection=collection,
+        applier=_open_applier(settings, tenant, records, model, collection, "chroma") if in_chroma else None,
+        exact_scan_max=settings.exact_scan_passages_max,
+        vector_weight=settings.fusion_vector_weight,
+    )
+
+
+def _open_memories(
+    settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
+) -> MemoryStore:
+    records = vault.collection(MEMORIES)
+    collection = _collection_name(settings.memory_collection, tenant)
+    in_chroma = settings.memory_backend == "chromadb" and not is_in_memory(settings)
+    return MemoryStore(
+        records,
+        batcher,
+        model=model,
+        backend=settings.memory_backend,
+        collection=collection,
+        applier=_open_applier(settings, tenant, records, model, collection, "chroma-memories") if in_chroma else None,
+        decay=decay_of(settings),
+        exact_scan_max=settings.exact_scan_passages_max,
+        vector_weight=settings.fusion_vector_weight,
+    )
+
+
+def _open_semantic(
+    settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
+) -> SemanticStore:
+    return SemanticStore(
+        vault,
+        batcher,
+        model=model,
+        resolver=ConflictResolver(rules),
+        capacity=settings.semantic_capacity,
+        write_latency_target_s=settings.semantic_write_latency_target_ms / 1000,
+        exact_scan_max=settings.exact_scan_passages_max,
+    )
+
+
+def _open_applier(
+    settings: Settings, tenant: str, records: RecordEngine, model: EmbeddingModel, collection: str, folder: str
+) -> IndexApplier:
+    index = ChromaIndex(
+        collection=collection,
+        dimension=model.dimension,
+        model_identity=model.identity,
+        path=None if settings.chroma_host else vault_folder(settings, tenant) / folder,
+        host=settings.chroma_host,
+        port=settings.chroma_port,
+        ssl=settings.chroma_ssl,
+    )
+    return IndexApplier(records, index)
+
+
+def _collection_name(name: str, tenant: str) -> str:
+    """On a server that several tenants share, each has collections of its own."""
+    return name if tenant == DEFAULT_TENANT else f"{name}-{tenant}"
+
+
+def _open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> EventFeed:
+    return EventFeed(
+        vault.events,
+        vault.subscribe,
+        read_documents=vault.collection(DOCUMENTS).get_documents,
+        read_memories=memories.read_many,
+        read_semantic=_reader_of_semantic(vault),
+        offload=offload,
+        heartbeat_default_s=settings.watch_heartbeat_s,
+    )
+
+
+def _reader_of_semantic(vault: Vault) -> Callable[[Sequence[str]], list[SemanticMemory | None]]:
+    """What reads statements by their ids, those that gave way to others too."""
+
+    def read(memory_ids: Sequence[str]) -> list[SemanticMemory | None]:
+        found = vault.collection(SEMANTIC).get_documents(memory_ids)
+        return [None if document is None else to_semantic(document) for document in found]
+
+    return read
+
+
+def _retention(settings: Settings, vault: Vault, offload: Offload) -> EventRetention:
+    return EventRetention(
+        vault.events,
+        keep_for=timedelta(days=settings.event_retention_days),
+        keep_max=settings.event_retention_max,
+        offload=offload,
+    )

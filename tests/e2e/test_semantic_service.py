@@ -1,0 +1,307 @@
+"""The semantic memory service over gRPC: each method, what it refuses and by which name, and the bulk stream."""
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2
+from grpc import aio
+from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import semantic_pb2 as pb
+
+from tests.support.memory_messages import compare, metadata
+from tests.support.semantic_messages import (
+    axis,
+    contents_known,
+    know,
+    run_of,
+    save,
+    statement,
+    status_of,
+)
+from tests.support.server import Connection, bare_server, detail, failure_of, reason, stream_end, whole_server
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server on an empty folder."""
+    async with whole_server(tmp_path) as connected:
+        yield connected
+
+
+@pytest.fixture
+def semantic(connection: Connection) -> Any:
+    """The stub of its semantic memory service."""
+    return connection.semantic
+
+
+async def get(semantic: Any, memory_id: str, **request: Any) -> pb.SemanticMemory:
+    """The statement with this id."""
+    return (await semantic.GetSemanticMemory(pb.GetSemanticMemoryRequest(memory_id=memory_id, **request))).memory
+
+
+def violations(error: aio.AioRpcError) -> set[str]:
+    """The fields that an error names."""
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    named = detail(error, error_details_pb2.BadRequest).field_violations
+    assert all(violation.description for violation in named)
+    return {violation.field for violation in named}
+
+
+async def test_a_statement_is_stored_with_all_that_is_said_of_it(semantic: Any) -> None:
+    learnt = Timestamp(seconds=1_700_000_000, nanos=123_456_000)
+    sent = statement(
+        "Ada lives in Berlin.",
+        summary="lives in Berlin",
+        scope={"household": "home", "persona": "butler", "agent": "claude", "project": "trip"},
+        importance=0.75,
+        keywords=["Berlin", "home"],
+        source="user",
+        metadata=metadata(topic="home", rank=1, sure=0.5, old=False),
+        create_time=learnt,
+    )
+    answer = await semantic.SaveSemanticMemory(pb.SaveSemanticMemoryRequest(memory=sent))
+    stored = answer.memory
+    assert str(uuid.UUID(stored.memory_id)) == stored.memory_id == answer.receipt.id
+    assert (stored.revision, answer.receipt.revision, answer.duplicate) == (1, 1, False)
+    assert answer.receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
+    assert stored.update_time == answer.receipt.commit_time
+    for field in ("content", "summary", "scope", "importance", "keywords", "source", "metadata", "create_time"):
+        assert getattr(stored, field) == getattr(sent, field)
+    assert await get(semantic, stored.memory_id) == stored
+    assert not stored.embedding
+
+
+async def test_a_statement_without_a_time_was_learnt_when_it_is_saved(semantic: Any) -> None:
+    [stored] = await know(semantic, "Ada lives in Berlin.")
+    assert abs(datetime.now(UTC) - stored.create_time.ToDatetime(UTC)).total_seconds() < 60
+    assert not stored.HasField("importance")
+
+
+async def test_every_field_that_is_wrong_is_named_at_once(semantic: Any) -> None:
+    memory = pb.SemanticMemory(content=" ", importance=1.5, metadata={"unset": common_pb2.MetadataValue()})
+    request = pb.SaveSemanticMemoryRequest(memory=memory, embedding=[1.0], conflict_policy=9, request_id="r" * 129)
+    assert violations(await failure_of(semantic.SaveSemanticMemory(request))) == {
+        "conflict_policy", "memory.content", "memory.importance", "memory.metadata.unset", "memory.scope.user",
+        "request_id",
+    }  # fmt: skip
+    search = pb.SearchSimilarRequest(vector=[1.0], top_k=0, min_similarity=-1.0)
+    assert violations(await failure_of(semantic.SearchSimilar(search))) == {"vector", "top_k", "min_similarity"}
+    where = pb.SemanticMemoryFilter(filter=compare("no_such", "EQ", 1))
+    page = pb.ListSemanticMemoriesRequest(filter=where)
+    assert violations(await failure_of(semantic.ListSemanticMemories(page))) == {"filter.filter.no_such"}
+    everything = pb.DeleteSemanticMemoriesRequest()
+    assert violations(await failure_of(semantic.DeleteSemanticMemories(everything))) == {"filter"}
+    assert await contents_known(semantic) == []
+
+
+@pytest.mark.parametrize("embedding", [[1.0], axis(), axis(float("nan"))], ids=["short", "zero", "nan"])
+async def test_a_vector_of_another_dimension_or_without_a_direction_is_refused(
+    semantic: Any, embedding: list[float]
+) -> None:
+    error = await failure_of(semantic.SaveSemanticMemory(save(embedding=embedding)))
+    assert violations(error) == {"embedding"}
+
+
+async def test_what_is_not_there_is_not_found(semantic: Any) -> None:
+    error = await failure_of(get(semantic, NOBODY))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
+    assert detail(error, error_details_pb2.ResourceInfo).resource_name == NOBODY
+
+
+async def test_the_rule_that_a_save_names_must_be_there(semantic: Any) -> None:
+    request = save(conflict_policy=pb.CONFLICT_POLICY_RESOLVE, rule="no such rule")
+    error = await failure_of(semantic.SaveSemanticMemory(request))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "RULE_NOT_FOUND")
+    assert await contents_known(semantic) == []
+
+
+async def test_a_search_finds_by_vector_and_by_text_what_is_near_enough(semantic: Any) -> None:
+    await know(semantic, "near", embedding=axis(3.0))
+    await know(semantic, "nearly", embedding=axis(0.8, 0.6))
+    await know(semantic, "far", embedding=axis(0.0, 1.0))
+    answer = await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0)))
+    assert [match.memory.content for match in answer.results] == ["near", "nearly"]
+    assert [match.similarity for match in answer.results] == pytest.approx([1.0, 0.8], abs=1e-6)
+    assert not answer.results[0].memory.embedding
+    diagnostics = answer.diagnostics
+    assert (diagnostics.total_candidates, diagnostics.filtered_by_threshold, diagnostics.exact) == (3, 1, True)
+    assert (diagnostics.matched_count, diagnostics.filtered_count, diagnostics.returned) == (2, 1, 2)
+    [best] = (
+        await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), top_k=1, include_embedding=True))
+    ).results
+    assert list(best.memory.embedding) == pytest.approx(axis(1.0))
+    await know(semantic, "Ada lives in Berlin.")
+    by_text = await semantic.SearchSimilar(pb.SearchSimilarRequest(query="Ada lives in Berlin."))
+    assert by_text.results[0].memory.content == "Ada lives in Berlin."
+    assert by_text.results[0].similarity == pytest.approx(1.0, abs=1e-6)
+    assert not (await semantic.SearchSimilar(pb.SearchSimilarRequest(query="  "))).results
+
+
+async def test_a_statement_shows_its_vector_where_it_is_asked_for(semantic: Any) -> None:
+    [stored] = await know(semantic, "pointing", embedding=axis(3.0, 4.0))
+    shown = await get(semantic, stored.memory_id, include_embedding=True)
+    assert list(shown.embedding) == pytest.approx(axis(0.6, 0.8))
+
+
+async def test_pages_hold_every_statement_once_in_the_order_of_saving(semantic: Any) -> None:
+    await know(semantic, *(f"fact {i}" for i in range(7)))
+    await know(semantic, "of bob", user="bob")
+    where = pb.SemanticMemoryFilter(scope={"user": "ada"})
+    request = pb.ListSemanticMemoriesRequest(filter=where, page_size=3)
+    found, tokens = [], []
+    while True:
+        page = await semantic.ListSemanticMemories(request)
+        found.append([memory.content for memory in page.memories])
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+        tokens.append(page.next_page_token)
+    assert found == [["fact 0", "fact 1", "fact 2"], ["fact 3", "fact 4", "fact 5"], ["fact 6"]]
+    other = pb.ListSemanticMemoriesRequest(page_size=3, page_token=tokens[0])
+    error = await failure_of(semantic.ListSemanticMemories(other))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PAGE_TOKEN")
+    negative = pb.ListSemanticMemoriesRequest(page_size=-1)
+    assert violations(await failure_of(semantic.ListSemanticMemories(negative))) == {"page_size"}
+
+
+async def test_statements_are_deleted_by_their_ids_or_by_a_filter_and_a_dry_run_deletes_nothing(semantic: Any) -> None:
+    first, second, third = await know(semantic, "first", "second", "third")
+    await know(semantic, "of bob", user="bob")
+    ids = [first.memory_id, second.memory_id, NOBODY]
+    dry = await semantic.DeleteSemanticMemories(pb.DeleteSemanticMemoriesRequest(memory_ids=ids, dry_run=True))
+    assert (dry.deleted_count, dry.replayed, len(await contents_known(semantic))) == (2, False, 4)
+    request = pb.DeleteSemanticMemoriesRequest(memory_ids=ids, request_id="once")
+    assert (await semantic.DeleteSemanticMemories(request)).deleted_count == 2
+    again = await semantic.DeleteSemanticMemories(request)
+    assert (again.deleted_count, again.replayed) == (2, True)
+    assert await contents_known(semantic) == ["third", "of bob"]
+    request.memory_ids[:] = [third.memory_id]
+    error = await failure_of(semantic.DeleteSemanticMemories(request))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    where = pb.SemanticMemoryFilter(scope={"user": "ada"})
+    both = pb.DeleteSemanticMemoriesRequest(memory_ids=ids, filter=where)
+    assert violations(await failure_of(semantic.DeleteSemanticMemories(both))) == {"filter"}
+    answer = await semantic.DeleteSemanticMemories(pb.DeleteSemanticMemoriesRequest(filter=where))
+    assert (answer.deleted_count, await contents_known(semantic)) == (1, ["of bob"])
+
+
+async def test_a_repeated_save_is_answered_as_the_first_time_and_the_same_content_is_stored_once(semantic: Any) -> None:
+    request = save("Ada lives in Berlin.", request_id="once")
+    first = await semantic.SaveSemanticMemory(request)
+    again = await semantic.SaveSemanticMemory(request)
+    assert (again.receipt.replayed, again.duplicate, again.memory) == (True, False, first.memory)
+    error = await failure_of(semantic.SaveSemanticMemory(save("Ada lives in Rome.", request_id="once")))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    same = await semantic.SaveSemanticMemory(save("  Ada  lives in Berlin. "))
+    assert (same.duplicate, same.memory.memory_id) == (True, first.memory.memory_id)
+    assert same.receipt.outcome == common_pb2.WRITE_OUTCOME_UNCHANGED
+    assert await contents_known(semantic) == ["Ada lives in Berlin."]
+
+
+async def test_a_save_names_the_conflicts_or_resolves_them_as_its_policy_says(semantic: Any) -> None:
+    [berlin] = await know(semantic, "Ada lives in Berlin now.", importance=0.2)
+    detect = save("Ada lives in Rome now.", importance=0.9, conflict_policy=pb.CONFLICT_POLICY_DETECT)
+    detected = await semantic.SaveSemanticMemory(detect)
+    assert [conflict.memory_id for conflict in detected.conflicts] == [berlin.memory_id]
+    assert not detected.HasField("decision")
+    resolve = save("Ada lives in Oslo now.", importance=1.0, conflict_policy=pb.CONFLICT_POLICY_RESOLVE)
+    resolved = await semantic.SaveSemanticMemory(resolve)
+    decision = resolved.decision
+    assert (decision.conflict_count, decision.result_id) == (2, resolved.memory.memory_id)
+    loser = await get(semantic, decision.existing_id)
+    assert loser.superseded_by == resolved.memory.memory_id
+    contents = await contents_known(semantic)
+    assert loser.content not in contents
+    assert len(contents) == 2
+    assert loser.content in await contents_known(semantic, show_superseded=True)
+
+
+async def test_each_statement_of_a_bulk_stream_succeeds_or_fails_alone(semantic: Any) -> None:
+    requests = [
+        run_of(save("one"), save(" "), save("one"), save("two", request_id="r")),
+        run_of(save("two", user="bob"), save("three", request_id="r")),
+    ]
+    first, second = [response async for response in semantic.SaveSemanticMemories(iter(requests))]
+    one, blank, repeated, two = first.results
+    assert one.saved.receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
+    assert (blank.error.code, blank.error.reason) == (3, errors_pb2.ERROR_REASON_INVALID_ARGUMENT)
+    assert [violation.field for violation in blank.error.violations] == ["memory.content"]
+    assert (repeated.saved.duplicate, repeated.saved.receipt.id) == (True, one.saved.receipt.id)
+    assert two.saved.receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
+    of_bob, reused = second.results
+    assert not of_bob.saved.duplicate
+    assert reused.error.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED
+    assert await contents_known(semantic) == ["one", "two", "two"]
+
+
+async def test_a_bulk_stream_keeps_the_order_of_a_users_statements(semantic: Any) -> None:
+    # The first message takes longest to embed, and the others wait for it all the same.
+    texts = [" ".join(f"word{i} {j}" for j in range(2000 if i == 0 else 1)) for i in range(40)]
+    responses = [
+        response async for response in semantic.SaveSemanticMemories(run_of(save(text)) for text in [*texts, texts[0]])
+    ]
+    assert await contents_known(semantic) == texts
+    assert responses[-1].results[0].saved.duplicate
+    assert responses[-1].results[0].saved.receipt.id == responses[0].results[0].saved.receipt.id
+
+
+async def test_a_bulk_stream_says_how_conflicts_were_decided(semantic: Any) -> None:
+    saves = [
+        save(f"Ada lives in {city} now.", importance=importance, conflict_policy=pb.CONFLICT_POLICY_RESOLVE)
+        for city, importance in (("Berlin", 0.2), ("Rome", 0.9))
+    ]
+    [response] = [response async for response in semantic.SaveSemanticMemories(iter([run_of(*saves)]))]
+    first, second = response.results
+    assert (first.saved.decision_id, str(uuid.UUID(second.saved.decision_id))) == ("", second.saved.decision_id)
+    assert await contents_known(semantic) == ["Ada lives in Rome now."]
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+async def test_a_run_that_is_empty_or_too_long_ends_the_stream(semantic: Any, count: int) -> None:
+    call = semantic.SaveSemanticMemories(iter([run_of(save("kept")), run_of(*[save()] * count)]))
+    responses, error = await stream_end(call)
+    assert (len(responses), violations(error)) == (1, {"requests"})
+
+
+async def test_the_status_tells_what_is_known_and_what_may_be(tmp_path: Path) -> None:
+    async with whole_server(tmp_path, semantic_capacity=7, semantic_write_latency_target_ms=1500.0) as server:
+        await know(server.semantic, "Ada lives in Berlin now.", importance=0.2)
+        resolve = save("Ada lives in Rome now.", importance=0.9, conflict_policy=pb.CONFLICT_POLICY_RESOLVE)
+        await server.semantic.SaveSemanticMemory(resolve)
+        status = await status_of(server.semantic)
+        assert (status.state, status.message) == (pb.INDEX_STATE_READY, "")
+        assert (status.record_count, status.superseded_count, status.capacity) == (1, 1, 7)
+        assert status.write_latency_target.ToMilliseconds() == 1500
+        assert 0 < status.write_latency.ToNanoseconds() < 10**10
+        assert (status.graph_count, status.memory_bytes > 0) == (0, True)
+
+
+async def test_a_snapshot_is_written_when_asked_for_or_there_is_a_reason_why_not(tmp_path: Path) -> None:
+    async with whole_server(tmp_path / "few") as server:
+        await know(server.semantic, "one")
+        answer = await server.semantic.CreateSnapshot(pb.CreateSnapshotRequest())
+        assert not answer.HasField("snapshot_time")
+        assert "one by one" in answer.message
+
+
+async def test_before_its_vaults_are_there_only_the_status_is_answered() -> None:
+    async with bare_server() as server:
+        status = await status_of(server.semantic)
+        assert (status.state, status.message) == (pb.INDEX_STATE_WARMING, "the server is starting")
+        calls = [
+            server.semantic.SaveSemanticMemory(save()),
+            server.semantic.SearchSimilar(pb.SearchSimilarRequest(query="a")),
+            server.semantic.CreateSnapshot(pb.CreateSnapshotRequest()),
+        ]
+        for call in calls:
+            error = await failure_of(call)
+            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")

@@ -1,0 +1,28 @@
+"""Open vaults that hold only what a test looks at."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from mnemon_server.services.vaults import OpenVault
+
+
+@dataclass
+class Index:
+    """Stands where the semantic store does, and says of itself what a test says."""
+
+    is_warm: bool = True
+
+
+def open_vault_with(documents: Any, close: Callable[[], Awaitable[None]], index: Index | None = None) -> OpenVault:
+    """A vault that has documents, an index that is warm unless another one is given, and nothing else."""
+    nothing = cast("Any", None)
+    return OpenVault(
+        documents=documents,
+        memories=nothing,
+        semantic=cast("Any", index or Index()),
+        conflicts=nothing,
+        rules=nothing,
+        feed=nothing,
+        close=close,
+    )
