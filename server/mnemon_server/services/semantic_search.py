@@ -31,7 +31,6 @@ DIGITS = 6
 """Digits of a similarity behind the point: what vectors of 32-bit numbers give for certain."""
 
 GRAPH_HITS_MIN, GRAPH_OVERFETCH, GRAPH_WIDENING = 64, 4, 8
-ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +84,9 @@ class SemanticSearch:
             vector = self._embed_query(query.text)
         else:
             return SimilarAnswer((), SimilarityDiagnostics())
-        for attempt in range(1, ATTEMPTS + 1):
-            candidates = self._candidates(query.where)
-            compared = self._compare(candidates, vector, query)
-            chosen = best(compared.scores, query.top_k)
-            matches = self._matches(chosen, embeddings=query.embeddings)
-            # What was deleted since it was found has made room for the next.
-            if len(matches) == len(chosen.scores) or attempt == ATTEMPTS:
-                break
+        candidates = self._candidates(query.where)
+        compared = self._compare(candidates, vector, query)
+        matches = self._matches(compared.scores, query.top_k, embeddings=query.embeddings)
         return SimilarAnswer(matches, _diagnostics(candidates, compared, len(matches)))
 
     # Who may be found
@@ -135,7 +129,17 @@ class SemanticSearch:
 
     # What they say
 
-    def _matches(self, chosen: Scores, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
+    def _matches(self, scores: Scores, top_k: int, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
+        """The best `top_k`, where there are so many."""
+        wanted = top_k
+        while True:
+            matches = self._read(best(scores, wanted), embeddings=embeddings)[:top_k]
+            if len(matches) == top_k or wanted >= len(scores.scores):
+                return matches
+            # What was deleted since it was compared makes room for the next.
+            wanted *= 2
+
+    def _read(self, chosen: Scores, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
         if not len(chosen.scores):
             return ()
         places = self._records.locate_passages(chosen.passage_ids.tolist())

@@ -1,0 +1,117 @@
+"""Stores of statements over either kind of vault, with a clock that only the test moves, for tests of the service."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SavedSemantic, SaveSemantic, SemanticMatch, SemanticMemory, SemanticPage
+from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.semantic import SemanticStore
+
+from tests.support.memory_stores import MovingClock
+
+ENGINES = ("in_memory", "sqlite")
+DIMENSION = 64
+WAIT_S = 30.0
+ADA = Scope(user="ada")
+
+
+class OpenedSemantic:
+    """A store of statements with its vault and its clock."""
+
+    def __init__(self, store: SemanticStore, vault: Vault, clock: MovingClock) -> None:
+        self.store, self.vault, self.clock = store, vault, clock
+
+    async def say(self, content: str, *, scope: Scope = ADA, request_id: str = "", **fields: Any) -> SavedSemantic:
+        """Saves a statement."""
+        return await self.store.save(statement(content, scope=scope, request_id=request_id, **fields))
+
+    async def known(self, content: str, *, scope: Scope = ADA, **fields: Any) -> SemanticMemory:
+        """Saves a statement, and returns it."""
+        saved = await self.say(content, scope=scope, **fields)
+        assert saved.memory is not None
+        return saved.memory
+
+    def events(self, *types: EventType) -> list[Event]:
+        """What the log says, of some types or of all."""
+        return list(self.vault.events.read(0, limit=10_000, where=EventFilter(frozenset(types))).events)
+
+
+def statement(
+    content: str,
+    *,
+    scope: Scope = ADA,
+    request_id: str = "",
+    embedding: Sequence[float] | None = None,
+    **fields: Any,
+) -> SaveSemantic:
+    """A request to save a statement."""
+    memory = SemanticMemory("", content, scope=scope, **fields)
+    return SaveSemantic(memory=memory, embedding=embedding, request_id=request_id)
+
+
+def open_vault(
+    engine: str, folder: Path, clock: MovingClock, embedder: Embedder, *, graph: GraphSettings = DEFAULT_GRAPH
+) -> Vault:
+    """A vault of this kind."""
+    if engine == "in_memory":
+        return InMemoryVault(clock=clock)
+    model = embedder.model
+    return SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, clock=clock, graph=graph)
+
+
+@asynccontextmanager
+async def open_semantic(
+    engine: str,
+    folder: Path,
+    *,
+    graph: GraphSettings = DEFAULT_GRAPH,
+    clock: MovingClock | None = None,
+    embedder: Embedder | None = None,
+    **options: Any,
+) -> AsyncIterator[OpenedSemantic]:
+    """A store of statements on this engine; `options` are those of SemanticStore."""
+    clock = clock or MovingClock()
+    embedder = embedder or HashingEmbedder(DIMENSION)
+    vault = open_vault(engine, folder, clock, embedder, graph=graph)
+    options = {"capacity": 100_000, "write_latency_target_s": 60.0, "resolver": None} | options
+    try:
+        async with EmbeddingBatcher(embedder) as batcher:
+            store = SemanticStore(vault, batcher, model=embedder.model, **options)
+            yield OpenedSemantic(store, vault, clock)
+            await store.aclose()
+    finally:
+        vault.close()
+        embedder.close()
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Returns once something holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not await holds():
+        assert time.monotonic() < deadline, "it never held"
+        await asyncio.sleep(0.01)
+
+
+def contents(found: Sequence[SemanticMatch] | SemanticPage) -> list[str]:
+    """What the statements that were found say."""
+    if isinstance(found, SemanticPage):
+        return [memory.content for memory in found.memories]
+    return [match.memory.content for match in found]
+
+
+def details(event: Event) -> dict[str, Any]:
+    """What an event says beyond its type."""
+    return json.loads(event.details)  # type: ignore[no-any-return]

@@ -1,0 +1,546 @@
+"""Statements are saved once, come back as they were said, and go for good with all that gave way to them."""
+
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mnemon_server.domain.collections import DECISIONS, SEMANTIC
+from mnemon_server.domain.conflicts import (
+    ArbitrationAction,
+    ArbitrationResult,
+    ArbitrationStrategy,
+    Conflict,
+    Decision,
+    Signal,
+    SignalType,
+)
+from mnemon_server.domain.errors import (
+    EmbeddingError,
+    InvalidArgumentError,
+    MemoryNotFoundError,
+    MnemonError,
+    RequestIdReusedError,
+)
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.records import Scope, WriteOutcome
+from mnemon_server.domain.semantic import (
+    ConflictPolicy,
+    SavedSemantic,
+    SemanticFilter,
+    SemanticMemory,
+    SimilarQuery,
+)
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import DocumentWrite, VaultTransaction
+from mnemon_server.services.conflicts.decisions import decision_document
+from mnemon_server.services.conflicts.planning import NewSemantic
+from mnemon_server.services.semantic_documents import put_semantic, save_plain
+
+from tests.support.gated_embedder import GatedEmbedder
+from tests.support.memory_stores import NOON, fields_of
+from tests.support.semantic_stores import (
+    ADA,
+    DIMENSION,
+    ENGINES,
+    OpenedSemantic,
+    contents,
+    details,
+    open_semantic,
+    statement,
+)
+
+BOB = Scope(user="bob")
+FULL = {
+    "summary": "Python",
+    "scope": Scope(user="ada", household="h", persona="engineer", agent="claude", project="apollo"),
+    "importance": 0.25,
+    "keywords": ("Python", "language", "Python"),
+    "source": "conversation",
+    "metadata": {"topic": "code", "since": datetime(2020, 1, 1), "rank": 5, "tags": ["a", "b"]},
+    "create_time": datetime(2025, 12, 24, 18, 30, tzinfo=UTC),
+}
+"""Everything that a caller may say of a statement."""
+
+
+@pytest.fixture(params=ENGINES)
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
+    """A store over either kind of vault."""
+    async with open_semantic(request.param, tmp_path / "vault") as opened:
+        yield opened
+
+
+async def supersede(opened: OpenedSemantic, memory: SemanticMemory, by: str) -> SemanticMemory:
+    """Stores a statement that gave way to another one, and the decision about it; returns it."""
+    hidden = replace(memory, memory_id=str(uuid.uuid4()), superseded_by=by)
+    decision = Decision(
+        decision_id=str(uuid.uuid4()),
+        scope=memory.scope,
+        candidate_id=by,
+        existing_id=hidden.memory_id,
+        result_id=by,
+        rule="default",
+        signals=(),
+        conflict_count=1,
+        arbitration=ArbitrationResult(
+            action=ArbitrationAction.KEEP, strategy=ArbitrationStrategy.RECENCY, confidence=1.0, reason="newer"
+        ),
+    )
+
+    def program(tx: VaultTransaction) -> str:
+        put_semantic(tx, hidden, np.eye(DIMENSION, dtype=np.float32)[0])
+        document = decision_document(decision)
+        tx.collection(DECISIONS).put_document(
+            DocumentWrite(document=document, passages=[], event=EventType.CONFLICT_RESOLVED)
+        )
+        return ""
+
+    opened.vault.transact(program).result()
+    return hidden
+
+
+# Saving
+
+
+async def test_a_statement_comes_back_as_it_was_said(opened: OpenedSemantic) -> None:
+    saved = await opened.say("Ada prefers Python", **FULL)
+    memory = saved.memory
+    assert memory is not None and saved.receipt is not None
+    assert uuid.UUID(memory.memory_id).version == 4
+    assert (saved.receipt.id, saved.receipt.outcome) == (memory.memory_id, WriteOutcome.CREATED)
+    assert (saved.receipt.commit_time, saved.receipt.replayed) == (NOON, False)
+    assert saved.receipt.sequence == opened.vault.collection(SEMANTIC).stats().sequence
+    assert memory == SemanticMemory(
+        memory_id=memory.memory_id,
+        content="Ada prefers Python",
+        summary="Python",
+        scope=Scope("ada", "h", "engineer", "claude", "apollo"),
+        importance=0.25,
+        keywords=("Python", "language", "Python"),
+        source="conversation",
+        metadata={"topic": "code", "since": datetime(2020, 1, 1, tzinfo=UTC), "rank": 5, "tags": ("a", "b")},
+        create_time=datetime(2025, 12, 24, 18, 30, tzinfo=UTC),
+        update_time=NOON,
+        revision=1,
+    )
+    assert await opened.store.get(memory.memory_id) == memory
+
+
+async def test_what_is_not_said_is_unknown_or_set_by_the_server(opened: OpenedSemantic) -> None:
+    said = SemanticMemory(
+        "mine", "Ada lives in Oslo", scope=ADA, revision=7, superseded_by="x", merged_from=("y",), update_time=NOON
+    )
+    saved = await opened.store.save(replace(statement("-"), memory=said))
+    assert saved.memory is not None and saved.memory.memory_id != "mine"
+    assert await opened.store.get(saved.memory.memory_id) == SemanticMemory(
+        saved.memory.memory_id, "Ada lives in Oslo", scope=ADA, create_time=NOON, update_time=NOON, revision=1
+    )
+
+
+async def test_a_save_is_told_in_the_log_and_a_duplicate_is_not(opened: OpenedSemantic) -> None:
+    memory = await opened.known("Ada lives in Oslo")
+    await opened.say("Ada lives in Oslo")
+    [event] = opened.events()
+    assert (event.type, event.record_id, event.revision) == (EventType.SEMANTIC_SAVED, memory.memory_id, 1)
+    assert (event.scope, event.details) == (ADA, "")
+
+
+@pytest.mark.parametrize("again", ["Ada lives in Oslo", "  Ada\tlives \n in Oslo ", "Ａda lives in Oslo"])
+async def test_the_same_statement_is_kept_once(opened: OpenedSemantic, again: str) -> None:
+    first = await opened.known("Ada lives in Oslo", importance=0.5)
+    opened.clock.pass_hours(1)
+    saved = await opened.say(again, importance=0.9, keywords=("other",))
+    assert saved.duplicate
+    assert saved.memory == first
+    assert saved.receipt is not None
+    assert (saved.receipt.id, saved.receipt.outcome) == (first.memory_id, WriteOutcome.UNCHANGED)
+    assert len((await opened.store.list(limit=10)).memories) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "scope"),
+    [
+        ("Ada lives in Oslo", BOB),
+        ("Ada lives in Oslo", Scope(user="ada", persona="engineer")),
+        ("ada lives in Oslo", ADA),
+        ("Ada lives in Oslo.", ADA),
+    ],
+)
+async def test_another_user_persona_or_wording_is_another_statement(
+    opened: OpenedSemantic, content: str, scope: Scope
+) -> None:
+    await opened.say("Ada lives in Oslo")
+    assert not (await opened.say(content, scope=scope)).duplicate
+    assert len((await opened.store.list(limit=10)).memories) == 2
+
+
+async def test_the_household_does_not_make_a_statement_another_one(opened: OpenedSemantic) -> None:
+    await opened.say("Ada lives in Oslo", scope=Scope(user="ada", household="h"))
+    assert (await opened.say("Ada lives in Oslo", scope=Scope(user="ada", household="g"))).duplicate
+
+
+async def test_what_gave_way_may_be_said_again(opened: OpenedSemantic) -> None:
+    berlin = SemanticMemory("", "Ada lives in Berlin", scope=ADA)
+    await supersede(opened, berlin, by="oslo")
+    assert not (await opened.say("Ada lives in Berlin")).duplicate
+    assert (await opened.say("Ada lives in Berlin")).duplicate
+
+
+async def test_what_was_deleted_may_be_said_again(opened: OpenedSemantic) -> None:
+    memory = await opened.known("Ada lives in Oslo")
+    await opened.store.delete([memory.memory_id])
+    assert not (await opened.say("Ada lives in Oslo")).duplicate
+
+
+async def test_a_given_vector_is_kept_at_unit_length(opened: OpenedSemantic) -> None:
+    given = [0.0] * DIMENSION
+    given[3], given[5] = 3e30, -4e30
+    memory = await opened.known("Ada lives in Oslo", embedding=None)
+    told = await opened.store.save(statement("Ada lives in Rome", embedding=given))
+    assert told.memory is not None and told.memory.embedding is None
+    stored = (await opened.store.get(told.memory.memory_id, embedding=True)).embedding
+    assert stored is not None
+    assert np.flatnonzero(stored).tolist() == [3, 5]
+    assert (stored[3], stored[5]) == pytest.approx((0.6, -0.8))
+    own = (await opened.store.get(memory.memory_id, embedding=True)).embedding
+    assert own == pytest.approx(HashingEmbedder(DIMENSION).embed(["Ada lives in Oslo"])[0], abs=1e-6)
+
+
+async def test_the_vector_of_a_long_statement_is_the_mean_of_its_passages(tmp_path: Path) -> None:
+    embedder = HashingEmbedder(DIMENSION, passage_words=8)
+    text = " ".join(f"word{i}" for i in range(40))
+    spans = embedder.split(text)
+    total = embedder.embed([text[span.start : span.end] for span in spans]).astype(np.float64).sum(axis=0)
+    assert len(spans) > 3
+    async with open_semantic("in_memory", tmp_path, embedder=embedder) as opened:
+        memory = await opened.known(text)
+        stored = (await opened.store.get(memory.memory_id, embedding=True)).embedding
+    assert stored == pytest.approx(total / np.linalg.norm(total), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"content": " \n"}, "memory.content"),
+        ({"content": "x" * (1 << 20) + "x"}, "memory.content"),
+        ({"summary": "x" * 65_537}, "memory.summary"),
+        ({"scope": Scope()}, "memory.scope.user"),
+        ({"scope": Scope(user="ada", persona="p" * 257)}, "memory.scope.persona"),
+        ({"importance": 1.1}, "memory.importance"),
+        ({"importance": -0.1}, "memory.importance"),
+        ({"importance": float("nan")}, "memory.importance"),
+        ({"keywords": ("k",) * 257}, "memory.keywords"),
+        ({"keywords": ("k", "k" * 257)}, "memory.keywords[1]"),
+        ({"keywords": ("k", "")}, "memory.keywords[1]"),
+        ({"source": "s" * 257}, "memory.source"),
+        ({"metadata": {"2nd": 1}}, "memory.metadata"),
+        ({"metadata": {"none": None}}, "memory.metadata.none"),
+        ({"embedding": [1.0] * (DIMENSION - 1)}, "embedding"),
+        ({"embedding": [0.0] * DIMENSION}, "embedding"),
+        ({"embedding": [float("nan")] * DIMENSION}, "embedding"),
+        ({"embedding": [float("inf")] * DIMENSION}, "embedding"),
+        ({"request_id": "r" * 129}, "request_id"),
+    ],
+)
+async def test_what_is_wrong_with_a_statement_is_named(
+    opened: OpenedSemantic, changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as refusal:
+        await opened.store.save(statement(**{"content": "Ada lives in Oslo"} | changes))
+    assert fields_of(refusal.value) == [field]
+    assert opened.vault.collection(SEMANTIC).stats().document_count == 0
+
+
+async def test_everything_that_is_wrong_is_named_at_once(opened: OpenedSemantic) -> None:
+    with pytest.raises(InvalidArgumentError) as refusal:
+        await opened.store.save(statement("", scope=Scope(), importance=2.0))
+    assert fields_of(refusal.value) == ["memory.content", "memory.scope.user", "memory.importance"]
+
+
+async def test_the_bounds_of_importance_are_allowed(opened: OpenedSemantic) -> None:
+    assert (await opened.known("a", importance=0.0)).importance == 0.0
+    assert (await opened.known("b", importance=1)).importance == 1.0
+
+
+async def test_of_many_statements_a_bad_one_fails_alone(opened: OpenedSemantic) -> None:
+    requests = [
+        statement("Ada lives in Oslo"),
+        statement(""),
+        statement("Ada lives in Oslo"),
+        statement("Ada plays chess", embedding=[0.0] * DIMENSION),
+        statement("Ada plays go"),
+    ]
+    first, blank, again, zero, last = await opened.store.save_many(requests)
+    assert isinstance(first, SavedSemantic) and isinstance(again, SavedSemantic) and isinstance(last, SavedSemantic)
+    assert isinstance(blank, InvalidArgumentError) and isinstance(zero, InvalidArgumentError)
+    assert (first.duplicate, again.duplicate, again.memory) == (False, True, first.memory)
+    assert contents(await opened.store.list(limit=10)) == ["Ada lives in Oslo", "Ada plays go"]
+
+
+async def test_statements_that_cannot_be_embedded_do_not_take_others_along(tmp_path: Path) -> None:
+    async with open_semantic("in_memory", tmp_path, embedder=GatedEmbedder()) as opened:
+        given = [1.0] * DIMENSION
+        poison, fine = await opened.store.save_many([statement("poison"), statement("Oslo", embedding=given)])
+        assert isinstance(poison, EmbeddingError)
+        assert isinstance(fine, SavedSemantic)
+        with pytest.raises(EmbeddingError):
+            await opened.say("more poison")
+        assert contents(await opened.store.list(limit=10)) == ["Oslo"]
+
+
+# Replays
+
+
+async def test_a_save_made_again_is_answered_with_the_statement_as_it_is_now(opened: OpenedSemantic) -> None:
+    first = await opened.say("Ada lives in Oslo", request_id="r1")
+    opened.clock.pass_hours(1)
+    assert first.receipt is not None
+    again = await opened.say("Ada lives in Oslo", request_id="r1")
+    assert again == replace(first, receipt=replace(first.receipt, replayed=True))
+    assert len(opened.events()) == 1
+    await opened.store.delete([first.receipt.id])
+    gone = await opened.say("Ada lives in Oslo", request_id="r1")
+    assert (gone.memory, gone.receipt) == (None, again.receipt)
+
+
+async def test_a_duplicate_made_again_is_a_duplicate(opened: OpenedSemantic) -> None:
+    first = await opened.known("Ada lives in Oslo")
+    for replayed in (False, True):
+        saved = await opened.say(" Ada lives in Oslo", request_id="r1")
+        assert (saved.memory, saved.duplicate) == (first, True)
+        assert saved.receipt is not None
+        assert (saved.receipt.outcome, saved.receipt.replayed) == (WriteOutcome.UNCHANGED, replayed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"content": "Ada lives in Rome"},
+        {"importance": 0.5},
+        {"keywords": ("k",)},
+        {"metadata": {"a": 1}},
+        {"scope": BOB},
+        {"create_time": NOON},
+        {"embedding": [1.0] * DIMENSION},
+        {"summary": "s"},
+        {"source": "user"},
+    ],
+)
+async def test_a_request_id_belongs_to_one_request(opened: OpenedSemantic, change: dict[str, Any]) -> None:
+    await opened.say("Ada lives in Oslo", request_id="r1")
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.save(statement(**{"content": "Ada lives in Oslo", "request_id": "r1"} | change))
+
+
+# Conflicts
+
+
+class Detecting:
+    """Stands for whoever settles conflicts: saves everything, and finds one conflict each time."""
+
+    def save(self, tx: VaultTransaction, write: NewSemantic) -> SavedSemantic:
+        """See Resolver."""
+        saved = save_plain(tx, write)
+        signals = (
+            Signal(SignalType.KEYWORD, 0.75, 0.5, keywords=("secret",)),
+            Signal(SignalType.TIME, 0.5, 300.0, time_delta=timedelta(seconds=150)),
+            Signal(SignalType.IMPORTANCE, 1.0, 0.4, importance_delta=0.6),
+        )
+        return replace(saved, conflicts=(Conflict(f"{write.policy}-{write.rule}", signals, 2.25),))
+
+
+async def test_conflicts_are_settled_inside_the_transaction_and_told_again_to_a_replay(tmp_path: Path) -> None:
+    async with open_semantic("in_memory", tmp_path, resolver=Detecting()) as opened:
+        request = replace(
+            statement("Ada lives in Oslo", request_id="r1"), conflict_policy=ConflictPolicy.DETECT, rule="home"
+        )
+        first = await opened.store.save(request)
+        [conflict] = first.conflicts
+        assert (conflict.memory_id, conflict.severity) == ("detect-home", 2.25)
+        again = await opened.store.save(request)
+        [told] = again.conflicts
+        # The answer that is kept holds no text.
+        assert told.signals == (replace(conflict.signals[0], keywords=()), *conflict.signals[1:])
+        assert again.memory == first.memory
+        with pytest.raises(RequestIdReusedError):
+            await opened.store.save(replace(request, rule="other"))
+        ignored = await opened.store.save(statement("Ada plays chess"))
+        assert ignored.conflicts == ()
+
+
+# Reading
+
+
+async def test_getting_what_is_not_there_is_an_error(opened: OpenedSemantic) -> None:
+    with pytest.raises(MemoryNotFoundError, match="no memory has the id 'nobody'"):
+        await opened.store.get("nobody")
+    with pytest.raises(MemoryNotFoundError):
+        await opened.store.get("nobody", embedding=True)
+    with pytest.raises(InvalidArgumentError) as refusal:
+        await opened.store.get("")
+    assert fields_of(refusal.value) == ["memory_id"]
+
+
+async def test_what_gave_way_is_found_by_its_id_and_by_asking_for_it(opened: OpenedSemantic) -> None:
+    oslo = await opened.known("Ada lives in Oslo")
+    berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    found = await opened.store.get(berlin.memory_id)
+    assert (found.content, found.superseded_by) == ("Ada lives in Berlin", oslo.memory_id)
+    assert contents(await opened.store.list(limit=10)) == ["Ada lives in Oslo"]
+    everything = await opened.store.list(limit=10, show_superseded=True)
+    assert contents(everything) == ["Ada lives in Oslo", "Ada lives in Berlin"]
+    answer = await opened.store.search(SimilarQuery(text="Ada lives in Berlin", min_similarity=0.0))
+    assert contents(answer.results) == ["Ada lives in Oslo"]
+
+
+async def test_pages_neither_repeat_nor_skip(opened: OpenedSemantic) -> None:
+    for i in range(7):
+        await opened.say(f"statement {i}", scope=ADA if i % 3 else BOB)
+    seen: list[str] = []
+    position: int | None = 0
+    while position is not None:
+        page = await opened.store.list(SemanticFilter(scope=ADA), after=position, limit=3)
+        seen += contents(page)
+        position = page.next_position
+    assert seen == [f"statement {i}" for i in (1, 2, 4, 5)]
+
+
+async def test_a_page_ends_where_its_text_fills_a_message(opened: OpenedSemantic) -> None:
+    for i in range(8):
+        await opened.say(f"{i} " + "x" * (900 << 10), embedding=[1.0] * DIMENSION)
+    page = await opened.store.list(limit=100)
+    assert [text[0] for text in contents(page)] == ["0", "1", "2", "3"]
+    assert page.next_position is not None
+
+
+@pytest.mark.parametrize(
+    ("field", "operator", "value", "expected"),
+    [
+        ("memory_id", Operator.EXISTS, True, "abc"),
+        ("user", Operator.EQ, "bob", "c"),
+        ("household", Operator.EQ, "h", "a"),
+        ("content", Operator.CONTAINS, "alpha", "a"),
+        ("summary", Operator.EQ, "first", "a"),
+        ("source", Operator.IN, "user", "b"),
+        ("importance", Operator.GTE, 0.5, "b"),
+        ("importance", Operator.EXISTS, False, "ac"),
+        ("keywords", Operator.CONTAINS, "Sun", "a"),
+        ("keywords", Operator.EXISTS, False, "bc"),
+        ("create_time", Operator.LT, datetime(2026, 1, 1), "a"),
+        ("update_time", Operator.EQ, NOON, "abc"),
+        ("metadata.rank", Operator.GT, 1, "b"),
+    ],
+)
+async def test_a_filter_names_the_fields_of_a_statement(
+    opened: OpenedSemantic, field: str, operator: Operator, value: Any, expected: str
+) -> None:
+    winter = datetime(2025, 12, 31, 23, 59)
+    scope = Scope(user="ada", household="h")
+    await opened.say("a alpha", scope=scope, summary="first", keywords=("Sun", "moon"), create_time=winter)
+    await opened.say("b beta", source="user", importance=0.5, metadata={"rank": 2})
+    await opened.say("c gamma", scope=BOB)
+    page = await opened.store.list(SemanticFilter(expression=Condition(field, operator, (value,))), limit=10)
+    assert "".join(text[0] for text in contents(page)) == expected
+
+
+async def test_a_filter_by_what_is_no_field_is_refused(opened: OpenedSemantic) -> None:
+    where = SemanticFilter(expression=Condition("content_hash", Operator.EQ, ("x",)))
+    for call in (
+        opened.store.list(where, limit=1),
+        opened.store.search(SimilarQuery(text="x", where=where)),
+        opened.store.delete([], where),
+    ):
+        with pytest.raises(InvalidArgumentError, match="is not a field; the fields are agent, content, create_time"):
+            await call
+
+
+# Deleting
+
+
+async def test_deleting_takes_along_what_gave_way_and_the_decisions_about_it(opened: OpenedSemantic) -> None:
+    oslo, chess = await opened.known("Ada lives in Oslo"), await opened.known("Ada plays chess")
+    berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    rome = await supersede(opened, SemanticMemory("", "Ada lives in Rome", scope=ADA), by=berlin.memory_id)
+    draughts = await supersede(opened, SemanticMemory("", "Ada plays draughts", scope=ADA), by=chess.memory_id)
+    counted = await opened.store.delete([oslo.memory_id, "nobody"], dry_run=True)
+    assert (counted.deleted_count, counted.superseded_count) == (1, 2)
+    assert opened.events(EventType.SEMANTIC_PRUNED) == []
+    before = len(opened.events())
+
+    assert await opened.store.delete([oslo.memory_id, "nobody"]) == counted
+
+    left = await opened.store.list(limit=10, show_superseded=True)
+    assert contents(left) == ["Ada plays chess", "Ada plays draughts"]
+    decisions = opened.vault.collection(DECISIONS).list_documents(RecordFilter(), limit=10)
+    assert [decision.fields["existing_id"] for _, decision in decisions] == [draughts.memory_id]
+    pruned = opened.events()[before:]
+    assert {event.record_id for event in pruned} == {oslo.memory_id, berlin.memory_id, rome.memory_id}
+    assert {event.type for event in pruned} == {EventType.SEMANTIC_PRUNED}
+    assert [details(event) for event in pruned] == [{"prune_reason": "deleted"}] * 3
+    assert len({event.commit for event in pruned}) == 1
+
+
+async def test_deleting_what_gave_way_leaves_what_took_its_place(opened: OpenedSemantic) -> None:
+    oslo = await opened.known("Ada lives in Oslo")
+    berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    deleted = await opened.store.delete([berlin.memory_id])
+    assert (deleted.deleted_count, deleted.superseded_count) == (1, 0)
+    assert contents(await opened.store.list(limit=10, show_superseded=True)) == ["Ada lives in Oslo"]
+    assert opened.vault.collection(DECISIONS).count_documents(RecordFilter()) == 0
+
+
+async def test_a_filter_deletes_superseded_ones_as_well(opened: OpenedSemantic) -> None:
+    oslo = await opened.known("Ada lives in Oslo")
+    await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    await supersede(opened, SemanticMemory("", "Bob lives in Rome", scope=BOB), by=oslo.memory_id)
+    await opened.say("Bob plays chess", scope=BOB)
+    where = SemanticFilter(scope=ADA)
+    for dry_run in (True, False):
+        deleted = await opened.store.delete([], where, dry_run=dry_run)
+        assert (deleted.deleted_count, deleted.superseded_count) == (2, 1)
+    assert contents(await opened.store.list(limit=10, show_superseded=True)) == ["Bob plays chess"]
+
+
+async def test_more_is_deleted_than_is_read_at_once(opened: OpenedSemantic) -> None:
+    texts = [f"statement {i}" for i in range(1_203)]
+    saved = await opened.store.save_many([statement(text, embedding=[1.0] * DIMENSION) for text in texts])
+    assert not any(isinstance(result, MnemonError) for result in saved)
+    await opened.say("Bob plays chess", scope=BOB)
+    assert (await opened.store.delete([], SemanticFilter(scope=ADA))).deleted_count == 1_203
+    assert contents(await opened.store.list(limit=10)) == ["Bob plays chess"]
+
+
+async def test_a_deletion_made_again_gets_the_same_answer(opened: OpenedSemantic) -> None:
+    memory = await opened.known("Ada lives in Oslo")
+    first = await opened.store.delete([memory.memory_id], request_id="d1")
+    assert first.deleted_count == 1
+    await opened.say("Ada lives in Oslo")
+    assert await opened.store.delete([memory.memory_id], request_id="d1") == replace(first, replayed=True)
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.delete([], SemanticFilter(scope=ADA), request_id="d1")
+
+
+@pytest.mark.parametrize(
+    ("ids", "where", "field"),
+    [
+        ([], None, "filter"),
+        ([], SemanticFilter(), "filter"),
+        (["a"], SemanticFilter(scope=ADA), "filter"),
+        (["a", ""], None, "memory_ids[1]"),
+        (["a"] * 1_001, None, "memory_ids"),
+        ([], SemanticFilter(scope=Scope(user="u" * 257)), "filter.scope.user"),
+    ],
+)
+async def test_what_is_wrong_with_a_deletion_is_named(
+    opened: OpenedSemantic, ids: list[str], where: SemanticFilter | None, field: str
+) -> None:
+    await opened.say("Ada lives in Oslo")
+    with pytest.raises(InvalidArgumentError) as refusal:
+        await opened.store.delete(ids, where)
+    assert fields_of(refusal.value) == [field]
+    assert len((await opened.store.list(limit=10)).memories) == 1
