@@ -1,7 +1,9 @@
-"""How the contract tests open vaults on SQLite."""
+"""How the contract tests open vaults on SQLite, and look into their files."""
 
 from pathlib import Path
+from typing import Any
 
+import apsw
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.sqlite import SQLiteVault
 
@@ -17,3 +19,20 @@ def open_scanning_the_file(folder: Path, clock: ManualClock) -> Vault:
     return SQLiteVault(
         folder, model_identity="test/1", dimension=DIMENSION, clock=clock, vector_cache_bytes_max=4 * DIMENSION
     )
+
+
+def shape(folder: Path) -> dict[str, Any]:
+    """Every table and index with its columns, and the version."""
+    connection = apsw.Connection(str(folder / "records.db"))
+    names = connection.execute("SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    found: dict[str, Any] = {
+        str(name): connection.execute(
+            f"PRAGMA {'table_xinfo' if kind == 'table' else 'index_xinfo'}({name})"
+        ).fetchall()
+        for kind, name in names
+    }
+    found["version"] = connection.pragma("user_version")
+    partial = "SELECT name, substr(sql, instr(sql, 'WHERE')) FROM sqlite_schema WHERE sql LIKE '%WHERE%' ORDER BY name"
+    found["partial"] = [(name, str(condition).replace('"', "")) for name, condition in connection.execute(partial)]
+    connection.close()
+    return found

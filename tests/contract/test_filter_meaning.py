@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES
+from mnemon_server.domain.collections import COMMON_FIELDS, MEMORIES, SEMANTIC, Collection, FieldType
 from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import (
@@ -76,36 +76,38 @@ VALUES: list[MetadataValue] = [*TEXTS, *NUMBERS, True, False, *TIMES, *LISTS]
 TELLING_VALUES = ["", "a", "é", "' OR 1=1 --", "x" * 257, 1, 1.0, 0.5, 2**53 + 1, True, TIMES[1], (), ("a", "b")]
 KEYS = ["k", "n", "a.b", "never"]
 HOSTILE_KEYS = ["' OR 1=1 --", '"', "a'b", "$"]
-FIELDS = [*COMMON_FIELDS, *(field.name for field in MEMORIES.fields)]
+FIELDS = [*COMMON_FIELDS, *(field.name for collection in (MEMORIES, SEMANTIC) for field in collection.fields)]
+FIELD_VALUES: dict[FieldType, list[Any]] = {
+    FieldType.TEXT: TEXTS[:12],
+    FieldType.BOOLEAN: [None, True, False],
+    FieldType.TIME: [None, *TIMES],
+    FieldType.NUMBER: [None, *NUMBERS],
+    FieldType.TEXTS: LISTS,
+}
 
 
-def random_document(rng: random.Random, number: int) -> Document:
+def random_document(rng: random.Random, number: int, collection: Collection) -> Document:
     """A document whose values come from the same pools as those of the filters."""
     return Document(
         doc_id=rng.choice(TEXTS[1:21]) + str(number),
         content=rng.choice(TEXTS[1:21]),
         metadata={key: rng.choice(VALUES) for key in [*KEYS[:3], *HOSTILE_KEYS] if rng.random() < 0.7},
         scope=Scope(*(rng.choice(["", "", *TEXTS[:12]]) for _ in range(5))),
-        fields={
-            "personality": rng.choice(TEXTS[:12]),
-            "type": rng.choice(TEXTS[:12]),
-            "global": rng.choice([None, True, False]),
-            "decay_policy": rng.choice(["", "stable"]),
-            "reinforce_time": rng.choice([None, *TIMES]),
-            "delete_time": None,
-        },
+        fields={field.name: rng.choice(FIELD_VALUES[field.type]) for field in collection.fields},
         hidden=rng.random() < 0.1,
     )
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RecordEngine, list[Document]]]:
+@pytest.fixture(scope="module", params=[MEMORIES, SEMANTIC], ids=lambda collection: collection.name)
+def stored(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RecordEngine, list[Document]]]:
     rng, clock = random.Random(11), ManualClock()
     vault = SQLiteVault(tmp_path_factory.mktemp("f"), model_identity="test/1", dimension=DIMENSION, clock=clock)
-    engine = vault.collection(MEMORIES)
+    engine = vault.collection(request.param)
     for number in range(DOCUMENT_COUNT):
         clock.now = rng.choice(TIMES)
-        document = random_document(rng, number)
+        document = random_document(rng, number, request.param)
         passages = [PassageInput(0, len(document.content), unit_vector(number))]
         engine.put_document(DocumentWrite(document=document, passages=passages)).result()
     documents = [document for _, document in engine.list_documents(RecordFilter(hidden=None), limit=DOCUMENT_COUNT)]
@@ -184,6 +186,9 @@ def check(stored: tuple[RecordEngine, list[Document]], where: RecordFilter) -> N
 @given(where=filters())
 @example(where=RecordFilter(expression=AllOf(())))
 @example(where=RecordFilter(expression=AnyOf(())))
+@example(where=RecordFilter(expression=Condition("importance", Operator.IN, (2**53 + 1, 5))))
+@example(where=RecordFilter(expression=Condition("importance", Operator.IN, (2**53, 0.5, True, "1"))))
+@example(where=RecordFilter(expression=Condition("keywords", Operator.NIN, ((), ("a", "b"), "a"))))
 def test_sql_and_the_reference_choose_the_same_documents(
     stored: tuple[RecordEngine, list[Document]], where: RecordFilter
 ) -> None:
@@ -191,7 +196,9 @@ def test_sql_and_the_reference_choose_the_same_documents(
 
 
 @pytest.mark.parametrize("operator", Operator)
-@pytest.mark.parametrize("field", ["content", "user", "global", "reinforce_time", "create_time", "metadata.k"])
+@pytest.mark.parametrize(
+    "field", ["content", "user", "global", "reinforce_time", "create_time", "importance", "keywords", "metadata.k"]
+)
 def test_every_operator_agrees_for_every_value(
     stored: tuple[RecordEngine, list[Document]], field: str, operator: Operator
 ) -> None:

@@ -20,6 +20,7 @@ from mnemon_server.engines.sqlite import SQLiteVault, keyword_index, migrations
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 
 from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
+from tests.contract.sqlite_vaults import shape
 from tests.support.faulty_vfs import FaultyVFS
 
 FORMAT_1 = """
@@ -231,23 +232,6 @@ def test_a_migration_that_a_disk_interrupts_begins_again_another_time(tmp_path: 
             break
     assert finished
     assert interrupted
-
-
-def shape(folder: Path) -> dict[str, Any]:
-    """Every table and index with its columns, and the version."""
-    connection = apsw.Connection(str(folder / "records.db"))
-    names = connection.execute("SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'").fetchall()
-    found: dict[str, Any] = {
-        str(name): connection.execute(
-            f"PRAGMA {'table_xinfo' if kind == 'table' else 'index_xinfo'}({name})"
-        ).fetchall()
-        for kind, name in names
-    }
-    found["version"] = connection.pragma("user_version")
-    partial = "SELECT name, substr(sql, instr(sql, 'WHERE')) FROM sqlite_schema WHERE sql LIKE '%WHERE%' ORDER BY name"
-    found["partial"] = [(name, str(condition).replace('"', "")) for name, condition in connection.execute(partial)]
-    connection.close()
-    return found
 
 
 def test_a_new_file_has_the_newest_format(tmp_path: Path) -> None:
