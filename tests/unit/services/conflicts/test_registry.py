@@ -424,6 +424,12 @@ def test_lenient_loading_takes_an_unknown_base_as_default() -> None:
     assert registry.get("default") == {"name": "default"}
 
 
+def test_lenient_loading_in_place_of_all_knows_no_base_that_is_removed() -> None:
+    registry = registry_of(STRICT, HOME)
+    registry.load([HOME], replace_all=True, lenient=True)
+    assert registry.export() == [{"name": "default"}, {**HOME, "extends": "default"}]
+
+
 def test_lenient_loading_still_refuses_a_circle() -> None:
     registry = MergeRuleRegistry()
     with pytest.raises(CircularInheritanceError):
