@@ -1,6 +1,7 @@
 """A snapshot can be asked for: it is there when the answer is, and asking never harms."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -184,13 +185,36 @@ def test_closing_meanwhile_ends_every_wait(tmp_path: Path) -> None:
         assert told <= {TIME, None, "the records are being closed; no snapshot was written"}
 
 
+def block_next_snapshot(folder: Path) -> Path:
+    """Lets the second snapshot wait, as for a disk that does not answer: for whoever reads the pipe."""
+    pipe = folder / "index/00000002.tmp"
+    os.mkfifo(pipe)
+    return pipe
+
+
 def test_a_wait_has_an_end(tmp_path: Path) -> None:
     vectors = with_graph(tmp_path, a_model(), settings=replace(EAGER, snapshot_wait_s=0.05))
-    (tmp_path / "index/00000002.tmp").unlink(missing_ok=True)
-    os.mkfifo(tmp_path / "index/00000002.tmp")
-    # Opening a pipe that nobody reads takes for ever, as a disk may.
+    pipe = block_next_snapshot(tmp_path)
     with pytest.raises(StorageFailedError, match=r"not written within 0\.05 s"):
         vectors.save_snapshot()
-    with (tmp_path / "index/00000002.tmp").open("rb") as pipe:
+    pipe.read_bytes()
+    vectors.close()
+
+
+def test_who_asks_for_a_graph_that_is_given_up_meanwhile_gets_none(tmp_path: Path) -> None:
+    model = a_model(2 * COUNT)
+    vectors = with_graph(tmp_path, model)
+    pipe = os.fdopen(os.open(block_next_snapshot(tmp_path), os.O_RDONLY | os.O_NONBLOCK), "rb")
+    with ThreadPoolExecutor(2) as pool, pipe:
+        first = pool.submit(vectors.save_snapshot)
+        # Begun; it is more than a pipe holds.
+        assert select.select([pipe], [], [], 20)[0]
+        vectors.remove(model.remove(list(range(1, 2 * COUNT - EAGER.graph_min // 2 + 2))))
+        second = pool.submit(vectors.save_snapshot)
+        wait_until(lambda: len(vectors._keeper._requests) == 2)
+        os.set_blocking(pipe.fileno(), True)
         pipe.read()
-        vectors.close()
+        with pytest.raises(StorageFailedError):
+            first.result(30)
+        assert second.result(30) is None
+    vectors.close()
