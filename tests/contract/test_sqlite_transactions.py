@@ -11,7 +11,8 @@ from mnemon_server.domain.collections import DOCUMENTS, RULES, SEMANTIC
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import RelatedQuery, Vault, VaultTransaction
+from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.related import RelatedQuery
 
 from tests.contract.record_engine import ManualClock, found_by_word, listed, unit_vector, write
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite

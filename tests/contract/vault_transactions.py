@@ -20,11 +20,11 @@ from mnemon_server.engines.base import (
     DocumentWrite,
     IndexPosition,
     RecordEngine,
-    RelatedQuery,
     TransactionReceipt,
     Vault,
     VaultTransaction,
 )
+from mnemon_server.engines.related import RelatedQuery
 
 from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
@@ -427,11 +427,11 @@ class DurableVaultTransactionsContract(VaultTransactionsContract):
 
         receipt = run(vault, program, request=key("q"))
         query = RelatedQuery(user="u", terms=frozenset("a"), overlap_above=0.5)
-        before = state(vault), vault.collection(SEMANTIC).related_documents(query)
+        before = state(vault), list(vault.collection(SEMANTIC).related_documents(query))
         vault.close()
 
         vault = self.open_vault(tmp_path / "kept", clock)
-        assert (state(vault), vault.collection(SEMANTIC).related_documents(query)) == before
+        assert (state(vault), list(vault.collection(SEMANTIC).related_documents(query))) == before
         assert run(vault, program, request=key("q")) == replace(receipt, replayed=True)
         [event] = events(vault, receipt.sequence - 1)
         assert (event.record_id, event.details) == ("r", "{}")

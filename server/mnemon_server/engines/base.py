@@ -7,7 +7,7 @@ Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEn
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import EventFilter, EventLogState, EventSlice, EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 
 Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]
@@ -134,43 +135,6 @@ class IndexPosition:
     generation: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelatedQuery:
-    """The documents of a user that are related to another one, in any of four ways; None or empty asks for nothing."""
-
-    user: str
-    without: frozenset[str] = frozenset()
-    """Ids that are left out."""
-    vector: Vector | None = None
-    similarity_above: float | None = None
-    """Cosine similarity above this."""
-    terms: frozenset[str] = frozenset()
-    overlap_above: float | None = None
-    """Terms in common above this share of the smaller set."""
-    time: datetime | None = None
-    time_within: timedelta | None = None
-    """Not further apart than this."""
-    number: float | None = None
-    number_apart: float | None = None
-    """Further apart than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelatedDocument:
-    """A document of the user, as far as it tells how it is related; None where either side lacks the value."""
-
-    doc_id: str
-    position: int
-    """In the order of first indexing."""
-    similarity: float | None
-    """-1 to 1."""
-    shared_terms: int
-    term_count: int
-    """Its own terms, different ones."""
-    time: datetime | None
-    number: float | None
-
-
 class RecordEngine(Protocol):
     """One collection of a vault: documents, their passages, vectors and words.
 
@@ -268,7 +232,7 @@ class RecordEngine(Protocol):
         a query: no character has a meaning.
         """
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """Every document of the user, hidden ones left out, that is related as the query says, by position.
 
         Found through indexes. It may return others of the user too, and values may be off by rounding: whoever needs
@@ -361,7 +325,7 @@ class RecordTransaction(Protocol):
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
 
     def put_document(self, write: DocumentWrite) -> WriteReceipt:

@@ -21,8 +21,6 @@ from mnemon_server.engines.base import (
     PassageIds,
     PassageLocation,
     RecordStats,
-    RelatedDocument,
-    RelatedQuery,
     Scores,
     Vector,
     VectorUsage,
@@ -33,6 +31,7 @@ from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.related import related_documents
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.in_memory.stored import change, shown
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 
 
 class InMemoryCollection:
@@ -161,13 +160,13 @@ class InMemoryCollection:
             }
         return _scores(keywords.search(query, stored, None if among is None else set(among.tolist())))
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
         fields = self._collection.related
         if fields is None:
             raise ValueError(f"documents of {self._collection.name!r} have no related fields")
         with self._lane.lock:
-            return related_documents(self.state.searchable(), fields, query)
+            return RelatedDocuments.of(related_documents(self.state.searchable(), fields, query))
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
         """See RecordEngine."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from mnemon_server.domain.collections import RelatedFields
-from mnemon_server.engines.base import RelatedDocument, RelatedQuery
 from mnemon_server.engines.in_memory.stored import Stored
+from mnemon_server.engines.related import RelatedDocument, RelatedQuery
 
 
 def related_documents(stored: Iterable[Stored], fields: RelatedFields, query: RelatedQuery) -> list[RelatedDocument]:
@@ -18,7 +18,8 @@ def related_documents(stored: Iterable[Stored], fields: RelatedFields, query: Re
         for each in stored
         if each.document.scope.user == query.user and each.document.doc_id not in query.without
     )
-    return sorted((other for other in others if _is_related(other, query)), key=lambda other: other.position)
+    related = (other for other in others if _is_related(other, query))
+    return sorted(map(_counted, related), key=lambda other: other.position)
 
 
 def _compared(stored: Stored, fields: RelatedFields, query: RelatedQuery) -> RelatedDocument:
@@ -35,6 +36,10 @@ def _compared(stored: Stored, fields: RelatedFields, query: RelatedQuery) -> Rel
         time=time,
         number=None if number is None else float(number),
     )
+
+
+def _counted(other: RelatedDocument) -> RelatedDocument:
+    return other if other.shared_terms else other._replace(term_count=0)
 
 
 def _similarity(stored: Stored, query: RelatedQuery) -> float | None:

@@ -8,11 +8,12 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, RelatedDocument, RelatedQuery
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.events import Call
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.state import CollectionState
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 
 
 class InMemoryTransaction:
@@ -83,7 +84,7 @@ class InMemoryRecordTransaction:
         """See RecordTransaction."""
         return self._records.count_documents(where)
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
         return self._records.related_documents(query)
 

@@ -12,9 +12,8 @@ from mnemon_server.engines.base import (
     DocumentWrite,
     IndexPosition,
     RecordStats,
-    RelatedDocument,
-    RelatedQuery,
 )
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import changes, requests
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
@@ -108,7 +107,7 @@ class Mutations:
         self._documents_added += effects.documents_added
         self._sequence = effects.sequence
 
-    def related(self, connection: apsw.Connection, query: RelatedQuery) -> list[RelatedDocument]:
+    def related(self, connection: apsw.Connection, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine.related_documents: of what the connection sees."""
         if self.table.related is None:
             raise ValueError(f"documents of {self.table.tables.collection.name!r} have no related fields")

@@ -17,12 +17,11 @@ from mnemon_server.engines.base import (
     PassageIds,
     PassageLocation,
     RecordStats,
-    RelatedDocument,
-    RelatedQuery,
     Scores,
     Vector,
     VectorUsage,
 )
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import changes, keyword_index
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import DocumentTable
@@ -143,7 +142,7 @@ class SQLiteCollection:
         with self._connections.lend() as connection:
             return Scores(*keyword_index.search(connection, self._tables.keywords, query, among))
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
         with self._connections.lend() as connection:
             return self._mutations.related(connection, query)

@@ -10,11 +10,12 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import RelatedFields
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
-from mnemon_server.engines.base import PassageIds, RelatedDocument, RelatedQuery, Scores, Vector
+from mnemon_server.engines.base import PassageIds, Scores, Vector
+from mnemon_server.engines.related import NO_TIME, RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 
@@ -24,6 +25,8 @@ ROUNDING = 1e-6
 """Bounds are loosened by this much, so that nothing is lost to rounding."""
 
 _MICROSECOND = timedelta(microseconds=1)
+
+_NOTHING = np.empty(0, np.int64)
 
 Scan: TypeAlias = Callable[[apsw.Connection, Vector, PassageIds], Scores]
 """The similarity of passages that a connection sees; see VectorScanner.scan_stored."""
@@ -39,10 +42,35 @@ class _Near:
     positions: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
-    def of_documents(self, wanted: NDArray[np.int64]) -> dict[int, float]:
-        """The similarity of each document's best passage."""
+    def of_documents(self, wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The similarity of the best passage of each of these, which ascend; NaN where it has none."""
+        best = np.full(len(wanted), np.nan)
         kept = np.isin(self.positions, wanted)
-        return dict(zip(self.positions[kept].tolist(), self.similarities[kept].tolist(), strict=True))
+        np.fmax.at(best, np.searchsorted(wanted, self.positions[kept]), self.similarities[kept])
+        return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharing:
+    """The documents that share a term with the query, ascending: how many they share, and how many they have."""
+
+    positions: NDArray[np.int64]
+    shared: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    def overlapping(self, query: RelatedQuery) -> NDArray[np.int64]:
+        """Those that share more than the query's bound."""
+        if query.overlap_above is None or not query.terms:
+            return _NOTHING
+        smaller = np.minimum(self.counts, len(query.terms))
+        return self.positions[self.shared / smaller > query.overlap_above - ROUNDING]
+
+    def of_documents(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many each of these shares and has, 0 where it shares none."""
+        shared, counts = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
+        _, there, here = np.intersect1d(wanted, self.positions, assume_unique=True, return_indices=True)
+        shared[there], counts[there] = self.shared[here], self.counts[here]
+        return shared, counts
 
 
 class RelatedTable:
@@ -64,7 +92,7 @@ class RelatedTable:
         )
         self._shared = (
             f"SELECT position, count(*), term_count FROM {related}"
-            " WHERE user = ? AND term IN (SELECT value FROM carray(?)) GROUP BY position"
+            " WHERE user = ? AND term IN (SELECT value FROM carray(?)) GROUP BY position ORDER BY position"
         )
         self._by_time = f'SELECT d.position {by_time} {visible} AND d."{fields.time}" BETWEEN ?2 AND ?3'
         self._by_number = (
@@ -72,7 +100,7 @@ class RelatedTable:
             f' UNION ALL SELECT d.position {by_number} {visible} AND d."{fields.number}" > ?3'
         )
         self._values = (
-            f'SELECT d.position, d.id, d."{fields.time}", d."{fields.number}", d."{fields.terms}"'
+            f'SELECT d.position, d.id, coalesce(d."{fields.time}", {NO_TIME}), d."{fields.number}"'
             f" FROM carray(?) AS wanted CROSS JOIN {documents} AS d ON d.position = wanted.value"
         )
 
@@ -103,29 +131,27 @@ class RelatedTable:
 
     # Reading
 
-    def find(self, connection: apsw.Connection, scan: Scan, query: RelatedQuery) -> list[RelatedDocument]:
+    def find(self, connection: apsw.Connection, scan: Scan, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine.related_documents."""
-        near = self._near(connection, scan, query)
-        shared = self._sharing(connection, query)
-        found = set(self._related_by_values(connection, query))
-        found.update(_overlapping(shared, query))
+        near, sharing = self._near(connection, scan, query), self._sharing(connection, query)
+        found = [*self._related_by_values(connection, query), sharing.overlapping(query)]
         if near is not None and query.similarity_above is not None:
-            found.update(near.positions[near.similarities > query.similarity_above - ROUNDING].tolist())
-        wanted = np.array(sorted(found), np.int64)
-        similarities = near.of_documents(wanted) if near is not None else {}
-        return [
-            RelatedDocument(
-                doc_id=doc_id,
-                position=position,
-                similarity=similarities.get(position),
-                shared_terms=shared[position][0] if position in shared else 0,
-                term_count=shared[position][1] if position in shared else len(set(json.loads(terms))),
-                time=None if time is None else from_microseconds(time),
-                number=number,
-            )
-            for position, doc_id, time, number, terms in fetch(connection, self._values, (id_array(wanted),))
-            if doc_id not in query.without
-        ]
+            found.append(near.positions[near.similarities > query.similarity_above - ROUNDING])
+        rows = fetch(connection, self._values, (id_array(np.unique(np.concatenate(found))),))
+        if query.without:
+            rows = [row for row in rows if row[1] not in query.without]
+        positions, doc_ids, times, numbers = zip(*rows, strict=True) if rows else ((), (), (), ())
+        wanted = np.array(positions, np.int64)
+        shared, counts = sharing.of_documents(wanted)
+        return RelatedDocuments(
+            doc_ids,
+            wanted,
+            near.of_documents(wanted) if near is not None else np.full(len(wanted), np.nan),
+            shared,
+            counts,
+            np.array(times, np.int64),
+            np.array(numbers, np.float64),
+        )
 
     def _near(self, connection: apsw.Connection, scan: Scan, query: RelatedQuery) -> _Near | None:
         if query.vector is None:
@@ -140,28 +166,25 @@ class RelatedTable:
         ascending = np.argsort(similarities)
         return _Near(places[ascending], similarities[ascending])
 
-    def _sharing(self, connection: apsw.Connection, query: RelatedQuery) -> dict[int, tuple[int, int]]:
-        """The documents that share a term: how many they share, and how many they have."""
-        if not query.terms:
-            return {}
-        parameters = (query.user, apsw.carray(tuple(query.terms)))
-        return {position: (shared, count) for position, shared, count in fetch(connection, self._shared, parameters)}
+    def _sharing(self, connection: apsw.Connection, query: RelatedQuery) -> _Sharing:
+        rows = []
+        if query.terms:
+            rows = fetch(connection, self._shared, (query.user, apsw.carray(tuple(query.terms))))
+        return _Sharing(*np.array(rows, np.int64).reshape(-1, 3).T)
 
-    def _related_by_values(self, connection: apsw.Connection, query: RelatedQuery) -> Iterator[int]:
+    def _related_by_values(self, connection: apsw.Connection, query: RelatedQuery) -> Iterator[NDArray[np.int64]]:
         if query.time is not None and query.time_within is not None:
             time, within = to_microseconds(query.time), query.time_within // _MICROSECOND
             bounds = (max(time - within, INT64_MIN), min(time + within, INT64_MAX))
-            yield from (row[0] for row in fetch(connection, self._by_time, (query.user, *bounds)))
+            yield _positions(fetch(connection, self._by_time, (query.user, *bounds)))
         if query.number is not None and query.number_apart is not None:
             apart = query.number_apart - ROUNDING
             beyond = (query.number - apart, query.number + apart)
-            yield from (row[0] for row in fetch(connection, self._by_number, (query.user, *beyond)))
+            yield _positions(fetch(connection, self._by_number, (query.user, *beyond)))
 
 
-def _overlapping(shared: dict[int, tuple[int, int]], query: RelatedQuery) -> Iterator[int]:
-    if query.overlap_above is not None:
-        above, own = query.overlap_above - ROUNDING, len(query.terms)
-        yield from (position for position, (both, count) in shared.items() if both / min(own, count) > above)
+def _positions(rows: list[tuple[int]]) -> NDArray[np.int64]:
+    return np.array(rows, np.int64).reshape(-1)
 
 
 def _integers(text: str | None) -> NDArray[np.int64]:

@@ -15,11 +15,10 @@ from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, W
 from mnemon_server.engines.base import (
     DocumentUpdate,
     DocumentWrite,
-    RelatedDocument,
-    RelatedQuery,
     TransactionReceipt,
     VaultTransaction,
 )
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.mutations import Mutations
@@ -128,7 +127,7 @@ class SQLiteRecordTransaction:
         """See RecordTransaction."""
         return self._table.count(self._connection, where)
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordTransaction."""
         return self._mutations.related(self._connection, query)
 

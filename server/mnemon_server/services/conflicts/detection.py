@@ -1,9 +1,8 @@
 """Conflicts found through the index: what it proposes is compared exactly, and only what is shown is loaded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -11,8 +10,9 @@ from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.base import RelatedDocument, RelatedQuery
-from mnemon_server.services.conflicts.signals import Comparison, compare, detect, severity, signals_of
+from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.services.conflicts.severities import Severities, severities_of
+from mnemon_server.services.conflicts.signals import compare, detect, severity, signals_of
 from mnemon_server.services.conflicts.terms import terms_of
 from mnemon_server.services.semantic_documents import to_semantic
 
@@ -33,7 +33,7 @@ class Reader(Protocol):
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
 
-    def related_documents(self, query: RelatedQuery) -> list[RelatedDocument]:
+    def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""
 
 
@@ -53,14 +53,6 @@ class Found:
     total_count: int
 
 
-class _Ranked(NamedTuple):
-    """Sorts as conflicts do: most severe first, of equal ones that which was saved first."""
-
-    mildness: float
-    position: int
-    doc_id: str
-
-
 def find_conflicts(reader: Reader, candidate: SemanticMemory, config: DetectionConfig, *, limit: int) -> Found:
     """The conflicts of a candidate whose time is set, most severe first; ties in the order of saving.
 
@@ -69,8 +61,11 @@ def find_conflicts(reader: Reader, candidate: SemanticMemory, config: DetectionC
     """
     terms = terms_of(candidate.keywords, candidate.content)
     related = reader.related_documents(_query(candidate, terms, config))
-    ranked = [*_rank(reader, candidate, terms, related, config)]
-    return Found(_load(reader, candidate, ranked, config, limit), len(ranked))
+    rated = severities_of(candidate, len(terms), related, config)
+    _settle_doubts(reader, candidate, related, rated, config)
+    places = _most_severe(rated, limit)
+    opponents = _load(reader, candidate, [related.doc_ids[place] for place in places], config)
+    return Found(tuple(opponents[:limit]), int(np.count_nonzero(rated.conflicting)))
 
 
 def _query(candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig) -> RelatedQuery:
@@ -92,54 +87,39 @@ def _query(candidate: SemanticMemory, terms: frozenset[str], config: DetectionCo
     )
 
 
-def _rank(
-    reader: Reader,
-    candidate: SemanticMemory,
-    terms: frozenset[str],
-    related: Iterable[RelatedDocument],
-    config: DetectionConfig,
-) -> Iterable[_Ranked]:
-    """Those that do conflict, in no promised order."""
-    doubtful: list[RelatedDocument] = []
-    for document in related:
-        similarity = document.similarity
-        if similarity is not None and abs(similarity - config.semantic_threshold) <= ROUNDING:
-            doubtful.append(document)
-        elif signals := signals_of(_comparison(candidate, terms, document), config):
-            yield _Ranked(-severity(signals), document.position, document.doc_id)
-    loaded = reader.get_documents([document.doc_id for document in doubtful], vectors=True) if doubtful else []
-    for document, stored in zip(doubtful, loaded, strict=True):
-        if stored and (signals := signals_of(compare(candidate, to_semantic(stored)), config)):
-            yield _Ranked(-severity(signals), document.position, document.doc_id)
+def _settle_doubts(
+    reader: Reader, candidate: SemanticMemory, related: RelatedDocuments, rated: Severities, config: DetectionConfig
+) -> None:
+    """Compares exactly where rounding might decide whether the signal of meaning fires."""
+    if SignalType.SEMANTIC not in config.signals:
+        return
+    doubtful = np.flatnonzero(np.abs(related.similarities - config.semantic_threshold) <= ROUNDING).tolist()
+    stored = reader.get_documents([related.doc_ids[place] for place in doubtful], vectors=True) if doubtful else []
+    for place, document in zip(doubtful, stored, strict=True):
+        signals = signals_of(compare(candidate, to_semantic(document)), config) if document else ()
+        rated.conflicting[place], rated.severities[place] = bool(signals), severity(signals)
 
 
-def _comparison(candidate: SemanticMemory, terms: frozenset[str], document: RelatedDocument) -> Comparison:
-    time, importance = candidate.create_time, candidate.importance
-    return Comparison(
-        similarity=document.similarity,
-        shared_terms=document.shared_terms,
-        smaller_terms=min(len(terms), document.term_count),
-        time_delta=None if time is None or document.time is None else abs(time - document.time),
-        importance_delta=None if importance is None or document.number is None else abs(importance - document.number),
-    )
+def _most_severe(rated: Severities, limit: int) -> list[int]:
+    """The places, ascending, of the `limit` most severe conflicts, and of those that rounding may have put behind them.
+
+    Of more than LOADED_MAX that are as severe as the last one, those that were saved first.
+    """
+    places = np.flatnonzero(rated.conflicting)
+    severities = rated.severities[places]
+    if len(places) <= limit:
+        return places.tolist()
+    last = np.partition(severities, -limit)[-limit]
+    surely = places[severities > last + 2 * ROUNDING]
+    perhaps = places[np.abs(severities - last) <= 2 * ROUNDING]
+    return sorted([*surely.tolist(), *perhaps[: limit - len(surely) + LOADED_MAX].tolist()])
 
 
-def _load(
-    reader: Reader, candidate: SemanticMemory, ranked: Sequence[_Ranked], config: DetectionConfig, limit: int
-) -> tuple[Opponent, ...]:
-    """The first `limit`, with the words that they share with the candidate."""
-    first = nsmallest(limit + LOADED_MAX, ranked)
-    if len(first) > limit:
-        last = first[limit - 1].mildness + 2 * ROUNDING
-        first = [one for one in first if one.mildness <= last]
-    loaded = reader.get_documents([one.doc_id for one in first], vectors=True)
-    exact = [
-        (one.position, opponent)
-        for one, stored in zip(first, loaded, strict=True)
-        if stored and (opponent := _opponent(candidate, to_semantic(stored), config))
-    ]
-    exact.sort(key=lambda pair: (-pair[1].conflict.severity, pair[0]))
-    return tuple(opponent for _, opponent in exact[:limit])
+def _load(reader: Reader, candidate: SemanticMemory, doc_ids: Sequence[str], config: DetectionConfig) -> list[Opponent]:
+    """These statements, compared exactly, most severe first; equally severe ones as they are given."""
+    loaded = reader.get_documents(doc_ids, vectors=True) if doc_ids else []
+    opponents = [_opponent(candidate, to_semantic(stored), config) for stored in loaded if stored]
+    return sorted(filter(None, opponents), key=lambda opponent: -opponent.conflict.severity)
 
 
 def _opponent(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Opponent | None:
