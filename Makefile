@@ -99,6 +99,10 @@ bench: $(DEV)/.stamp ## Speed, as ratios to the bare embedder; DATA=folder takes
 bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as ratios to bare gRPC, single commits and hnswlib; takes minutes.
 	$(BIN)/python -m tests.bench.memories $(ARGS)
 
+.PHONY: bench-semantic
+bench-semantic: $(DEV)/.stamp ## Speed of searches and resolving saves of semantic memory, as ratios to an exact scan and to plain saves; takes minutes.
+	$(BIN)/python -m tests.bench.semantic $(ARGS)
+
 .PHONY: bench-recall
 bench-recall: $(DEV)/.stamp ## Recall on conversations: make bench-recall DATA=folder
 	$(if $(DATA),,$(error Name the folder of conversations: make bench-recall DATA=folder))

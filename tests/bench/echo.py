@@ -1,4 +1,4 @@
-"""A bare `grpc.aio` server that answers memory calls with what it was sent: the floor that ours is compared with.
+"""A bare `grpc.aio` server that answers calls with what it was sent: the floor that ours is compared with.
 
 python -m tests.bench.echo 127.0.0.1:50052
 """
@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from grpc import aio
-from mnemon.v1 import memory_pb2, memory_pb2_grpc
+from mnemon.v1 import memory_pb2, memory_pb2_grpc, semantic_pb2, semantic_pb2_grpc
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
@@ -28,12 +28,29 @@ class Echo(memory_pb2_grpc.MemoryServiceServicer):
         return memory_pb2.GetMemoryResponse(memory=self._memory)
 
 
+class SemanticEcho(semantic_pb2_grpc.SemanticMemoryServiceServicer):
+    """The same for statements."""
+
+    def __init__(self) -> None:
+        self._match = semantic_pb2.SemanticMatch()
+
+    async def SaveSemanticMemory(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the statement of the request."""
+        self._match = semantic_pb2.SemanticMatch(memory=request.memory, similarity=0.9)
+        return semantic_pb2.SaveSemanticMemoryResponse(memory=request.memory)
+
+    async def SearchSimilar(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the newest statement, as often as results are wanted."""
+        return semantic_pb2.SearchSimilarResponse(results=[self._match] * request.top_k)
+
+
 async def serve(address: str) -> None:
     """Serves until SIGTERM."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     server = aio.server()
     memory_pb2_grpc.add_MemoryServiceServicer_to_server(Echo(), server)
+    semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(SemanticEcho(), server)
     server.add_insecure_port(address)
     await server.start()
     await stopped.wait()

@@ -28,10 +28,15 @@ def create_requests(vectors: Sequence[Any], start: int = 0) -> list[memory_pb2.C
     ]
 
 
-async def calls_per_second(address: str, call: Callable[[Any, int], Awaitable[Any]], count: int) -> float:
+async def calls_per_second(
+    address: str,
+    call: Callable[[Any, int], Awaitable[Any]],
+    count: int,
+    new_stub: Callable[[Any], Any] = memory_pb2_grpc.MemoryServiceStub,
+) -> float:
     """`count` calls of a stub, always `IN_FLIGHT` of them under way."""
     async with aio.insecure_channel(address) as channel:
-        stub = memory_pb2_grpc.MemoryServiceStub(channel)
+        stub = new_stub(channel)
         await channel.channel_ready()
         numbers = iter(range(count))
         started = perf_counter()
