@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from mnemon_server.app import open_configured_embedder
 from mnemon_server.assembly import vault_folder
 from mnemon_server.config import Settings
+from mnemon_server.domain.collections import SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.engines.base import PassageInput
 from mnemon_server.engines.sqlite.reembed import reembed
+from mnemon_server.services.semantic_vectors import mean_vector
 
 
 def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
@@ -30,10 +32,19 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
         raise ConfigurationError("the backend in_memory keeps nothing that could be embedded anew")
     with contextlib.closing(open_configured_embedder(settings, lambda _: None)) as embedder:
 
-        def embed(documents: Sequence[Document]) -> list[list[PassageInput]]:
-            return _passages(embedder, documents)
+        def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
+            passages = _passages(embedder, documents)
+            return _one_each(documents, passages) if collection is SEMANTIC else passages
 
         yield from reembed(vault_folder(settings), embedder.model.identity, embed)
+
+
+def _one_each(documents: Sequence[Document], passages: Sequence[Sequence[PassageInput]]) -> list[list[PassageInput]]:
+    """A statement has one vector, however long it is."""
+    return [
+        [PassageInput(0, len(document.content), mean_vector([part.vector for part in parts]))]
+        for document, parts in zip(documents, passages, strict=True)
+    ]
 
 
 def _passages(embedder: Embedder, documents: Sequence[Document]) -> list[list[PassageInput]]:

@@ -5,20 +5,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES
+from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import PassageInput
+from mnemon_server.engines.related import RelatedQuery
 from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.sqlite.reembed import reembed
 
 from tests.contract.record_engine import DIMENSION, found_by_word, write
+from tests.contract.vault_transactions import rule, statement
 
 OTHER_DIMENSION = 4
 
 
-def other_model(documents: Sequence[Document]) -> list[list[PassageInput]]:
+def other_model(_: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
     vector = np.array([1, 0, 0, 0], np.float32)
     return [[PassageInput(0, len(document.content), vector)] for document in documents]
 
@@ -72,6 +75,29 @@ def test_every_collection_gets_the_new_vectors_and_what_is_hidden_stays_so(tmp_p
     # Positions of changes go on behind those of the new vectors.
     newest = max(vault.collection(collection).stats().sequence for collection in COLLECTIONS)
     assert memories.delete_document("shown").result().sequence == newest + 1
+    vault.close()
+
+
+def test_what_has_no_vectors_gets_none_and_related_documents_are_found_by_the_new_ones(tmp_path: Path) -> None:
+    vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
+    vault.collection(RULES).put_document(rule("r")).result()
+    vault.collection(SEMANTIC).put_document(statement("s", scope=Scope(user="u"), terms=("a",))).result()
+    vault.close()
+    asked: list[Collection] = []
+
+    def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
+        asked.append(collection)
+        return other_model(collection, documents)
+
+    assert list(reembed(tmp_path, "new", embed))[-1] == (2, 2)
+    assert asked == [SEMANTIC]
+
+    vault = SQLiteVault(tmp_path, model_identity="new", dimension=OTHER_DIMENSION)
+    [kept] = vault.collection(RULES).get_documents(["r"])
+    assert kept is not None
+    assert kept.passages == ()
+    query = RelatedQuery(user="u", vector=np.array([1, 0, 0, 0], np.float32), similarity_above=0.9)
+    assert [other.doc_id for other in vault.collection(SEMANTIC).related_documents(query)] == ["s"]
     vault.close()
 
 

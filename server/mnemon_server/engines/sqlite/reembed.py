@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from mnemon_server.domain.collections import COLLECTIONS
+from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.base import PassageInput
@@ -16,7 +16,7 @@ from mnemon_server.engines.sqlite.schema import open_writer
 
 BATCH_DOCUMENTS = 64
 
-Embed = Callable[[Sequence[Document]], Sequence[Sequence[PassageInput]]]
+Embed = Callable[[Collection, Sequence[Document]], Sequence[Sequence[PassageInput]]]
 
 
 def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
@@ -25,7 +25,7 @@ def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[i
     Args:
         folder: the folder of `records.db`.
         model_identity: the model that `embed` runs.
-        embed: the passages of each document, with vectors.
+        embed: the passages of each of a collection's documents, with vectors; not asked about those that have none.
 
     Yields:
         How many documents are done, and how many there are; the last one has both equal, and comes after the commit.
@@ -67,7 +67,9 @@ def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed,
     while rows := table.select(
         connection, "d.position > ? ORDER BY d.position LIMIT ?", (after, BATCH_DOCUMENTS), vectors=False
     ):
-        for (position, _, document), passages in zip(rows, embed([row[2] for row in rows]), strict=True):
+        embedded = [row for row in rows if row[2].passages]
+        new = embed(table.tables.collection, [document for _, _, document in embedded]) if embedded else []
+        for (position, _, document), passages in zip(embedded, new, strict=True):
             sequence += 1
             table.replace_passages(connection, position, document, document, passages)
             table.set_sequence(connection, position, sequence)
