@@ -44,6 +44,10 @@ class Collection:
     index_folder: str = ""
     """Where the snapshots of its graph lie in the vault's folder; empty: in index/, under its name."""
 
+    def __hash__(self) -> int:
+        # Collections are looked up with every write, and their names differ.
+        return hash(self.name)
+
 
 DOCUMENTS = Collection("document")
 MEMORIES = Collection(

@@ -238,7 +238,7 @@ class DocumentTable:
     ) -> list[tuple[int, int, Document]]:
         """Position, sequence and document of the rows of `d` that a condition (with its order and limit) picks."""
         rows = fetch(connection, f"{self._select} FROM {self.tables.documents} AS d WHERE {condition}", parameters)
-        passages = self._passages(connection, [row[0] for row in rows], vectors=vectors)
+        passages = self._passages(connection, [row[0] for row in rows], vectors=vectors) if rows else {}
         return [(row[0], row[1], self._document(row, passages.get(row[0], []))) for row in rows]
 
     def by_ids(self, connection: apsw.Connection, doc_ids: Sequence[str], *, vectors: bool) -> list[Document | None]:
