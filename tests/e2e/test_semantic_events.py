@@ -1,0 +1,210 @@
+"""What the event feed tells of statements, decisions, rules and warnings, live and from the log."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from mnemon.v1 import conflicts_pb2, decisions_pb2, rules_pb2, semantic_pb2
+from mnemon.v1 import events_pb2 as pb
+
+from tests.support.semantic_messages import axis, by_id, know, save
+from tests.support.server import Connection, failure_of, reason, whole_server
+
+WAIT_S = 20.0
+RESOLVE = semantic_pb2.CONFLICT_POLICY_RESOLVE
+
+
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server on an empty folder."""
+    async with whole_server(tmp_path) as connected:
+        yield connected
+
+
+class Watch:
+    """A watch of everything, from now on."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def next(self, count: int) -> list[pb.Event]:
+        """The next events."""
+        found: list[pb.Event] = []
+        async with asyncio.timeout(WAIT_S):
+            while len(found) < count:
+                found += (await self._call.read()).batch.events
+        return found
+
+
+async def watch(connection: Connection, view: int = pb.EVENT_VIEW_BASIC) -> Watch:
+    """A watch that has started."""
+    call = connection.events.WatchEvents(pb.WatchEventsRequest(view=view))
+    assert (await call.read()).HasField("started")
+    return Watch(call)
+
+
+async def from_the_log(connection: Connection, view: int = pb.EVENT_VIEW_BASIC) -> list[pb.Event]:
+    """All events of the log."""
+    page = await connection.events.ListEvents(pb.ListEventsRequest(page_size=1000, view=view))
+    assert page.caught_up
+    return list(page.events)
+
+
+def types(events: Sequence[pb.Event]) -> list[str]:
+    """What happened."""
+    return [pb.EventType.Name(event.type).removeprefix("EVENT_TYPE_") for event in events]
+
+
+async def resolved(connection: Connection) -> semantic_pb2.SaveSemanticMemoryResponse:
+    """A statement that took the place of another one."""
+    await know(connection.semantic, "Ada lives in Berlin now.", importance=0.2)
+    request = save("Ada lives in Rome now.", importance=0.9, conflict_policy=RESOLVE, request_id="move")
+    return await connection.semantic.SaveSemanticMemory(request)
+
+
+async def test_a_save_is_told_and_a_duplicate_is_not(connection: Connection) -> None:
+    watching = await watch(connection, pb.EVENT_VIEW_FULL)
+    [first] = await know(connection.semantic, "one")
+    await know(connection.semantic, "one", "two")
+    one, two = await watching.next(2)
+    assert types([one, two]) == ["SEMANTIC_SAVED"] * 2
+    assert (one.record_id, one.revision, one.scope.user) == (first.memory_id, 1, "ada")
+    assert (one.semantic_memory, two.semantic_memory.content) == (first, "two")
+    assert one.WhichOneof("details") is None
+
+
+async def test_a_resolution_is_told_with_its_decision_in_one_commit(connection: Connection) -> None:
+    watching = await watch(connection)
+    saved = await resolved(connection)
+    first, *told = await watching.next(5)
+    assert types([first]) == ["SEMANTIC_SAVED"]
+    assert sorted(types(told)) == ["CONFLICT_DETECTED", "CONFLICT_RESOLVED", "SEMANTIC_PRUNED", "SEMANTIC_SAVED"]
+    assert len({event.commit_id for event in told}) == 1
+    assert {event.request_id for event in told} == {"move"}
+    by_type = dict(zip(types(told), told, strict=True))
+    for name in ("CONFLICT_DETECTED", "CONFLICT_RESOLVED"):
+        event = by_type[name]
+        assert (event.WhichOneof("details"), event.record_id) == ("decision", saved.decision.decision_id)
+        assert event.decision.arbitration == saved.decision.arbitration
+        assert (event.decision.existing_id, event.decision.result_id) == (
+            saved.decision.existing_id, saved.memory.memory_id,
+        )  # fmt: skip
+        assert not any(signal.keywords for signal in event.decision.signals)
+    pruned = by_type["SEMANTIC_PRUNED"]
+    assert (pruned.record_id, pruned.prune_reason) == (saved.decision.existing_id, "superseded")
+    assert all(event.WhichOneof("record") is None for event in [first, *told])
+    assert await from_the_log(connection) == [first, *told]
+
+
+async def test_the_full_view_shows_what_gave_way_and_nothing_of_what_is_gone(connection: Connection) -> None:
+    saved = await resolved(connection)
+    events = await from_the_log(connection, pb.EVENT_VIEW_FULL)
+    of_loser = [event for event in events if event.record_id == saved.decision.existing_id]
+    assert len(of_loser) == 2
+    for event in of_loser:
+        assert event.semantic_memory.superseded_by == saved.memory.memory_id
+        assert event.semantic_memory.content == "Ada lives in Berlin now."
+    decided = [event for event in events if event.HasField("decision")]
+    assert len(decided) == 2
+    assert all(event.WhichOneof("record") is None for event in decided)
+    request = semantic_pb2.DeleteSemanticMemoriesRequest(memory_ids=[saved.memory.memory_id])
+    await connection.semantic.DeleteSemanticMemories(request)
+    after = await from_the_log(connection, pb.EVENT_VIEW_FULL)
+    assert all(event.WhichOneof("record") is None for event in after)
+    deleted = after[len(events) :]
+    assert {(event.record_id, event.prune_reason) for event in deleted} == {
+        (saved.memory.memory_id, "deleted"), (saved.decision.existing_id, "deleted"),
+    }  # fmt: skip
+    assert "Berlin" not in str(after)
+
+
+async def test_a_merge_and_its_end_are_told_with_their_decision(connection: Connection) -> None:
+    first, second = await know(connection.semantic, "Ada has a cat.", "Ada has a dog.")
+    watching = await watch(connection)
+    request = conflicts_pb2.MergeMemoriesRequest(first=by_id(first.memory_id), second=by_id(second.memory_id))
+    merged = await connection.conflicts.MergeMemories(request)
+    told = await watching.next(4)
+    assert sorted(types(told)) == ["CONFLICT_MERGED", "SEMANTIC_PRUNED", "SEMANTIC_PRUNED", "SEMANTIC_SAVED"]
+    [decided] = [event for event in told if event.HasField("decision")]
+    assert decided.decision == merged.decision
+    assert decided.decision.merge == merged.statistics
+    assert {event.prune_reason for event in told if event.HasField("prune_reason")} == {"merged"}
+
+    undo = conflicts_pb2.UnmergeMemoryRequest(decision_id=merged.decision.decision_id)
+    undone = await connection.conflicts.UnmergeMemory(undo)
+    told = await watching.next(4)
+    assert sorted(types(told)) == ["CONFLICT_REVERTED", "SEMANTIC_PRUNED", "SEMANTIC_SAVED", "SEMANTIC_SAVED"]
+    [reverted] = [event for event in told if event.HasField("decision")]
+    assert reverted.decision == undone.decision
+    assert reverted.decision.HasField("revert_time")
+    [removed] = [event for event in told if event.HasField("prune_reason")]
+    assert (removed.record_id, removed.prune_reason) == (merged.memory.memory_id, "unmerged")
+
+
+async def test_rules_are_told_as_they_are_written(connection: Connection) -> None:
+    watching = await watch(connection, pb.EVENT_VIEW_FULL)
+    rule = rules_pb2.MergeRuleConfig(name="guests", priority=5, arbitration={"weights": {"recency": 0.5}})
+    await connection.rules.RegisterRule(rules_pb2.RegisterRuleRequest(rule=rule))
+    update = rules_pb2.MergeRuleConfig(
+        name="guests", merge={"content_strategy": decisions_pb2.CONTENT_STRATEGY_REPLACE}
+    )
+    updated = await connection.rules.UpdateRule(rules_pb2.UpdateRuleRequest(rule=update))
+    await connection.rules.DeleteRule(rules_pb2.DeleteRuleRequest(name="guests"))
+    told = await watching.next(3)
+    assert types(told) == ["RULE_REGISTERED", "RULE_UPDATED", "RULE_DELETED"]
+    assert [event.rule for event in told] == [rule, updated.rule, updated.rule]
+    assert {(event.record_id, event.WhichOneof("record")) for event in told} == {("guests", None)}
+
+
+async def test_details_of_long_rules_come_in_messages_that_can_be_sent(connection: Connection) -> None:
+    # Each has about 60 KiB as JSON, and all of them together more than a message may hold.
+    words = [f"user {i:>245}" for i in range(240)]
+    rules = [
+        rules_pb2.MergeRuleConfig(name=f"rule {i}", conditions={"users": words, "sources": [f"source {i}"]})
+        for i in range(300)
+    ]
+    for start in range(0, len(rules), 100):
+        request = rules_pb2.LoadRulesRequest(rules=rules[start : start + 100])
+        await connection.rules.LoadRules(request)
+    found: list[pb.Event] = []
+    request = pb.ListEventsRequest(page_size=1000)
+    while True:
+        page = await connection.events.ListEvents(request)
+        assert page.ByteSize() < 4 << 20
+        found += page.events
+        if page.caught_up:
+            break
+        request.cursor = page.cursor
+    assert [event.rule.name for event in found] == [rule.name for rule in rules]
+
+
+async def test_the_end_of_room_is_told_and_so_is_its_return(tmp_path: Path) -> None:
+    async with whole_server(tmp_path, semantic_capacity=2) as server:
+        watching = await watch(server)
+        first, _ = [(await know(server.semantic, f"fact {i}", embedding=axis(1.0, float(i))))[0] for i in range(2)]
+        refused = await failure_of(know(server.semantic, "one too many"))
+        assert reason(refused) == "THROTTLED"
+        *saved, warning = await watching.next(3)
+        assert types(saved) == ["SEMANTIC_SAVED"] * 2
+        assert (types([warning]), warning.record_id) == (["SEMANTIC_WARNING"], "semantic-index")
+        assert warning.warning.severity == "warning"
+        assert "capacity of 2" in warning.warning.message
+        assert "delete" in warning.warning.remediation
+        await server.semantic.DeleteSemanticMemories(
+            semantic_pb2.DeleteSemanticMemoriesRequest(memory_ids=[first.memory_id])
+        )
+        pruned, healthy = await watching.next(2)
+        assert types([pruned, healthy]) == ["SEMANTIC_PRUNED", "SEMANTIC_HEALTHY"]
+        assert (healthy.warning.severity, healthy.record_id) == ("info", "semantic-index")
+        await know(server.semantic, "there is room again")
+
+
+@pytest.mark.parametrize("name", ["SEMANTIC_SAVED", "CONFLICT_RESOLVED"])
+async def test_events_can_be_chosen_by_their_new_types(connection: Connection, name: str) -> None:
+    await resolved(connection)
+    where = pb.EventFilter(types=[pb.EventType.Value(f"EVENT_TYPE_{name}")])
+    page = await connection.events.ListEvents(pb.ListEventsRequest(filter=where))
+    assert set(types(page.events)) == {name}

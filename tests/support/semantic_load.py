@@ -1,0 +1,95 @@
+"""Many statements, and many who save them at the same time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+from google.rpc import error_details_pb2
+from grpc import aio
+from mnemon.v1 import semantic_pb2 as pb
+
+from tests.support.semantic_messages import DIMENSION, run_of, save
+from tests.support.server import detail
+
+RUN = 500
+RETRY_MAX_S = 0.2
+
+Found = list[list[tuple[str, float]]]
+"""Of each search, the ids that it found with their similarity."""
+
+
+async def load(semantic: Any, count: int, users: int) -> None:
+    """Saves so many statements, in turn of so many users, whose vectors point in all directions."""
+    rng = np.random.default_rng(4)
+
+    def messages() -> Iterator[pb.SaveSemanticMemoriesRequest]:
+        for start in range(0, count, RUN):
+            vectors = rng.standard_normal((min(count - start, RUN), DIMENSION), np.float32)
+            yield run_of(
+                *(
+                    save(f"fact {i}", user=f"user {i % users}", embedding=vector)
+                    for i, vector in enumerate(vectors, start)
+                )
+            )
+
+    saved = 0
+    async for response in semantic.SaveSemanticMemories(messages()):
+        assert {result.WhichOneof("outcome") for result in response.results} == {"saved"}
+        saved += len(response.results)
+    assert saved == count
+
+
+async def answers(semantic: Any, users: int) -> Found:
+    """What some searches find, every other one within a user."""
+    found = []
+    for turn, vector in enumerate(np.random.default_rng(5).standard_normal((20, DIMENSION), np.float32)):
+        scope = {"user": f"user {turn % users}"} if turn % 2 else {}
+        request = pb.SearchSimilarRequest(
+            vector=vector, filter=pb.SemanticMemoryFilter(scope=scope), top_k=10, min_similarity=0.0
+        )
+        answer = await semantic.SearchSimilar(request)
+        found.append([(match.memory.memory_id, round(match.similarity, 5)) for match in answer.results])
+    assert all(len(results) == 10 for results in found)
+    return found
+
+
+def agreement(before: Found, after: Found) -> float:
+    """The share of what was found before that is found after."""
+    pairs = [(set(old), set(new)) for old, new in zip(before, after, strict=True)]
+    return sum(len(old & new) for old, new in pairs) / sum(len(old) for old, _ in pairs)
+
+
+class Overload:
+    """Clients that save one statement after the other, and come again soon where they are refused."""
+
+    def __init__(self, semantic: Any) -> None:
+        self._semantic = semantic
+        self._stopping = False
+        self.saved = 0
+        """Statements that were acknowledged."""
+        self.refusals: list[aio.AioRpcError] = []
+
+    @asynccontextmanager
+    async def of(self, clients: int) -> AsyncIterator[None]:
+        """So many of them at work, for as long as the block lasts."""
+        tasks: Sequence[asyncio.Task[None]] = [asyncio.create_task(self._work(number)) for number in range(clients)]
+        try:
+            yield
+        finally:
+            self._stopping = True
+            await asyncio.gather(*tasks)
+
+    async def _work(self, client: int) -> None:
+        turn = 0
+        while not self._stopping:
+            turn += 1
+            try:
+                await self._semantic.SaveSemanticMemory(save(f"fact {turn}", user=f"user {client}"))
+            except aio.AioRpcError as error:
+                self.refusals.append(error)
+                retry = detail(error, error_details_pb2.RetryInfo).retry_delay
+                await asyncio.sleep(min(retry.ToNanoseconds() / 1e9, RETRY_MAX_S))
+            else:
+                self.saved += 1
