@@ -14,7 +14,7 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.related import RelatedQuery
 
-from tests.contract.record_engine import ManualClock, found_by_word, listed, unit_vector, write
+from tests.contract.record_engine import START, ManualClock, found_by_word, listed, unit_vector, write
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
 from tests.contract.vault_transactions import DurableVaultTransactionsContract, events, near, rule, statement
 
@@ -142,3 +142,23 @@ def test_readers_outside_a_program_see_what_was_committed_and_nothing_of_it(vaul
     assert found[-1] == ["a"]
     assert [one.doc_id for one in records.related_documents(near(1))] == ["a", "b"]
     assert len(records.scan_vectors(unit_vector(1)).passage_ids) == 2
+
+
+def test_the_terms_of_what_is_deleted_leave_the_files(tmp_path: Path) -> None:
+    vault = open_sqlite(tmp_path / "d", ManualClock())
+    records = vault.collection(SEMANTIC)
+    for i, term in enumerate(("aquamarine", "bergamot", "chrysalis")):
+        records.put_document(statement(term, "x", seed=i, scope=SCOPE, terms=(term,))).result()
+
+    def program(tx: VaultTransaction) -> str:
+        tx.collection(SEMANTIC).delete_document("aquamarine", event=None)
+        tx.collection(SEMANTIC).delete_documents(RecordFilter(), event=None)
+        tx.collection(SEMANTIC).put_document(statement("d", "x", scope=SCOPE, terms=("dandelion",)))
+        return ""
+
+    vault.transact(program).result()
+    vault.events.trim(before=START, keep_max=0).result()
+    vault.close()
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file())
+    assert b"dandelion" in kept
+    assert [term for term in (b"aquamarine", b"bergamot", b"chrysalis") if term in kept] == []
