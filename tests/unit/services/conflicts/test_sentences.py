@@ -31,6 +31,7 @@ from tests.support.statements import CONTENTS, SHARES
             ["She met Dr. Miller, e.g. on Monday. ", "J. R. R. Tolkien too."],
         ),
         ("1. Wash. 2. Cook rice.", ["1. Wash. ", "2. Cook rice."]),
+        ("10. Wash.\n11. Cook rice.", ["10. Wash.\n", "11. Cook rice."]),
         ("She shops at Yahoo! stores.", ["She shops at Yahoo! stores."]),
         ("Tea.\n\nRice.", ["Tea.\n", "\n", "Rice."]),
         ("...", ["..."]),
@@ -87,6 +88,8 @@ def test_a_sentence_that_another_one_says_as_well_is_left_out(text: str, left: s
         ("안나는 차를 마신다.", "안나는 차를 안 마신다."),
         # With a negation, the shorter one says more.
         ("Anna does not drink tea.", "Anna does not drink tea at night."),
+        ("Anna doesn't drink tea.", "Anna doesn't drink tea at night."),
+        ("Anna n'aime le thé.", "Anna n'aime le thé vert."),
         # Conditions, doubts and questions.
         ("Anna drinks tea.", "Anna drinks tea if it rains."),
         ("Anna takes the bus.", "If it rains, Anna takes the bus."),
