@@ -17,7 +17,7 @@ from mnemon_server.services.offload import Offload
 from mnemon_server.services.write_pressure import WritePressure
 
 RECORD_ID = "semantic-index"
-STATE_KEY = "semantic.writes_held_back"
+STATE_KEY, HELD_BACK = "semantic.writes_held_back", "yes"
 """Where the vault keeps what the log said last, so that the end of a warning is told even after a restart."""
 
 LOOK_EVERY_S = 1.0
@@ -122,29 +122,32 @@ class SemanticHealth:
         return found
 
     async def _tell(self) -> None:
+        has_failed = False
         try:
-            if self._told is None:
-                self._told = await self._offload(self._vault.value, STATE_KEY) or ""
-            while self._told or self._problems():
-                await self._tell_change()
-                if self._told:
-                    await asyncio.sleep(self._look_every_s)
+            while True:
+                try:
+                    if not await self._tell_change():
+                        return
+                    has_failed = False
+                except MnemonError:
+                    if not has_failed:
+                        log.warning("the log cannot be told whether writes are held back", exc_info=True)
+                    has_failed = True
+                await asyncio.sleep(self._look_every_s)
         finally:
             self._telling = None
 
-    async def _tell_change(self) -> None:
+    async def _tell_change(self) -> bool:
+        """Tells the log what it does not say yet; returns whether writes are held back."""
+        if self._told is None:
+            self._told = await self._offload(self._vault.value, STATE_KEY) or ""
         problems = self._problems()
-        state = "yes" if problems else ""
-        if state == self._told:
-            return
-        try:
+        state = HELD_BACK if problems else ""
+        if state != self._told:
             await completion(self._vault.transact(lambda tx: _note(tx, state, problems)))
-        except MnemonError:
-            log.warning("the log cannot be told whether writes of statements are held back", exc_info=True)
-            await asyncio.sleep(self._look_every_s)
-        else:
             self._told = state
-            log.log(logging.WARNING if state else logging.INFO, "semantic index: %s", self.problem() or "healthy")
+            log.log(logging.WARNING if state else logging.INFO, "semantic index: %s", _message(problems))
+        return bool(state)
 
 
 def _note(tx: VaultTransaction, state: str, problems: list[tuple[str, str]]) -> str:
@@ -154,8 +157,12 @@ def _note(tx: VaultTransaction, state: str, problems: list[tuple[str, str]]) -> 
         event = EventType.SEMANTIC_WARNING if state else EventType.SEMANTIC_HEALTHY
         details = {
             "severity": "warning" if state else "info",
-            "message": "; ".join(message for message, _ in problems) or "writes are accepted again",
+            "message": _message(problems),
             "remediation": "; ".join(remedy for _, remedy in problems),
         }
         tx.note_event(event, RECORD_ID, details=json.dumps(details))
     return ""
+
+
+def _message(problems: list[tuple[str, str]]) -> str:
+    return "; ".join(message for message, _ in problems) or "writes are accepted again"

@@ -506,13 +506,13 @@ async def test_a_filter_deletes_superseded_ones_as_well(opened: OpenedSemantic) 
     assert contents(await opened.store.list(limit=10, show_superseded=True)) == ["Bob plays chess"]
 
 
-async def test_more_is_deleted_than_is_read_at_once(opened: OpenedSemantic) -> None:
-    texts = [f"statement {i}" for i in range(1_203)]
-    saved = await opened.store.save_many([statement(text, embedding=[1.0] * DIMENSION) for text in texts])
-    assert not any(isinstance(result, MnemonError) for result in saved)
-    await opened.say("Bob plays chess", scope=BOB)
-    assert (await opened.store.delete([], SemanticFilter(scope=ADA))).deleted_count == 1_203
-    assert contents(await opened.store.list(limit=10)) == ["Bob plays chess"]
+async def test_more_is_deleted_than_is_read_at_once(tmp_path: Path) -> None:
+    async with open_semantic("sqlite", tmp_path / "vault") as opened:
+        requests = [statement(f"statement {i}", embedding=[1.0] * DIMENSION) for i in range(1_203)]
+        assert not any(isinstance(result, MnemonError) for result in await opened.store.save_many(requests))
+        await opened.say("Bob plays chess", scope=BOB)
+        assert (await opened.store.delete([], SemanticFilter(scope=ADA))).deleted_count == 1_203
+        assert contents(await opened.store.list(limit=10)) == ["Bob plays chess"]
 
 
 async def test_a_deletion_made_again_gets_the_same_answer(opened: OpenedSemantic) -> None:
