@@ -84,6 +84,7 @@ coverage: $(DEV)/.stamp ## All tests, and how much of the server they reach, ser
 crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=100 times while it writes; nothing acknowledged may be lost.
 	$(BIN)/python -m tests.support.crashing --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m tests.support.memory_crashing --rounds $(ROUNDS)
+	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
 
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.

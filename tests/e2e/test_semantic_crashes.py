@@ -1,0 +1,20 @@
+"""The server is killed while eight clients settle conflicts: each change is there as a whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.semantic_crashing import SemanticTrial
+
+ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "5"))
+
+
+@pytest.mark.timeout(1_200)
+def test_kill_9_during_resolve_merge_and_unmerge_leaves_all_or_nothing(tmp_path: Path) -> None:
+    trial = SemanticTrial(tmp_path, seed=23)
+    try:
+        trial.run(ROUNDS, print)
+        assert trial.writes > ROUNDS
+    finally:
+        trial.server.kill()
