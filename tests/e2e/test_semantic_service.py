@@ -30,10 +30,10 @@ from tests.support.server import Connection, bare_server, detail, failure_of, re
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest_asyncio.fixture
-async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
-    """A server on an empty folder."""
-    async with whole_server(tmp_path) as connected:
+@pytest_asyncio.fixture(params=["local", "in_memory"])
+async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server that knows nothing yet, over either kind of vault."""
+    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
         yield connected
 
 

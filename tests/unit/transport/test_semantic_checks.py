@@ -133,6 +133,20 @@ def test_statements_that_are_given_are_checked_where_they_stand() -> None:
     ]  # fmt: skip
 
 
+def test_the_rest_of_a_statement_is_named_with_what_is_no_value() -> None:
+    bad = pb.SemanticMemory(content=" ", metadata={"unset": UNSET}, embedding=[float("nan")])
+    candidate = conflicts_pb2.MemoryReference(memory=bad)
+    detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection={"signals": [9]})
+    assert sorted(fields(conflict_checks.check_detect_conflicts, detect)) == [
+        "candidate.memory.content", "candidate.memory.embedding", "candidate.memory.metadata.unset",
+        "candidate.memory.scope.user", "detection.signals[0]",
+    ]  # fmt: skip
+    preview = conflicts_pb2.PreviewResolutionRequest(memory=bad)
+    assert sorted(fields(conflict_checks.check_preview_resolution, preview)) == [
+        "memory.content", "memory.metadata.unset", "memory.scope.user",
+    ]  # fmt: skip
+
+
 def test_values_of_a_rule_that_this_server_does_not_know_are_named_by_their_path() -> None:
     rule = rules_pb2.MergeRuleConfig(
         name="a",

@@ -1,53 +1,48 @@
-"""Checks of the conflict service's requests: what is no value yet. What a value may be, the service checks itself."""
+"""Checks of the conflict service's requests: what is no value yet, and then also what is wrong with the rest.
 
-from collections.abc import Iterator
+What a value may be, the service checks itself.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 
 from mnemon.v1 import conflicts_pb2 as pb
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.validation import refuse
-from mnemon_server.transport.checks.common import page_size_violations
+from mnemon_server.services.conflicts.statements import reference_violations
+from mnemon_server.services.semantic_checks import statement_violations
+from mnemon_server.transport.checks.common import others, page_size_violations
 from mnemon_server.transport.checks.rules import shape_violations
 from mnemon_server.transport.checks.semantic import memory_violations
+from mnemon_server.transport.convert import conflicts as convert
+
+References = Mapping[str, pb.MemoryReference]
+"""The statements that a request names, by field."""
 
 
 def check_detect_conflicts(request: pb.DetectConflictsRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
-    refuse(
-        [
-            *_reference_violations("candidate", request.candidate),
-            *shape_violations("detection", request.detection),
-        ]
-    )
+    _refuse({"candidate": request.candidate}, shape_violations("detection", request.detection))
 
 
 def check_arbitrate_conflict(request: pb.ArbitrateConflictRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
-    refuse(
-        [
-            *_reference_violations("candidate", request.candidate),
-            *_reference_violations("existing", request.existing),
-            *shape_violations("arbitration", request.arbitration),
-        ]
-    )
+    references = {"candidate": request.candidate, "existing": request.existing}
+    _refuse(references, shape_violations("arbitration", request.arbitration))
 
 
 def check_merge_memories(request: pb.MergeMemoriesRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
-    refuse(
-        [
-            *_reference_violations("first", request.first),
-            *_reference_violations("second", request.second),
-            *shape_violations("merge", request.merge),
-        ]
-    )
+    references = {"first": request.first, "second": request.second}
+    _refuse(references, shape_violations("merge", request.merge))
 
 
 def check_preview_resolution(request: pb.PreviewResolutionRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
     if not request.HasField("memory"):
         raise InvalidArgumentError.of("memory", "is required")
-    refuse(memory_violations(request.memory, "memory"))
+    if found := [*memory_violations(request.memory, "memory")]:
+        refuse(others(found, statement_violations(convert.given_from_pb(request.memory))))
 
 
 def check_list_decisions(request: pb.ListDecisionsRequest) -> None:
@@ -55,7 +50,21 @@ def check_list_decisions(request: pb.ListDecisionsRequest) -> None:
     refuse(page_size_violations(request.page_size))
 
 
-def _reference_violations(field: str, message: pb.MemoryReference) -> Iterator[FieldViolation]:
+def _refuse(references: References, further: Iterable[FieldViolation]) -> None:
+    shapes = [violation for field, message in references.items() for violation in _shape_violations(field, message)]
+    if found := [*shapes, *further]:
+        refuse(others(found, _other_violations(references)))
+
+
+def _other_violations(references: References) -> Iterator[FieldViolation]:
+    for field, message in references.items():
+        if message.WhichOneof("reference") is None:
+            continue
+        dimension = len(message.memory.embedding)
+        yield from reference_violations(convert.reference_from_pb(message), field, dimension)
+
+
+def _shape_violations(field: str, message: pb.MemoryReference) -> Iterator[FieldViolation]:
     match message.WhichOneof("reference"):
         case None:
             yield FieldViolation(field, "must be set: memory_id or memory")
