@@ -150,6 +150,13 @@ class DetectionConfig:
     importance_delta: float = 0.4
     signals: frozenset[SignalType] = frozenset(SignalType)
     """Those that count."""
+    required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD})
+    """Of these, one must fire before a save decides anything: they tell that two statements are about the same."""
+
+    @property
+    def deciding_signals(self) -> frozenset[SignalType]:
+        """Those of which one must fire; where none of the required ones counts, any that does."""
+        return self.required_signals & self.signals or self.signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

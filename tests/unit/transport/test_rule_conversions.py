@@ -42,6 +42,7 @@ EVERYTHING: dict[str, Any] = {
         "time_window_s": 300.1,
         "importance_delta": 0.4,
         "signals": ["time", "semantic"],
+        "required_signals": ["semantic"],
     },
     "arbitration": {
         "priority_importance": True,

@@ -599,6 +599,7 @@ class DetectionConfig(_message.Message):
     TIME_WINDOW_FIELD_NUMBER: _builtins.int
     IMPORTANCE_DELTA_FIELD_NUMBER: _builtins.int
     SIGNALS_FIELD_NUMBER: _builtins.int
+    REQUIRED_SIGNALS_FIELD_NUMBER: _builtins.int
     semantic_threshold: _builtins.float
     """0 to 1; default 0.8."""
     keyword_threshold: _builtins.float
@@ -613,6 +614,13 @@ class DetectionConfig(_message.Message):
     def signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
         """The signals that count; empty: inherited, or else all."""
 
+    @_builtins.property
+    def required_signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
+        """Of these, one must fire before a save with CONFLICT_POLICY_RESOLVE decides anything; empty: inherited, or else
+        SEMANTIC and KEYWORD. Statements that were merely learnt at the same time, or differ in importance, are about
+        different things, and neither should give way. Where none of them counts, any signal will do.
+        """
+
     def __init__(
         self,
         *,
@@ -621,10 +629,11 @@ class DetectionConfig(_message.Message):
         time_window: _duration_pb2.Duration | None = ...,
         importance_delta: _builtins.float | None = ...,
         signals: _abc.Iterable[Global___SignalType.ValueType] | None = ...,
+        required_signals: _abc.Iterable[Global___SignalType.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "semantic_threshold", b"semantic_threshold", "time_window", b"time_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "semantic_threshold", b"semantic_threshold", "signals", b"signals", "time_window", b"time_window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta", "_keyword_threshold", b"_keyword_threshold", "_semantic_threshold", b"_semantic_threshold", "importance_delta", b"importance_delta", "keyword_threshold", b"keyword_threshold", "required_signals", b"required_signals", "semantic_threshold", b"semantic_threshold", "signals", b"signals", "time_window", b"time_window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__importance_delta: _TypeAlias = _typing.Literal["importance_delta"]  # noqa: Y015
     _WhichOneofArgType__importance_delta: _TypeAlias = _typing.Literal["_importance_delta", b"_importance_delta"]  # noqa: Y015

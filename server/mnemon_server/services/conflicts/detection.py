@@ -1,12 +1,12 @@
 """Conflicts found through the index: what it proposes is compared exactly, and only what is shown is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
+from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, SignalType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.semantic import SemanticMemory
@@ -20,6 +20,8 @@ ROUNDING = 1e-5
 """By how much a similarity that the index computed may be off."""
 LOADED_MAX = 100
 """How many statements are loaded beyond those asked for, because they are as severe as the last of those."""
+
+Signals = frozenset[SignalType]
 
 
 class Reader(Protocol):
@@ -53,42 +55,53 @@ class Found:
     total_count: int
 
 
-def find_conflicts(reader: Reader, candidate: SemanticMemory, config: DetectionConfig, *, limit: int) -> Found:
+def find_conflicts(
+    reader: Reader, candidate: SemanticMemory, config: DetectionConfig, *, limit: int, deciding: bool = False
+) -> Found:
     """The conflicts of a candidate whose time is set, most severe first; ties in the order of saving.
+
+    Where `deciding`, only those with one of the signals that are required for a decision.
 
     The same as comparing it with every visible statement of its user, and as cheap as the index is: only the `limit`
     statements that are returned are loaded, and those whose place beside them rounding might decide.
     """
     terms = terms_of(candidate.keywords, candidate.content)
-    related = reader.related_documents(_query(candidate, terms, config))
-    rated = severities_of(candidate, len(terms), related, config)
-    _settle_doubts(reader, candidate, related, rated, config)
+    required = config.deciding_signals if deciding else config.signals
+    related = reader.related_documents(_query(candidate, terms, config, required))
+    rated = severities_of(candidate, len(terms), related, config, required)
+    _settle_doubts(reader, candidate, related, rated, config, required)
     places = _most_severe(rated, limit)
-    opponents = _load(reader, candidate, [related.doc_ids[place] for place in places], config)
+    opponents = _load(reader, candidate, [related.doc_ids[place] for place in places], config, required)
     return Found(tuple(opponents[:limit]), int(np.count_nonzero(rated.conflicting)))
 
 
-def _query(candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig) -> RelatedQuery:
-    """Asks for a little more than conflicts, so that rounding loses none."""
-    semantic = SignalType.SEMANTIC in config.signals and candidate.embedding is not None
-    keyword, time = SignalType.KEYWORD in config.signals, SignalType.TIME in config.signals
-    importance = SignalType.IMPORTANCE in config.signals
+def _query(
+    candidate: SemanticMemory, terms: frozenset[str], config: DetectionConfig, required: Signals
+) -> RelatedQuery:
+    """Asks for a little more than conflicts, so that rounding loses none; what is not required finds none by itself."""
+    compared = SignalType.SEMANTIC in config.signals and candidate.embedding is not None
+    importance_apart = max(0.0, config.importance_delta - ROUNDING)
     return RelatedQuery(
         user=candidate.scope.user,
         without=frozenset({candidate.memory_id} - {""}),
-        vector=np.array(candidate.embedding, np.float32) if semantic else None,
-        similarity_above=config.semantic_threshold - ROUNDING if semantic else None,
-        terms=terms if keyword else frozenset(),
-        overlap_above=config.keyword_threshold - ROUNDING if keyword else None,
-        time=candidate.create_time if time else None,
-        time_within=config.time_window if time else None,
-        number=candidate.importance if importance else None,
-        number_apart=max(0.0, config.importance_delta - ROUNDING) if importance else None,
+        vector=np.array(candidate.embedding, np.float32) if compared else None,
+        similarity_above=config.semantic_threshold - ROUNDING if SignalType.SEMANTIC in required else None,
+        terms=terms if SignalType.KEYWORD in config.signals else frozenset(),
+        overlap_above=config.keyword_threshold - ROUNDING if SignalType.KEYWORD in required else None,
+        time=candidate.create_time,
+        time_within=config.time_window if SignalType.TIME in required else None,
+        number=candidate.importance,
+        number_apart=importance_apart if SignalType.IMPORTANCE in required else None,
     )
 
 
 def _settle_doubts(
-    reader: Reader, candidate: SemanticMemory, related: RelatedDocuments, rated: Severities, config: DetectionConfig
+    reader: Reader,
+    candidate: SemanticMemory,
+    related: RelatedDocuments,
+    rated: Severities,
+    config: DetectionConfig,
+    required: Signals,
 ) -> None:
     """Compares exactly where rounding might decide whether the signal of meaning fires."""
     if SignalType.SEMANTIC not in config.signals:
@@ -97,7 +110,7 @@ def _settle_doubts(
     stored = reader.get_documents([related.doc_ids[place] for place in doubtful], vectors=True) if doubtful else []
     for place, document in zip(doubtful, stored, strict=True):
         signals = signals_of(compare(candidate, to_semantic(document)), config) if document else ()
-        rated.conflicting[place], rated.severities[place] = bool(signals), severity(signals)
+        rated.conflicting[place], rated.severities[place] = _has_one(signals, required), severity(signals)
 
 
 def _most_severe(rated: Severities, limit: int) -> list[int]:
@@ -115,11 +128,18 @@ def _most_severe(rated: Severities, limit: int) -> list[int]:
     return sorted([*surely.tolist(), *perhaps[: limit - len(surely) + LOADED_MAX].tolist()])
 
 
-def _load(reader: Reader, candidate: SemanticMemory, doc_ids: Sequence[str], config: DetectionConfig) -> list[Opponent]:
+def _load(
+    reader: Reader, candidate: SemanticMemory, doc_ids: Sequence[str], config: DetectionConfig, required: Signals
+) -> list[Opponent]:
     """These statements, compared exactly, most severe first; equally severe ones as they are given."""
     loaded = reader.get_documents(doc_ids, vectors=True) if doc_ids else []
-    opponents = [_opponent(candidate, to_semantic(stored), config) for stored in loaded if stored]
-    return sorted(filter(None, opponents), key=lambda opponent: -opponent.conflict.severity)
+    opponents = filter(None, (_opponent(candidate, to_semantic(stored), config) for stored in loaded if stored))
+    conflicts = [opponent for opponent in opponents if _has_one(opponent.conflict.signals, required)]
+    return sorted(conflicts, key=lambda opponent: -opponent.conflict.severity)
+
+
+def _has_one(signals: Iterable[Signal], required: Signals) -> bool:
+    return any(signal.type in required for signal in signals)
 
 
 def _opponent(candidate: SemanticMemory, existing: SemanticMemory, config: DetectionConfig) -> Opponent | None:

@@ -65,7 +65,8 @@ def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, 
         return Plan(candidate=candidate, duplicate=duplicate)
     rule = find_rule(registry, new.rule, candidate)
     resolve = new.policy is ConflictPolicy.RESOLVE
-    found = find_conflicts(reader, candidate, rule.detection, limit=1 if resolve else CONFLICTS_SHOWN)
+    shown = 1 if resolve else CONFLICTS_SHOWN
+    found = find_conflicts(reader, candidate, rule.detection, limit=shown, deciding=resolve)
     settled = _settle(candidate, found.opponents[0].memory, rule) if resolve and found.opponents else None
     return Plan(candidate=candidate, rule=rule.name, found=found, settled=settled)
 

@@ -98,6 +98,7 @@ def _detection(values: Mapping[str, Any]) -> DetectionConfig:
         time_window=timedelta(seconds=values["time_window_s"]),
         importance_delta=values["importance_delta"],
         signals=frozenset(map(SignalType, values["signals"])),
+        required_signals=frozenset(map(SignalType, values["required_signals"])),
     )
 
 
@@ -108,6 +109,7 @@ def _detection_dict(config: DetectionConfig) -> dict[str, Any]:
         "time_window_s": config.time_window.total_seconds(),
         "importance_delta": config.importance_delta,
         "signals": [signal.value for signal in SignalType if signal in config.signals],
+        "required_signals": [signal.value for signal in SignalType if signal in config.required_signals],
     }
 
 

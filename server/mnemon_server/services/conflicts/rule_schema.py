@@ -159,6 +159,7 @@ SCHEMA = Keys(
                 "time_window_s": _number(1e-6, TIME_WINDOW_MAX_S, "more than 0 seconds, at least a millionth"),
                 "importance_delta": _BELOW_ONE,
                 "signals": _SIGNALS,
+                "required_signals": _SIGNALS,
             }
         ),
         "arbitration": Keys(

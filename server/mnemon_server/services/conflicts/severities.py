@@ -30,7 +30,11 @@ class Severities:
 
 
 def severities_of(
-    candidate: SemanticMemory, own_terms: int, related: RelatedDocuments, config: DetectionConfig
+    candidate: SemanticMemory,
+    own_terms: int,
+    related: RelatedDocuments,
+    config: DetectionConfig,
+    deciding: frozenset[SignalType],
 ) -> Severities:
     """The same as `signals_of` and `severity` give, but for what the index rounded of similarities.
 
@@ -39,16 +43,20 @@ def severities_of(
         own_terms: how many terms it has.
         related: what it is compared with.
         config: which signals count, and their bounds.
+        deciding: of which one must fire.
     """
     conflicting, severities = np.zeros(len(related), np.bool_), np.zeros(len(related))
+    columns = {
+        SignalType.SEMANTIC: lambda: _semantic(related, config),
+        SignalType.KEYWORD: lambda: _keyword(own_terms, related, config),
+        SignalType.TIME: lambda: _time(candidate, related, config),
+        SignalType.IMPORTANCE: lambda: _importance(candidate, related, config),
+    }
     # In the order of SignalType, in which `severity` adds them.
-    for fired, scores in (
-        _semantic(related, config) if SignalType.SEMANTIC in config.signals else _NONE,
-        _keyword(own_terms, related, config) if SignalType.KEYWORD in config.signals else _NONE,
-        _time(candidate, related, config) if SignalType.TIME in config.signals else _NONE,
-        _importance(candidate, related, config) if SignalType.IMPORTANCE in config.signals else _NONE,
-    ):
-        conflicting |= fired
+    for signal in SignalType:
+        fired, scores = columns[signal]() if signal in config.signals else _NONE
+        if signal in deciding:
+            conflicting |= fired
         severities += np.where(fired, np.clip(scores, 0.0, 1.0), 0.0)
     return Severities(conflicting, severities)
 

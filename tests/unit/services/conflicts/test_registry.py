@@ -156,6 +156,7 @@ def test_every_field_reaches_the_rule_as_it_applies() -> None:
             "time_window_s": 90.0,
             "importance_delta": 0.3,
             "signals": ["semantic", "time"],
+            "required_signals": ["keyword"],
         },
         "arbitration": {
             "priority_importance": False,

@@ -226,7 +226,7 @@ async def test_other_users_statements_are_no_conflict(conflicts: OpenedConflicts
 
 
 async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts: OpenedConflicts) -> None:
-    await conflicts.save("Byron is a cat", policy=ConflictPolicy.DETECT)
+    await conflicts.save("Ada lives in a house", policy=ConflictPolicy.DETECT)
     severe = await conflicts.save("Ada lives in Paris", vector=HERE, policy=ConflictPolicy.DETECT)
     await conflicts.save("The weather is fine", policy=ConflictPolicy.DETECT)
     conflicts.clock.pass_hours(0.05)
@@ -234,12 +234,36 @@ async def test_the_most_severe_conflict_is_settled_and_all_are_counted(conflicts
     assert severe.memory is not None
     assert saved.decision is not None
     assert saved.decision.existing_id == severe.memory.memory_id
-    assert saved.decision.conflict_count == 3
+    # The weather was learnt at the same time, and that is all.
+    assert saved.decision.conflict_count == 2
     assert sorted(memory.content for memory in conflicts.visible()) == [
         "Ada lives in Berlin",
-        "Byron is a cat",
+        "Ada lives in a house",
         "The weather is fine",
     ]
+
+
+async def test_what_is_merely_learnt_at_the_same_time_or_matters_less_does_not_give_way(
+    conflicts: OpenedConflicts,
+) -> None:
+    await conflicts.save("The weather is fine", importance=0.9, policy=ConflictPolicy.DETECT)
+    saved = await conflicts.save("Byron likes fish", importance=0.1)
+    assert saved.decision is None
+    assert sorted(memory.content for memory in conflicts.visible()) == ["Byron likes fish", "The weather is fine"]
+    detected = await conflicts.save("Grace paints boats", importance=0.5, policy=ConflictPolicy.DETECT)
+    assert len(detected.conflicts) == 2
+
+
+async def test_a_rule_may_let_time_alone_decide(conflicts: OpenedConflicts) -> None:
+    await conflicts.rules.register({"name": "any", "detection": {"required_signals": ["time"]}})
+    await conflicts.rules.register({"name": "time", "detection": {"signals": ["time"]}})
+    for name in ("any", "time"):
+        conflicts.clock.pass_hours(1)
+        known = await conflicts.save(f"The weather is fine for {name}", rule="default")
+        saved = await conflicts.save(f"Byron likes {name}", rule=name)
+        assert known.memory is not None
+        assert saved.decision is not None
+        assert saved.decision.existing_id == known.memory.memory_id
 
 
 async def test_the_rule_whose_conditions_match_settles_it_unless_one_is_named(conflicts: OpenedConflicts) -> None:
