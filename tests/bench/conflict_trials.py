@@ -51,7 +51,7 @@ class Trial:
         """What is left after the right side was saved with its conflicts resolved."""
         if self.is_duplicate:
             return Outcome.LEFT
-        if not self.fires(detection):
+        if not any(signal.type in detection.deciding_signals for signal in signals_of(self.comparison, detection)):
             return Outcome.BOTH
         left, right = self.pair.left, self.pair.right
         result = arbitrate(right, left, arbitration, similarity=self.comparison.similarity)
