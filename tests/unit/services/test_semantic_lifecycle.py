@@ -168,7 +168,7 @@ async def test_however_many_are_saved_at_the_same_time_the_capacity_is_met_exact
         assert sum(isinstance(result, SavedSemantic) and result.duplicate for result in again) == 50
 
 
-async def test_a_caller_who_goes_away_gives_its_room_back(tmp_path: Path) -> None:
+async def test_a_caller_who_goes_away_takes_no_room(tmp_path: Path) -> None:
     embedder = GatedEmbedder()
     async with open_semantic("in_memory", tmp_path, capacity=2, embedder=embedder) as opened:
         embedder.gate.clear()
