@@ -102,6 +102,7 @@ RULES = st.fixed_dictionaries(
             time_window_s=st.integers(1, 315_360_000_000_000_000).map(lambda microseconds: microseconds / 1e6),
             importance_delta=st.floats(0, 1, exclude_max=True),
             signals=st.lists(choice(SignalType), min_size=1, unique=True),
+            required_signals=st.lists(choice(SignalType), min_size=1, unique=True),
         ),
         "arbitration": section(
             priority_importance=st.booleans(),
