@@ -40,8 +40,8 @@ def test_every_exported_name_is_there(name: str) -> None:
 def test_every_value_and_error_is_exported() -> None:
     public = {
         node.name
-        for module in ("_values.py", "_errors.py")
-        for node in ast.parse((_SOURCE.parent / module).read_text(encoding="utf-8")).body
+        for module in (*_SOURCE.parent.glob("_*values.py"), _SOURCE.parent / "_errors.py")
+        for node in ast.parse(module.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }
 

@@ -8,12 +8,15 @@ from google.protobuf.message import Message
 from mnemon import _memory_requests as memory_requests
 from mnemon import _memory_values as memories
 from mnemon import _requests as requests
+from mnemon import _semantic_requests as semantic_requests
+from mnemon import _semantic_values as semantic
 from mnemon import _values as values
 from mnemon._bulk import BulkMethod
 from mnemon._convert import receipt_from_pb
 from mnemon._errors import MnemonError
+from mnemon._semantic_convert import saved_from_pb
 from mnemon._status import error_from_item
-from mnemon.v1 import knowledge_store_pb2, memory_pb2
+from mnemon.v1 import knowledge_store_pb2, memory_pb2, semantic_pb2
 
 
 class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
@@ -70,3 +73,33 @@ class CreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
     def failure(self, position: int, given: Any, error: MnemonError) -> memories.RememberResult:
         """The result of a memory that cannot be sent."""
         return memories.RememberResult(position, error=error)
+
+
+class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.SaveResult]):
+    """Saves statements, all of them by the same policy; `scope` counts for those that have none."""
+
+    noun = "statement"
+    noun_plural = "statements"
+
+    def __init__(self, *, scope: values.Scope | None, conflict_policy: str, rule: str) -> None:
+        self._scope, self._conflict_policy, self._rule = scope, conflict_policy, rule
+
+    def request(self, given: semantic.SemanticMemoryLike) -> Message:
+        """The request of one statement."""
+        return semantic_requests.save_like(
+            given, scope=self._scope, conflict_policy=self._conflict_policy, rule=self._rule
+        )
+
+    def message(self, requests: Sequence[Message]) -> Message:
+        """One message of the stream."""
+        return semantic_pb2.SaveSemanticMemoriesRequest(requests=requests)  # type: ignore[arg-type]
+
+    def result(self, position: int, answer: semantic_pb2.SaveSemanticMemoryResult) -> semantic.SaveResult:
+        """What became of one statement."""
+        if answer.WhichOneof("outcome") == "saved":
+            return saved_from_pb(position, answer.saved)
+        return semantic.SaveResult(position, error=error_from_item(answer.error))
+
+    def failure(self, position: int, given: Any, error: MnemonError) -> semantic.SaveResult:
+        """The result of a statement that cannot be sent."""
+        return semantic.SaveResult(position, error=error)

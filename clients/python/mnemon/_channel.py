@@ -43,6 +43,35 @@ _REPEATED = {
         "UndeleteMemory",
         "PurgeMemories",
     ),
+    "mnemon.v1.SemanticMemoryService": (
+        "SaveSemanticMemory",
+        "SearchSimilar",
+        "GetSemanticMemory",
+        "ListSemanticMemories",
+        "DeleteSemanticMemories",
+        "GetIndexStatus",
+        "CreateSnapshot",
+    ),
+    "mnemon.v1.ConflictService": (
+        "DetectConflicts",
+        "ArbitrateConflict",
+        "MergeMemories",
+        "PreviewResolution",
+        "UnmergeMemory",
+        "ListDecisions",
+    ),
+    "mnemon.v1.RulesService": (
+        "RegisterRule",
+        "GetRule",
+        "UpdateRule",
+        "DeleteRule",
+        "ListRules",
+        "FindMatchingRule",
+        "ResolveRule",
+        "ExportRules",
+        "LoadRules",
+        "ResetRules",
+    ),
 }
 
 SERVICE_CONFIG: dict[str, Any] = {

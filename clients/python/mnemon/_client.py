@@ -13,9 +13,12 @@ from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_async import all_batches, send_batches
 from mnemon._bulk_methods import IndexDocuments
+from mnemon._conflicts_async import AsyncConflictMethods
 from mnemon._events_async import AsyncEventMethods
 from mnemon._memories_async import AsyncMemoryMethods
 from mnemon._requests import DocumentLike
+from mnemon._rules_async import AsyncRuleMethods
+from mnemon._semantic_async import AsyncSemanticMethods
 from mnemon._status import error_from_call
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
 
 
-class AsyncClient(AsyncMemoryMethods, AsyncEventMethods):
+class AsyncClient(AsyncMemoryMethods, AsyncSemanticMethods, AsyncConflictMethods, AsyncRuleMethods, AsyncEventMethods):
     """A connection to a Mnemon server, for one event loop; otherwise as `Client`.
 
     async with AsyncClient("127.0.0.1:50051") as memory:
@@ -32,6 +35,7 @@ class AsyncClient(AsyncMemoryMethods, AsyncEventMethods):
         hits = await memory.search("Where does Ada sit?")
         await memory.remember("Ada dislikes early flights.", type="preference", user="ada")
         facts = await memory.recall("When should Ada fly?", user="ada")
+        await memory.save_semantic("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
     """
 
     async def index(

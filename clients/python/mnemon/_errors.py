@@ -5,13 +5,19 @@ MnemonError                             code, reason, request_id
 │   ├── InvalidCursorError              of another vault, damaged or forged
 │   └── InvalidPageTokenError
 ├── NotFoundError
+│   ├── DecisionNotFoundError
 │   ├── DocumentNotFoundError
-│   └── MemoryNotFoundError
+│   ├── MemoryNotFoundError
+│   └── RuleNotFoundError
 ├── AlreadyExistsError
-│   └── RequestIdReusedError            the same request_id, another request
+│   ├── RequestIdReusedError            the same request_id, another request
+│   └── RuleExistsError
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
+│   ├── CircularInheritanceError        merge rules that would inherit from each other
 │   ├── EmbeddingModelMismatchError
-│   └── InvalidOperationError           such as reinforcing what cannot be reinforced
+│   ├── InvalidOperationError           such as reinforcing what cannot be reinforced
+│   ├── RuleInUseError                  other merge rules extend it
+│   └── UnknownBaseRuleError            a merge rule extends one that is not there
 ├── AbortedError
 │   └── RevisionMismatchError           changed since it was read
 ├── OutOfRangeError                     past what is there
@@ -19,10 +25,12 @@ MnemonError                             code, reason, request_id
 ├── ResourceExhaustedError              come back after `retry_after` seconds, where it is not None
 │   ├── MessageTooLargeError
 │   ├── StorageFullError
+│   ├── ThrottledError                  writes are held back, by capacity or by how long they take
 │   └── TooManyVaultsError              all vaults that may be open at once are in use
 ├── UnavailableError                    try again later
 │   ├── ServerUnreachableError          no server answers at the address
-│   └── BackendUnreachableError         the server's vector database does not answer
+│   ├── BackendUnreachableError         the server's vector database does not answer
+│   └── IndexWarmingError               the semantic index is being loaded or built
 ├── DeadlineExceededError               no answer in time
 ├── CallCancelledError
 ├── UnauthenticatedError
@@ -115,6 +123,14 @@ class MemoryNotFoundError(NotFoundError):
     """No memory has this id, or it was deleted."""
 
 
+class RuleNotFoundError(NotFoundError):
+    """No merge rule has this name."""
+
+
+class DecisionNotFoundError(NotFoundError):
+    """There is no such decision, or it went with what it was about."""
+
+
 class AlreadyExistsError(MnemonError):
     """Something is already there."""
 
@@ -123,6 +139,10 @@ class AlreadyExistsError(MnemonError):
 
 class RequestIdReusedError(AlreadyExistsError):
     """The request_id was used within its lifetime for a different request."""
+
+
+class RuleExistsError(AlreadyExistsError):
+    """A merge rule of this name is there."""
 
 
 class FailedPreconditionError(MnemonError):
@@ -137,6 +157,18 @@ class EmbeddingModelMismatchError(FailedPreconditionError):
 
 class InvalidOperationError(FailedPreconditionError):
     """What is there forbids the operation, such as reinforcing a memory whose policy does not allow it."""
+
+
+class CircularInheritanceError(FailedPreconditionError):
+    """The merge rules would inherit from each other in a circle; nothing was changed."""
+
+
+class UnknownBaseRuleError(FailedPreconditionError):
+    """A merge rule extends one that is not there; nothing was changed."""
+
+
+class RuleInUseError(FailedPreconditionError):
+    """Other merge rules extend this one; `force` removes it all the same."""
 
 
 class AbortedError(MnemonError):
@@ -177,6 +209,10 @@ class TooManyVaultsError(ResourceExhaustedError):
     """All vaults that may be open at once are in use; come again after `retry_after` seconds."""
 
 
+class ThrottledError(ResourceExhaustedError):
+    """Writes are held back: the capacity is reached, or they take longer than they should; reads go on."""
+
+
 class UnavailableError(MnemonError):
     """The server cannot answer now; the call may be tried again."""
 
@@ -189,6 +225,10 @@ class ServerUnreachableError(UnavailableError):
 
 class BackendUnreachableError(UnavailableError):
     """The server's vector database cannot be reached; nothing acknowledged is lost."""
+
+
+class IndexWarmingError(UnavailableError):
+    """The semantic index is being loaded or built; come again after `retry_after` seconds."""
 
 
 class DeadlineExceededError(MnemonError):

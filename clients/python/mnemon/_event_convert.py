@@ -9,7 +9,10 @@ from google.protobuf import duration_pb2
 from mnemon import _convert as convert
 from mnemon import _event_values as events
 from mnemon import _values as values
+from mnemon._decision_convert import decision_from_pb
 from mnemon._memory_convert import memory_from_pb
+from mnemon._rule_convert import rule_from_pb
+from mnemon._semantic_convert import statement_from_pb
 from mnemon.v1 import common_pb2
 from mnemon.v1 import events_pb2 as pb
 
@@ -84,6 +87,7 @@ def event_from_pb(event: pb.Event) -> events.Event:
         event.request_id,
         tuple(event.changed_fields),
         _record_from_pb(event),
+        _details_from_pb(event),
     )
 
 
@@ -93,6 +97,22 @@ def _record_from_pb(event: pb.Event) -> Any:
             return memory_from_pb(event.memory)
         case "document":
             return convert.document_from_pb(event.document)
+        case "semantic_memory":
+            return statement_from_pb(event.semantic_memory)
+    return None
+
+
+def _details_from_pb(event: pb.Event) -> events.EventDetails | None:
+    match event.WhichOneof("details"):
+        case "decision":
+            return decision_from_pb(event.decision)
+        case "rule":
+            return rule_from_pb(event.rule)
+        case "warning":
+            warning = event.warning
+            return events.ServiceWarning(warning.severity, warning.message, warning.remediation)
+        case "prune_reason":
+            return event.prune_reason
     return None
 
 

@@ -90,7 +90,7 @@ def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float = 0
     if not given and not min_confidence:
         return None
     fields: dict[str, Any] = {
-        **{name: _some_text(name, given[name]) for name in _TEXTS if name in given},
+        **{name: some_text(name, given[name]) for name in _TEXTS if name in given},
         **{name: time_to_pb(name, given[name]) for name in _TIMES if name in given},
     }
     if "is_global" in given:
@@ -99,7 +99,7 @@ def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float = 0
     if "where" in given:
         fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
     return pb.MemoryFilter(
-        scope=common_pb2.Scope(**{name: _some_text(name, given[name]) for name in _SCOPE if name in given}),
+        scope=common_pb2.Scope(**{name: some_text(name, given[name]) for name in _SCOPE if name in given}),
         metadata=convert.metadata_to_pb("metadata", given.get("metadata", {})),
         min_confidence=min_confidence,
         **fields,
@@ -203,8 +203,8 @@ def _filters_to_pb(parts: Iterable[filters.Filter]) -> common_pb2.FilterList:
     return common_pb2.FilterList(filters=map(filter_to_pb, parts))
 
 
-def _some_text(field: str, given: object) -> str:
-    # Empty text on the wire means every memory, which nobody means who names a field.
+def some_text(field: str, given: object) -> str:
+    """Text of a filter; InvalidArgumentError where it is empty: on the wire that is all, which nobody means."""
     found = convert.text(field, given)
     if not found:
         raise invalid(field, f'must not be empty: leave it out, or say where=~F("{field}").exists()')

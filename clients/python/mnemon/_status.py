@@ -28,6 +28,14 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "MESSAGE_TOO_LARGE": errors.MessageTooLargeError,
     "STORAGE_FULL": errors.StorageFullError,
     "BACKEND_UNREACHABLE": errors.BackendUnreachableError,
+    "RULE_NOT_FOUND": errors.RuleNotFoundError,
+    "RULE_EXISTS": errors.RuleExistsError,
+    "CIRCULAR_INHERITANCE": errors.CircularInheritanceError,
+    "UNKNOWN_BASE_RULE": errors.UnknownBaseRuleError,
+    "RULE_IN_USE": errors.RuleInUseError,
+    "DECISION_NOT_FOUND": errors.DecisionNotFoundError,
+    "INDEX_WARMING": errors.IndexWarmingError,
+    "THROTTLED": errors.ThrottledError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {

@@ -10,15 +10,18 @@ from mnemon import _values as values
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_methods import IndexDocuments
 from mnemon._bulk_sync import send_batches
+from mnemon._conflicts_sync import ConflictMethods
 from mnemon._events_sync import EventMethods
 from mnemon._memories_sync import MemoryMethods
 from mnemon._requests import DocumentLike
+from mnemon._rules_sync import RuleMethods
+from mnemon._semantic_sync import SemanticMethods
 from mnemon._status import error_from_call
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
-class Client(MemoryMethods, EventMethods):
+class Client(MemoryMethods, SemanticMethods, ConflictMethods, RuleMethods, EventMethods):
     """A connection to a Mnemon server, safe to share between threads.
 
     `address` is host:port or unix:path; else MNEMON_ADDRESS counts, else 127.0.0.1:50051. Plaintext is for this machine
@@ -32,6 +35,7 @@ class Client(MemoryMethods, EventMethods):
             hits = memory.search("Where does Ada sit?")
             memory.remember("Ada dislikes early flights.", type="preference", user="ada")
             facts = memory.recall("When should Ada fly?", user="ada")
+            memory.save_semantic("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
     """
 
     def index(

@@ -13,17 +13,26 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1.conflicts_pb2_grpc import ConflictServiceServicer, add_ConflictServiceServicer_to_server
 from mnemon.v1.knowledge_store_pb2_grpc import (
     KnowledgeStoreServiceServicer,
     add_KnowledgeStoreServiceServicer_to_server,
 )
 from mnemon.v1.memory_pb2_grpc import MemoryServiceServicer, add_MemoryServiceServicer_to_server
+from mnemon.v1.rules_pb2_grpc import RulesServiceServicer, add_RulesServiceServicer_to_server
+from mnemon.v1.semantic_pb2_grpc import SemanticMemoryServiceServicer, add_SemanticMemoryServiceServicer_to_server
 
 Script = Callable[[Any, grpc.ServicerContext], Any]
 
 
 @dataclass
-class ScriptedStore(KnowledgeStoreServiceServicer, MemoryServiceServicer):
+class ScriptedStore(
+    KnowledgeStoreServiceServicer,
+    MemoryServiceServicer,
+    SemanticMemoryServiceServicer,
+    ConflictServiceServicer,
+    RulesServiceServicer,
+):
     """Answers each call with the next line of its script, the last one again and again; notes the requests."""
 
     script: list[Script]
@@ -39,13 +48,17 @@ class ScriptedStore(KnowledgeStoreServiceServicer, MemoryServiceServicer):
     DeleteDocuments = RebuildIndex = CheckHealth = _answer
     CreateMemory = GetMemory = ListMemories = SearchMemories = UpdateMemory = ReinforceMemory = _answer
     DeleteMemory = UndeleteMemory = PurgeMemories = CountMemories = ForecastMemories = GetStatus = _answer
+    SaveSemanticMemory = SearchSimilar = GetSemanticMemory = ListSemanticMemories = DeleteSemanticMemories = _answer
+    DetectConflicts = ArbitrateConflict = MergeMemories = PreviewResolution = UnmergeMemory = ListDecisions = _answer
+    RegisterRule = GetRule = UpdateRule = DeleteRule = ListRules = FindMatchingRule = ResolveRule = _answer
+    ExportRules = LoadRules = ResetRules = _answer
 
     def _answer_all(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         self.streams += 1
         for request in request_iterator:
             yield self._answer(request, context)
 
-    IndexDocuments = CreateMemories = _answer_all
+    IndexDocuments = CreateMemories = SaveSemanticMemories = _answer_all
 
 
 @contextmanager
@@ -55,6 +68,9 @@ def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
     store = ScriptedStore(list(script))
     add_KnowledgeStoreServiceServicer_to_server(store, server)
     add_MemoryServiceServicer_to_server(store, server)
+    add_SemanticMemoryServiceServicer_to_server(store, server)
+    add_ConflictServiceServicer_to_server(store, server)
+    add_RulesServiceServicer_to_server(store, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -7,8 +7,15 @@ import grpc
 import mnemon
 import pytest
 from mnemon._channel import SERVICE_CONFIG, is_local, resolve_address
+from mnemon.v1 import (
+    conflicts_pb2,
+    events_pb2,
+    knowledge_store_pb2_grpc,
+    memory_pb2,
+    rules_pb2,
+    semantic_pb2,
+)
 from mnemon.v1 import knowledge_store_pb2 as pb
-from mnemon.v1 import knowledge_store_pb2_grpc, memory_pb2
 
 from tests.unit.client.scripted_server import failing, found, receipts, scripted_server
 
@@ -128,7 +135,14 @@ def test_other_failures_are_not_tried_again() -> None:
 
 @pytest.mark.parametrize(
     "service",
-    [pb.DESCRIPTOR.services_by_name["KnowledgeStoreService"], memory_pb2.DESCRIPTOR.services_by_name["MemoryService"]],
+    [
+        pb.DESCRIPTOR.services_by_name["KnowledgeStoreService"],
+        memory_pb2.DESCRIPTOR.services_by_name["MemoryService"],
+        events_pb2.DESCRIPTOR.services_by_name["EventService"],
+        semantic_pb2.DESCRIPTOR.services_by_name["SemanticMemoryService"],
+        conflicts_pb2.DESCRIPTOR.services_by_name["ConflictService"],
+        rules_pb2.DESCRIPTOR.services_by_name["RulesService"],
+    ],
 )
 def test_every_unary_method_is_in_the_retry_policy(service: Any) -> None:
     unary = {method.name for method in service.methods if not method.client_streaming and not method.server_streaming}
