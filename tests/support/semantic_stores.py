@@ -3,22 +3,29 @@
 import asyncio
 import json
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from mnemon_server.domain.collections import DECISIONS
+from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SavedSemantic, SaveSemantic, SemanticMatch, SemanticMemory, SemanticPage
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.base import DocumentWrite, Vault, VaultTransaction
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.conflicts.decisions import decision_document
 from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.semantic_documents import put_semantic
 
 from tests.support.memory_stores import MovingClock
 
@@ -115,3 +122,32 @@ def contents(found: Sequence[SemanticMatch] | SemanticPage) -> list[str]:
 def details(event: Event) -> dict[str, Any]:
     """What an event says beyond its type."""
     return json.loads(event.details)  # type: ignore[no-any-return]
+
+
+async def supersede(opened: OpenedSemantic, memory: SemanticMemory, by: str) -> SemanticMemory:
+    """Stores a statement that gave way to another one, and the decision about it; returns it."""
+    hidden = replace(memory, memory_id=str(uuid.uuid4()), superseded_by=by)
+    decision = Decision(
+        decision_id=str(uuid.uuid4()),
+        scope=memory.scope,
+        candidate_id=by,
+        existing_id=hidden.memory_id,
+        result_id=by,
+        rule="default",
+        signals=(),
+        conflict_count=1,
+        arbitration=ArbitrationResult(
+            action=ArbitrationAction.KEEP, strategy=ArbitrationStrategy.RECENCY, confidence=1.0, reason="newer"
+        ),
+    )
+
+    def program(tx: VaultTransaction) -> str:
+        put_semantic(tx, hidden, np.eye(DIMENSION, dtype=np.float32)[0])
+        document = decision_document(decision)
+        tx.collection(DECISIONS).put_document(
+            DocumentWrite(document=document, passages=[], event=EventType.CONFLICT_RESOLVED)
+        )
+        return ""
+
+    opened.vault.transact(program).result()
+    return hidden

@@ -1,0 +1,119 @@
+"""Statements go for good with all that gave way to them, and with the decisions about any of it."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.collections import DECISIONS
+from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, RequestIdReusedError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticFilter, SemanticMemory
+
+from tests.support.memory_stores import fields_of
+from tests.support.semantic_stores import (
+    ADA,
+    DIMENSION,
+    ENGINES,
+    OpenedSemantic,
+    contents,
+    details,
+    open_semantic,
+    statement,
+    supersede,
+)
+
+BOB = Scope(user="bob")
+
+
+@pytest.fixture(params=ENGINES)
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedSemantic]:
+    """A store over either kind of vault."""
+    async with open_semantic(request.param, tmp_path / "vault") as opened:
+        yield opened
+
+
+async def test_deleting_takes_along_what_gave_way_and_the_decisions_about_it(opened: OpenedSemantic) -> None:
+    oslo, chess = await opened.known("Ada lives in Oslo"), await opened.known("Ada plays chess")
+    berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    rome = await supersede(opened, SemanticMemory("", "Ada lives in Rome", scope=ADA), by=berlin.memory_id)
+    draughts = await supersede(opened, SemanticMemory("", "Ada plays draughts", scope=ADA), by=chess.memory_id)
+    counted = await opened.store.delete([oslo.memory_id, "nobody"], dry_run=True)
+    assert (counted.deleted_count, counted.superseded_count) == (1, 2)
+    assert opened.events(EventType.SEMANTIC_PRUNED) == []
+    before = len(opened.events())
+
+    assert await opened.store.delete([oslo.memory_id, "nobody"]) == counted
+
+    left = await opened.store.list(limit=10, show_superseded=True)
+    assert contents(left) == ["Ada plays chess", "Ada plays draughts"]
+    decisions = opened.vault.collection(DECISIONS).list_documents(RecordFilter(), limit=10)
+    assert [decision.fields["existing_id"] for _, decision in decisions] == [draughts.memory_id]
+    pruned = opened.events()[before:]
+    assert {event.record_id for event in pruned} == {oslo.memory_id, berlin.memory_id, rome.memory_id}
+    assert {event.type for event in pruned} == {EventType.SEMANTIC_PRUNED}
+    assert [details(event) for event in pruned] == [{"prune_reason": "deleted"}] * 3
+    assert len({event.commit for event in pruned}) == 1
+
+
+async def test_deleting_what_gave_way_leaves_what_took_its_place(opened: OpenedSemantic) -> None:
+    oslo = await opened.known("Ada lives in Oslo")
+    berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    deleted = await opened.store.delete([berlin.memory_id])
+    assert (deleted.deleted_count, deleted.superseded_count) == (1, 0)
+    assert contents(await opened.store.list(limit=10, show_superseded=True)) == ["Ada lives in Oslo"]
+    assert opened.vault.collection(DECISIONS).count_documents(RecordFilter()) == 0
+
+
+async def test_a_filter_deletes_superseded_ones_as_well(opened: OpenedSemantic) -> None:
+    oslo = await opened.known("Ada lives in Oslo")
+    await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
+    await supersede(opened, SemanticMemory("", "Bob lives in Rome", scope=BOB), by=oslo.memory_id)
+    await opened.say("Bob plays chess", scope=BOB)
+    where = SemanticFilter(scope=ADA)
+    for dry_run in (True, False):
+        deleted = await opened.store.delete([], where, dry_run=dry_run)
+        assert (deleted.deleted_count, deleted.superseded_count) == (2, 1)
+    assert contents(await opened.store.list(limit=10, show_superseded=True)) == ["Bob plays chess"]
+
+
+async def test_more_is_deleted_than_is_read_at_once(tmp_path: Path) -> None:
+    async with open_semantic("sqlite", tmp_path / "vault") as opened:
+        requests = [statement(f"statement {i}", embedding=[1.0] * DIMENSION) for i in range(1_203)]
+        assert not any(isinstance(result, MnemonError) for result in await opened.store.save_many(requests))
+        await opened.say("Bob plays chess", scope=BOB)
+        assert (await opened.store.delete([], SemanticFilter(scope=ADA))).deleted_count == 1_203
+        assert contents(await opened.store.list(limit=10)) == ["Bob plays chess"]
+
+
+async def test_a_deletion_made_again_gets_the_same_answer(opened: OpenedSemantic) -> None:
+    memory = await opened.known("Ada lives in Oslo")
+    first = await opened.store.delete([memory.memory_id], request_id="d1")
+    assert first.deleted_count == 1
+    await opened.say("Ada lives in Oslo")
+    assert await opened.store.delete([memory.memory_id], request_id="d1") == replace(first, replayed=True)
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.delete([], SemanticFilter(scope=ADA), request_id="d1")
+
+
+@pytest.mark.parametrize(
+    ("ids", "where", "field"),
+    [
+        ([], None, "filter"),
+        ([], SemanticFilter(), "filter"),
+        (["a"], SemanticFilter(scope=ADA), "filter"),
+        (["a", ""], None, "memory_ids[1]"),
+        (["a"] * 1_001, None, "memory_ids"),
+        ([], SemanticFilter(scope=Scope(user="u" * 257)), "filter.scope.user"),
+    ],
+)
+async def test_what_is_wrong_with_a_deletion_is_named(
+    opened: OpenedSemantic, ids: list[str], where: SemanticFilter | None, field: str
+) -> None:
+    await opened.say("Ada lives in Oslo")
+    with pytest.raises(InvalidArgumentError) as refusal:
+        await opened.store.delete(ids, where)
+    assert fields_of(refusal.value) == [field]
+    assert len((await opened.store.list(limit=10)).memories) == 1
