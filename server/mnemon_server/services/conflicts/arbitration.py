@@ -26,6 +26,14 @@ SOURCE_CONFIDENCE, MERGE_CONFIDENCE, DEFAULT_CONFIDENCE = 0.7, 0.6, 0.5
 UNKNOWN_IMPORTANCE = 0.5
 SOURCE_PRIORITY_MAX = 10.0
 
+_UNITS = (
+    ("days", timedelta(days=1)),
+    ("hours", timedelta(hours=1)),
+    ("minutes", timedelta(minutes=1)),
+    ("seconds", timedelta(seconds=1)),
+    ("milliseconds", timedelta(milliseconds=1)),
+)
+
 _CANDIDATE, _EXISTING = ArbitrationSide.CANDIDATE, ArbitrationSide.EXISTING
 _NAMES = {_CANDIDATE: "candidate", _EXISTING: "existing statement"}
 
@@ -87,7 +95,7 @@ def _by_recency(
         side,
         ArbitrationStrategy.RECENCY,
         min(1.0, abs(lead) / RECENCY_HALF_LIFE),
-        f"The {_NAMES[side]} is newer by {abs(lead) / timedelta(hours=1):g} hours.",
+        f"The {_NAMES[side]} is newer by {_span(abs(lead))}.",
     )
 
 
@@ -213,3 +221,9 @@ def _named_source(source: str, priorities: Mapping[str, float]) -> str:
 
 def _share(value: float) -> float:
     return min(1.0, max(0.0, value))
+
+
+def _span(time: timedelta) -> str:
+    """A time in the largest unit of which it has two: "36 hours", "143 milliseconds"."""
+    name, unit = next((name, unit) for name, unit in _UNITS if time >= 2 * unit or unit is _UNITS[-1][1])
+    return f"{time / unit:.4g} {name}"

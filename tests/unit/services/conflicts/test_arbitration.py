@@ -228,7 +228,10 @@ def test_where_all_is_equal_and_nothing_merged_the_default_decides(
     ("candidate", "existing", "reason"),
     [
         ({"importance": 0.4}, {"importance": 0.9}, "The existing statement is more important: 0.9 against 0.4."),
-        ({"create_time": NOON}, {"create_time": NOON - 90 * HOUR / 60}, "The candidate is newer by 1.5 hours."),
+        ({"create_time": NOON}, {"create_time": NOON - 90 * HOUR / 60}, "The candidate is newer by 90 minutes."),
+        ({"create_time": NOON}, {"create_time": NOON - 36 * HOUR}, "The candidate is newer by 36 hours."),
+        ({"create_time": NOON}, {"create_time": NOON - 72 * HOUR}, "The candidate is newer by 3 days."),
+        ({"create_time": NOON}, {"create_time": NOON - HOUR / 25_200}, "The candidate is newer by 142.9 milliseconds."),
         (
             {"source": "system"},
             {"source": "their letter"},
