@@ -15,52 +15,10 @@ from mnemon._rule_values import MergeRule
 from mnemon.v1 import conflicts_pb2
 from mnemon.v1 import rules_pb2 as pb
 
+from tests.support.full_rule import FULL
 from tests.unit.client.scripted_server import failing, scripted_server
 
 UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
-FULL: dict[str, Any] = {
-    "name": "household",
-    "description": "Grüße",
-    "extends": "default",
-    "priority": -5,
-    "enabled": False,
-    "conditions": {
-        "users": ["u", "v"],
-        "personas": ["p"],
-        "sources": ["user"],
-        "importance_min": 0.25,
-        "importance_max": 1.0,
-    },
-    "detection": {
-        "semantic_threshold": 0.75,
-        "keyword_threshold": 0.5,
-        "time_window_s": 0.1,
-        "importance_delta": 0.0,
-        "signals": ["semantic", "keyword", "time", "importance"],
-        "required_signals": ["keyword"],
-    },
-    "arbitration": {
-        "priority_importance": False,
-        "priority_recency": True,
-        "priority_source": True,
-        "weights": {"importance": 0.4, "semantic": 0.0},
-        "merge_threshold": 0.2,
-        "allow_merge": True,
-        "default_strategy": "keep-existing",
-        "source_priority": {"user": 10.0, "a form": 2.5},
-    },
-    "merge": {
-        "content_strategy": "smart",
-        "importance_strategy": "average",
-        "importance_boost": 0.1,
-        "timestamp_strategy": "min",
-        "source_strategy": "prefer-higher",
-        "keywords_strategy": "intersection",
-        "deduplicate": False,
-        "deduplication_threshold": 0.8,
-        "keep_history": True,
-    },
-}
 
 
 def _keys(values: dict[str, Any]) -> set[str]:
@@ -146,7 +104,7 @@ def test_everything_that_is_wrong_is_named_at_once_with_the_place_of_the_rule() 
         "rules[2].priority",
     ]
     with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError, match="rules: "):
-        client.load_rules({"rules": []})  # type: ignore[arg-type]
+        client.load_rules({"rules": []})  # type: ignore[dict-item]
 
 
 def test_an_update_names_the_rule_and_the_fields_that_are_inherited_again() -> None:

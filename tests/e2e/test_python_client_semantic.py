@@ -1,0 +1,367 @@
+"""Every method for statements, conflicts and merge rules of both Python clients against a real server."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import mnemon
+import pytest
+from mnemon import AsyncClient, Client, F, Scope, SemanticMemory
+
+from tests.support.full_rule import FULL
+from tests.support.server import server_process
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+BERLIN, MUNICH = "Ada lives in Berlin now.", "Ada lives in Munich now."
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
+        yield running.address()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    """A client of a server that knows nothing, and has no rules."""
+    with Client(address) as found:
+        found.delete_semantic(where=F("memory_id").exists())
+        found.reset_rules()
+        yield found
+
+
+def move(client: Client) -> mnemon.SaveAnswer:
+    """Ada moves from Berlin to Munich, which is more important, so that Berlin gives way."""
+    client.save_semantic(BERLIN, user="ada", importance=0.2)
+    answer = client.save_semantic(MUNICH, user="ada", importance=0.9, conflict_policy="resolve")
+    assert answer.decision is not None
+    return answer
+
+
+def known(client: Client, **which: Any) -> list[str]:
+    """The contents of what is known, page by page."""
+    return [memory.content for memory in client.list_semantic(page_size=1, **which)]
+
+
+def test_a_statement_comes_back_as_it_was_given(client: Client) -> None:
+    learnt = datetime(2024, 5, 1, 12, 30, 0, 123456, tzinfo=UTC)
+    metadata: dict[str, Any] = {"title": "Grüße 🚀", "n": 2**53 + 1, "x": 5.0, "tags": ["a"], "when": learnt}
+
+    answer = client.save_semantic(
+        "日本語のテキスト",
+        user="ada",
+        household="h",
+        persona="p",
+        agent="claude",
+        project="x",
+        summary="short",
+        importance=0.5,
+        keywords=["Tea", "tea time"],
+        source="user",
+        metadata=metadata,
+        create_time=learnt,
+    )
+
+    memory = client.get_semantic(answer.memory_id)
+    assert memory == answer.memory
+    assert memory.scope == Scope("ada", "h", "p", "claude", "x")
+    assert (memory.summary, memory.importance, memory.keywords) == ("short", 0.5, ("Tea", "tea time"))
+    assert (memory.source, memory.metadata, memory.create_time, memory.revision) == ("user", metadata, learnt, 1)
+    assert (memory.embedding, memory.merged_from, memory.superseded_by) == ((), (), "")
+    embedded = client.get_semantic(answer.memory_id, include_embedding=True).embedding
+    assert sum(number * number for number in embedded) == pytest.approx(1)
+    assert answer.receipt is not None and answer.receipt.outcome == "created"
+
+
+def test_the_same_content_is_saved_once_and_a_repeated_call_gets_the_same_answer(client: Client) -> None:
+    call = str(uuid.uuid4())
+    first = client.save_semantic(BERLIN, user="ada", request_id=call)
+    again = client.save_semantic(BERLIN, user="ada", request_id=call)
+    twice = client.save_semantic(f"  {BERLIN} ", user="ada")
+
+    assert again.memory_id == first.memory_id == twice.memory_id
+    assert (first.duplicate, again.duplicate, twice.duplicate) == (False, False, True)
+    assert again.receipt is not None and again.receipt.replayed
+    with pytest.raises(mnemon.RequestIdReusedError):
+        client.save_semantic(MUNICH, user="ada", request_id=call)
+
+
+def test_many_statements_are_saved_and_a_bad_one_fails_alone(client: Client) -> None:
+    items: list[Any] = [f"note {number}" for number in range(100)]
+    items += ["note 0", " ", SemanticMemory("of bob", user="bob")]
+
+    results = list(client.save_semantic_many(iter(items), scope=Scope(user="ada")))
+
+    assert [result.position for result in results] == list(range(103))
+    assert [result.position for result in results if result.error] == [101]
+    assert isinstance(results[101].error, mnemon.InvalidArgumentError)
+    assert (results[100].duplicate, results[100].memory_id) == (True, results[0].memory_id)
+    assert len(known(client, user="ada")) == 100
+    assert known(client, user="bob") == ["of bob"]
+
+
+def test_a_search_filters_first_and_says_what_it_left_out(client: Client) -> None:
+    for number in range(5):
+        client.save_semantic(f"Ada drinks green tea, cup {number}.", user="ada", importance=number / 10)
+    client.save_semantic("Bob drinks green tea.", user="bob")
+
+    answer = client.search_similar(
+        "Ada drinks green tea", user="ada", where=F("importance") >= 0.3, top_k=1, min_similarity=0.0
+    )
+
+    assert len(answer) == 1
+    assert (answer[0].memory.importance or 0) >= 0.3
+    said = answer.diagnostics
+    assert (said.total_candidates, said.filtered_by_context, said.matched_count, said.returned) == (6, 4, 2, 1)
+    assert said.exact
+    assert not client.search_similar("Ada drinks green tea", created_to=datetime.now(UTC) - timedelta(hours=1))
+    vector = client.get_semantic(answer[0].memory_id, include_embedding=True).embedding
+    nearest = client.search_similar(vector=vector, include_embedding=True)[0]
+    assert (nearest.memory_id, nearest.similarity) == (answer[0].memory_id, pytest.approx(1, abs=1e-6))
+    assert nearest.memory.embedding == vector
+
+
+def test_what_is_deleted_is_gone_and_a_dry_run_only_counts(client: Client) -> None:
+    ids = [client.save_semantic(f"note {number}", user="ada").memory_id for number in range(3)]
+
+    assert client.delete_semantic(user="ada", dry_run=True) == mnemon.SemanticDeleteReceipt(3, 0, replayed=False)
+    assert client.delete_semantic([ids[0], NOBODY]).deleted_count == 1
+    assert known(client) == ["note 1", "note 2"]
+    assert client.delete_semantic(where=F("memory_id") == ids[1]).deleted_count == 1
+    with pytest.raises(mnemon.MemoryNotFoundError):
+        client.get_semantic(ids[0])
+    with pytest.raises(mnemon.InvalidArgumentError):
+        client.delete_semantic()
+    with pytest.raises(mnemon.InvalidArgumentError):
+        client.delete_semantic([ids[2]], user="ada")
+
+
+def test_the_index_says_how_it_is(client: Client) -> None:
+    move(client)
+
+    status = client.semantic_index_status()
+    assert (status.state, status.record_count, status.superseded_count) == (mnemon.IndexState.READY, 1, 1)
+    assert status.capacity > 0 and status.write_latency_target_s > 0
+    receipt = client.create_snapshot()
+    assert receipt.snapshot_time is None and receipt.message
+
+
+def test_a_save_that_detects_names_what_does_not_agree(client: Client) -> None:
+    berlin = client.save_semantic(BERLIN, user="ada")
+    munich = client.save_semantic(MUNICH, user="ada", conflict_policy="detect")
+
+    [conflict] = munich.conflicts
+    assert conflict.memory_id == berlin.memory_id
+    assert conflict.severity == pytest.approx(sum(signal.score for signal in conflict.signals))
+    keyword = next(signal for signal in conflict.signals if signal.type == "keyword")
+    assert {"ada", "lives"} <= set(keyword.keywords)
+    assert known(client) == [BERLIN, MUNICH]
+    detected = client.detect_conflicts(munich.memory_id, detection={"signals": ["time"], "time_window_s": 600})
+    assert [(each.memory_id, [signal.type for signal in each.signals]) for each in detected.conflicts] == [
+        (berlin.memory_id, ["time"])
+    ]
+    assert detected.conflicts[0].signals[0].time_delta_s is not None
+    assert (detected.total_count, detected.rule) == (1, "default")
+    given = client.detect_conflicts(SemanticMemory(MUNICH, user="bob"))
+    assert given.conflicts == ()
+
+
+def test_a_save_that_resolves_says_what_was_decided_and_can_be_taken_back(client: Client) -> None:
+    answer = move(client)
+
+    decision = answer.decision
+    assert decision is not None
+    assert (decision.arbitration.action, decision.arbitration.winner) == ("keep", "candidate")
+    assert (decision.arbitration.strategy, decision.candidate_id) == ("importance", answer.memory_id)
+    assert decision.arbitration.reason and decision.create_time is not None
+    berlin = client.get_semantic(decision.existing_id)
+    assert (berlin.superseded_by, known(client)) == (answer.memory_id, [MUNICH])
+    assert known(client, show_superseded=True) == [BERLIN, MUNICH]
+    assert [each.decision_id for each in client.list_decisions(user="ada", page_size=1)] == [decision.decision_id]
+    assert list(client.list_decisions(memory_id=NOBODY)) == []
+
+    undone = client.unmerge(decision.decision_id)
+
+    assert [memory.memory_id for memory in undone.restored] == [berlin.memory_id]
+    assert (undone.removed_id, known(client)) == ("", [BERLIN, MUNICH])
+    assert undone.decision.revert_time is not None
+    with pytest.raises(mnemon.InvalidOperationError):
+        client.unmerge(decision.decision_id)
+    with pytest.raises(mnemon.DecisionNotFoundError):
+        client.unmerge(NOBODY)
+
+
+def test_a_preview_changes_nothing(client: Client) -> None:
+    client.save_semantic(BERLIN, user="ada", importance=0.9)
+
+    preview = client.preview_resolution(SemanticMemory(MUNICH, user="ada", importance=0.2))
+
+    assert preview.memory is not None and preview.memory.content == BERLIN
+    assert preview.decision is not None and preview.decision.arbitration.winner == mnemon.ArbitrationSide.EXISTING
+    assert known(client, show_superseded=True) == [BERLIN]
+    assert client.preview_resolution(SemanticMemory(BERLIN, user="ada")).duplicate
+
+
+def test_two_statements_are_merged_and_parted_again(client: Client) -> None:
+    tea = client.save_semantic("Ada likes tea.", user="ada", importance=0.5).memory_id
+    coffee = client.save_semantic("Ada grows roses.", user="ada", importance=0.5).memory_id
+
+    dry = client.merge_memories(tea, coffee, merge={"content_strategy": "concatenate"}, dry_run=True)
+    assert (dry.memory.memory_id, dry.decision, dry.content_strategy) == ("", None, "concatenate")
+    merged = client.merge_memories(tea, coffee, merge={"content_strategy": "concatenate"})
+
+    assert merged.memory.content == dry.memory.content == "Ada likes tea.\nAda grows roses."
+    assert merged.memory.merged_from == (tea, coffee)
+    assert merged.statistics.content_length == len(merged.memory.content)
+    assert merged.decision is not None and merged.decision.result_id == merged.memory.memory_id
+    assert known(client) == [merged.memory.content]
+    undone = client.unmerge(memory_id=merged.memory.memory_id)
+    assert undone.removed_id == merged.memory.memory_id
+    assert sorted(known(client)) == ["Ada grows roses.", "Ada likes tea."]
+
+
+def test_two_statements_are_decided_without_being_stored(client: Client) -> None:
+    new, old = SemanticMemory(MUNICH, user="ada", importance=0.5), SemanticMemory(BERLIN, user="ada", importance=0.5)
+
+    rejected = client.arbitrate(
+        new,
+        old,
+        arbitration={
+            "priority_importance": False,
+            "priority_recency": False,
+            "priority_source": False,
+            "allow_merge": False,
+            "merge_threshold": 1.0,
+            "default_strategy": "reject",
+        },
+    )
+
+    assert (rejected.arbitration.action, rejected.arbitration.winner, rejected.rule) == ("reject", None, "default")
+    assert known(client) == []
+
+
+def test_rules_are_kept_as_they_were_written(client: Client) -> None:
+    stored = client.register_rule(FULL)
+
+    assert (stored.rule, client.get_rule("household").rule) == (FULL, FULL)
+    assert client.get_rule("household").registry_version == stored.registry_version
+    with pytest.raises(mnemon.RuleExistsError):
+        client.register_rule(FULL)
+    with pytest.raises(mnemon.RuleNotFoundError):
+        client.get_rule("nowhere")
+    with pytest.raises(mnemon.UnknownBaseRuleError):
+        client.register_rule({"name": "a", "extends": "nowhere"})
+    with pytest.raises(mnemon.InvalidArgumentError, match="merge_threshold"):
+        client.register_rule({"name": "a", "arbitration": {"merge_threshold": 2}})
+
+
+def test_rules_inherit_are_changed_and_deleted(client: Client) -> None:
+    client.register_rule({"name": "base", "priority": 3, "detection": {"time_window_s": 60.0}})
+    client.register_rule({"name": "home", "extends": "base", "priority": 5, "conditions": {"users": ["ada"]}})
+
+    resolved = client.resolve_rule("home")
+    assert resolved.rule["detection"]["time_window_s"] == 60.0
+    assert resolved.origins["detection.time_window_s"] == "base"
+    assert resolved.ancestors[0] == "base"
+    assert client.find_matching_rule(SemanticMemory("a", user="ada"))["name"] == "home"
+    assert client.find_matching_rule(SemanticMemory("a", user="bob"))["name"] == "base"
+    changed = client.update_rule("home", {"priority": 9}, clear_fields=["conditions"])
+    assert changed.rule == {"name": "home", "extends": "base", "priority": 9}
+    with pytest.raises(mnemon.RevisionMismatchError):
+        client.update_rule("home", {"priority": 1}, expected_version=changed.registry_version - 1)
+    with pytest.raises(mnemon.CircularInheritanceError):
+        client.update_rule("base", {"extends": "home"})
+    with pytest.raises(mnemon.RuleInUseError):
+        client.delete_rule("base")
+    assert client.delete_rule("base", force=True).deleted
+    assert not client.delete_rule("base").deleted
+    assert client.get_rule("home").rule["detection"] == {"time_window_s": 60.0}
+    with pytest.raises(mnemon.InvalidOperationError):
+        client.delete_rule("default")
+
+
+def test_rules_that_were_exported_are_loaded_again(client: Client) -> None:
+    client.register_rule({"name": "low", "priority": 1})
+    client.register_rule(FULL | {"extends": "low", "priority": 7})
+    exported = client.export_rules()
+
+    assert [rule["name"] for rule in client.list_rules(page_size=1)] == ["default", "low", "household"]
+    assert [rule["name"] for rule in client.list_rules(order="matching")][-1] == "default"
+    assert client.reset_rules() > 1
+    assert [rule["name"] for rule in client.export_rules()] == ["default"]
+    receipt = client.load_rules(reversed(exported))
+    assert (receipt.registered_count, receipt.updated_count, receipt.deleted_count) == (2, 0, 0)
+    assert sorted(client.export_rules(), key=str) == sorted(exported, key=str)
+    with pytest.raises(mnemon.UnknownBaseRuleError):
+        client.load_rules([{"name": "a", "extends": "nowhere"}])
+    assert client.load_rules([{"name": "a", "extends": "nowhere"}], lenient=True, replace_all=True).deleted_count == 2
+
+
+def test_the_events_say_what_happened_to_statements_and_rules(client: Client) -> None:
+    page = client.events_page(page_size=1000)
+    while not page.caught_up:
+        page = client.events_page(page.cursor, page_size=1000)
+    answer = move(client)
+    client.register_rule({"name": "home", "priority": 4})
+
+    with client.watch(page.cursor, full=True) as watch:
+        events = {}
+        for event in watch:
+            events[event.type] = event
+            if event.type == mnemon.EventType.RULE_REGISTERED:
+                break
+
+    assert answer.decision is not None
+    resolved = events[mnemon.EventType.CONFLICT_RESOLVED].details
+    assert isinstance(resolved, mnemon.Decision) and resolved.decision_id == answer.decision.decision_id
+    saved, pruned = events[mnemon.EventType.SEMANTIC_SAVED], events[mnemon.EventType.SEMANTIC_PRUNED]
+    assert isinstance(saved.record, SemanticMemory) and saved.record.content == MUNICH
+    assert (pruned.record_id, pruned.details) == (answer.decision.existing_id, "superseded")
+    assert events[mnemon.EventType.RULE_REGISTERED].details == {"name": "home", "priority": 4}
+
+
+async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:
+    async def items() -> AsyncIterator[str]:
+        for number in range(3):
+            yield f"note {number}"
+
+    async with AsyncClient(address) as memory:
+        results = [each async for each in memory.save_semantic_many(items(), scope=Scope(user="ada"))]
+        assert [each.error for each in results] == [None] * 3
+        note = await memory.get_semantic(results[0].memory_id)
+        assert [each.content async for each in memory.list_semantic(page_size=1)] == ["note 0", "note 1", "note 2"]
+        assert (await memory.search_similar("note 0", user="ada", top_k=1))[0].memory == note
+        assert (await memory.semantic_index_status()).record_count == 3
+        assert (await memory.create_snapshot()).snapshot_time is None
+        assert (await memory.delete_semantic([each.memory_id for each in results])).deleted_count == 3
+
+
+async def test_the_asyncio_client_resolves_and_takes_back(client: Client, address: str) -> None:
+    async with AsyncClient(address) as memory:
+        await memory.save_semantic(BERLIN, user="ada", importance=0.2)
+        candidate = SemanticMemory(MUNICH, user="ada", importance=0.9)
+        assert (await memory.preview_resolution(candidate)).decision is not None
+        assert (await memory.detect_conflicts(candidate)).total_count == 1
+        answer = await memory.save_semantic(MUNICH, user="ada", importance=0.9, conflict_policy="resolve")
+        [decision] = [each async for each in memory.list_decisions(user="ada")]
+        assert answer.decision is not None and decision.decision_id == answer.decision.decision_id
+        decided = await memory.arbitrate(answer.memory_id, decision.existing_id)
+        assert decided.arbitration.winner == "candidate"
+        assert len((await memory.unmerge(decision.decision_id)).restored) == 1
+        merged = await memory.merge_memories(decision.existing_id, answer.memory_id)
+        assert set(merged.memory.merged_from) == {decision.existing_id, answer.memory_id}
+
+
+async def test_the_asyncio_client_keeps_rules(client: Client, address: str) -> None:
+    async with AsyncClient(address) as memory:
+        await memory.register_rule({"name": "home", "conditions": {"users": ["ada"]}})
+        assert (await memory.update_rule("home", {"priority": 2})).rule["priority"] == 2
+        assert (await memory.get_rule("home")).rule["conditions"] == {"users": ["ada"]}
+        assert [rule["name"] async for rule in memory.list_rules(page_size=1)] == ["default", "home"]
+        assert (await memory.find_matching_rule(SemanticMemory("a", user="ada")))["name"] == "home"
+        assert (await memory.resolve_rule("home")).origins["priority"] == "home"
+        exported = await memory.export_rules()
+        assert (await memory.delete_rule("home")).deleted
+        assert (await memory.load_rules(exported)).registered_count == 1
+        assert await memory.reset_rules() > 1
