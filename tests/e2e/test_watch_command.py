@@ -59,9 +59,9 @@ def test_it_prints_a_line_for_each_event_and_says_at_ctrl_c_where_to_go_on(addre
     with watching(address, "--since", "earliest") as process:
         first, second, third = line(process), line(process), line(process)
         code, said = interrupt(process)
-    assert "knowledge:indexed   note  revision 1  user=ada" in first
+    assert "knowledge:indexed         note  revision 1  user=ada" in first
     assert "memory:created" in second
-    assert third.rstrip().endswith("knowledge:indexed   other  revision 1")
+    assert third.rstrip().endswith("knowledge:indexed         other  revision 1")
     assert code == 0
     start, _, cursor = said.strip().rpartition(" ")
     assert start == "to go on from here: mnemon watch --since"

@@ -8,9 +8,12 @@ from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli.changing import delete, rebuild_index
 from mnemon._cli.forgetting import forget, reinforce
 from mnemon._cli.indexing import index
+from mnemon._cli.knowing import decisions, index_status, known, similar, unmerge
+from mnemon._cli.learning import learn, unlearn
 from mnemon._cli.reading import count, get, health, list_documents, search
 from mnemon._cli.recalling import forecast, list_memories, recall
 from mnemon._cli.remembering import remember
+from mnemon._cli.ruling import rules
 from mnemon._cli.session import Session
 from mnemon._cli.watching import watch
 from mnemon._errors import MnemonError, ServerUnreachableError
@@ -67,12 +70,13 @@ def _sentence(error: MnemonError) -> str:
 @click.option("--insecure", is_flag=True, help="Allow plaintext to another machine.")
 @click.pass_context
 def mnemon(context: click.Context, address: str, timeout: float, ca: str | None, *, tls: bool, insecure: bool) -> None:
-    """Index documents and remember facts on a Mnemon server, and find them again."""
+    """Index documents, remember facts and learn about users on a Mnemon server, and find it all again."""
     context.obj = Session(context, address=address, timeout=timeout, tls=tls, ca_file=ca, insecure=insecure)
 
 
 _DOCUMENTS = (index, search, get, list_documents, count, delete, rebuild_index)
 _MEMORIES = (remember, recall, list_memories, reinforce, forget, forecast)
+_STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_status)
 
-for command in (*_DOCUMENTS, *_MEMORIES, watch, health):
+for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, watch, health):
     mnemon.add_command(command)

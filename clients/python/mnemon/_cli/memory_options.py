@@ -87,7 +87,8 @@ def comparison(text: str) -> Filter:
     return Condition(field, _OPERATORS[found[2]], (past(value) if field in _TIME_FIELDS else typed(value),))
 
 
-def _some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A text that is not empty, or none at all."""
     if value == "":
         raise click.BadParameter("must not be empty; leave the option out", context, parameter)
     return value
@@ -121,7 +122,7 @@ def which_options(command: Command) -> Command:
         given = {name: kwargs.pop(name) for name in _TEXTS}
         given |= {"created_from": kwargs.pop("since"), "created_to": kwargs.pop("until")}
         given |= {"is_global": kwargs.pop("is_global"), "metadata": kwargs.pop("filters") or None}
-        given |= {"where": _joined(kwargs.pop("comparisons"))}
+        given |= {"where": joined(kwargs.pop("comparisons"))}
         return command(*args, which={name: value for name, value in given.items() if value is not None}, **kwargs)
 
     for flag, text in (("--until", "Only memories created by then."), ("--since", "Only memories created since then.")):
@@ -142,11 +143,12 @@ def which_options(command: Command) -> Command:
 
 def _text_options(command: Command) -> Command:
     for name in reversed(_TEXTS):
-        command = click.option(f"--{name}", name, callback=_some, help=_TEXTS[name])(command)
+        command = click.option(f"--{name}", name, callback=some, help=_TEXTS[name])(command)
     return command
 
 
-def _joined(comparisons: tuple[Filter, ...]) -> Filter | None:
+def joined(comparisons: tuple[Filter, ...]) -> Filter | None:
+    """One filter of all comparisons; None where there are none."""
     if not comparisons:
         return None
     return comparisons[0] if len(comparisons) == 1 else AllOf(comparisons)

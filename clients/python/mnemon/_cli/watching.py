@@ -8,8 +8,9 @@ from mnemon import _values as values
 from mnemon._cli.options import json_option, scope_options
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
+from mnemon._decision_values import Decision
 from mnemon._event_convert import TYPES_TO_PB, Since
-from mnemon._event_values import EARLIEST, NOW, Event
+from mnemon._event_values import EARLIEST, NOW, Event, ServiceWarning
 from mnemon._watch_sync import Watch
 
 
@@ -69,13 +70,25 @@ def _line(event: Event) -> str:
     scope = " ".join(f"{name}={value}" for name, value in event.scope.to_dict().items() if value)
     parts = (
         time,
-        f"{event.type:<18}",
+        f"{event.type:<24}",
         event.record_id,
         f"revision {event.revision}",
         scope,
         ",".join(event.changed_fields),
+        _details(event),
     )
     return plain("  ".join(part for part in parts if part)).plain.replace("\n", " ")
+
+
+def _details(event: Event) -> str:
+    match event.details:
+        case Decision(arbitration=arbitration):
+            return f"{arbitration.action}, {arbitration.strategy}"
+        case ServiceWarning(severity, message):
+            return f"{severity}: {message}"
+        case str(reason):
+            return reason
+    return ""
 
 
 def _say_where(events: Watch) -> None:

@@ -1,0 +1,28 @@
+"""Reads YAML; a module of its own, because the command works without pyyaml."""
+
+from typing import Any
+
+import yaml
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
+    """Plain values alone; a key that is there twice in one object is refused, rather than the first one dropped."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001 - the library's signature
+        """The object of a node."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if repeated := next((key for key in keys if keys.count(key) > 1), None):
+            line = node.start_mark.line + 1
+            raise ValueError(f"the key {repeated!r} is there twice in the object of line {line}")
+        return super().construct_mapping(node, deep)
+
+
+def parsed(content: bytes) -> Any:
+    """What the YAML holds; ValueError, with the line, where it is none."""
+    try:
+        return yaml.load(content, _Loader)  # noqa: S506 - a loader of plain values
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ValueError(f"{line}{error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).splitlines()[0]) from error
