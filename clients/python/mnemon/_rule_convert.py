@@ -221,10 +221,8 @@ def _choices(field: Any) -> str:
 
 
 def _shown(value: object) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=True)[:80]
-    except (TypeError, ValueError):
-        return type(value).__name__
+    # A list or an object may be of any size, and one of YAML even larger than its file.
+    return json.dumps(value)[:80] if isinstance(value, str | int | float) else type(value).__name__
 
 
 def _value_from_pb(field: Any, value: Any) -> Any:

@@ -20,7 +20,11 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
 def parsed(content: bytes) -> Any:
     """What the YAML holds; ValueError, with the line, where it is none."""
     try:
-        return yaml.load(content, _Loader)  # noqa: S506 - a loader of plain values
+        loader = _Loader(content)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise ValueError(f"{line}{error.problem}") from error
