@@ -40,7 +40,7 @@ class ConflictChanges:
         changes = json.dumps(terms.changes, sort_keys=True, default=repr)
         key = request_key(request_id, "merge", first_id, second_id, terms.rule, changes)
         receipt = await completion(self._vault.transact(program, request=key))
-        if receipt.replayed or merged is None:
+        if merged is None:
             return await self._offload(self._merge_again, json.loads(receipt.answer))
         return merged
 
@@ -55,7 +55,7 @@ class ConflictChanges:
 
         key = request_key(request_id, "unmerge", memory_id, decision_id)
         receipt = await completion(self._vault.transact(program, request=key))
-        if receipt.replayed or unmerged is None:
+        if unmerged is None:
             return await self._offload(self._unmerge_again, json.loads(receipt.answer))
         return unmerged
 

@@ -67,21 +67,32 @@ CONFIGS = st.builds(
     time_window=st.integers(1, 900).map(lambda seconds: timedelta(seconds=seconds)),
     importance_delta=SHARES.filter(lambda share: share < 1.0),
     signals=st.sets(st.sampled_from(SignalType), min_size=1).map(frozenset),
+    required_signals=st.sets(st.sampled_from(SignalType), min_size=1).map(frozenset),
 )
 
 
-def store(vault: Vault, memory: SemanticMemory) -> None:
-    """Keeps a statement as the records keep statements."""
-    vector = np.array(memory.embedding, np.float32)
-    passages = [PassageInput(0, len(memory.content), vector)]
-    vault.collection(SEMANTIC).put_document(DocumentWrite(document=to_document(memory), passages=passages)).result()
+def store(vault: Vault, *memories: SemanticMemory) -> None:
+    """Keeps statements as the records keep them."""
+    futures = []
+    for memory in memories:
+        passages = [PassageInput(0, len(memory.content), np.array(memory.embedding, np.float32))]
+        write = DocumentWrite(document=to_document(memory), passages=passages)
+        futures.append(vault.collection(SEMANTIC).put_document(write))
+    for future in futures:
+        future.result()
+
+
+def _decides(conflict: Conflict, config: DetectionConfig) -> bool:
+    """Whether one of the required signals fired, or any where none of the required ones counts."""
+    required = config.required_signals & config.signals or config.signals
+    return any(signal.type in required for signal in conflict.signals)
 
 
 def through_index(
-    vault: Vault, candidate: SemanticMemory, config: DetectionConfig, limit: int
+    vault: Vault, candidate: SemanticMemory, config: DetectionConfig, limit: int, *, deciding: bool = False
 ) -> tuple[list[Conflict], int]:
     """What the index finds, and how many there are."""
-    found = find_conflicts(vault.collection(SEMANTIC), candidate, config, limit=limit)
+    found = find_conflicts(vault.collection(SEMANTIC), candidate, config, limit=limit, deciding=deciding)
     return [opponent.conflict for opponent in found.opponents], found.total_count
 
 
@@ -108,12 +119,13 @@ def test_the_index_finds_exactly_what_comparing_with_everything_finds(
     ours, theirs = Scope(user=user), Scope(user=f"not {user}")
     everything = [replace(memory, scope=theirs if foreign else ours) for memory, foreign in stored]
     candidate = replace(candidate, scope=ours)
-    for memory in everything:
-        store(vault, memory)
+    store(vault, *everything)
     visible = [memory for memory in everything if not memory.superseded_by]
     expected = detect_all(candidate, visible, config)
     assert through_index(vault, candidate, config, 100) == (expected, len(expected))
     assert through_index(vault, candidate, config, limit) == (expected[:limit], len(expected))
+    decided = [conflict for conflict in expected if _decides(conflict, config)]
+    assert through_index(vault, candidate, config, limit, deciding=True) == (decided[:limit], len(decided))
 
 
 def test_a_stored_statement_does_not_conflict_with_itself(vault: Vault) -> None:
@@ -135,6 +147,66 @@ def test_what_two_figures_of_the_same_similarity_differ_by_decides_nothing(vault
     found, count = through_index(vault, candidate, config, 10)
     assert [conflict.memory_id for conflict in found] == [f"{scope.user} 4", f"{scope.user} 3"]
     assert count == 2
+
+
+def test_what_the_index_rounds_is_compared_exactly(vault: Vault) -> None:
+    scope = Scope(user=f"user {next(USERS)}")
+    config = DetectionConfig(signals=frozenset({SignalType.SEMANTIC}), semantic_threshold=0.8)
+    rng = np.random.default_rng(7)
+    [ours] = _directions(rng, 1)
+    memories = []
+    for number, other in enumerate(_directions(rng, 200)):
+        across = other - (other @ ours) * ours
+        # As far above the threshold as two figures must be apart to be different ones, give or take some rounding.
+        cosine = 0.8 + 1e-7 + rng.uniform(-1e-7, 1e-7)
+        vector = cosine * ours + math.sqrt(1 - cosine * cosine) * across / np.linalg.norm(across)
+        embedding = tuple(vector.astype(np.float32).tolist())
+        memory = SemanticMemory(f"{scope.user} {number}", "x", scope=scope, embedding=embedding, create_time=NOON)
+        memories.append(memory)
+    store(vault, *memories)
+    embedding = tuple(ours.astype(np.float32).tolist())
+    candidate = SemanticMemory("", "y", scope=scope, embedding=embedding, create_time=NOON)
+    expected = detect_all(candidate, memories, config)
+    assert 50 < len(expected) < 150
+    assert through_index(vault, candidate, config, 200) == (expected, len(expected))
+    alike = [conflict.memory_id for conflict in expected[:1]]
+    assert [conflict.memory_id for conflict in through_index(vault, candidate, config, 1)[0]] == alike
+
+
+@pytest.mark.parametrize(
+    ("signal", "fires"),
+    [(SignalType.KEYWORD, False), (SignalType.TIME, True), (SignalType.IMPORTANCE, False)],
+)
+def test_the_bound_itself_counts_for_time_alone(vault: Vault, signal: SignalType, fires: bool) -> None:  # noqa: FBT001
+    scope = Scope(user=f"user {next(USERS)}")
+    at_all_bounds = SemanticMemory(
+        f"{scope.user} m",
+        "Ada",
+        scope=scope,
+        keywords=("a", "b"),
+        importance=0.5,
+        create_time=NOON - timedelta(minutes=5),
+        embedding=_embedding(0.0, 1),
+    )
+    store(vault, at_all_bounds)
+    candidate = replace(
+        at_all_bounds,
+        memory_id="",
+        keywords=("b", "c"),
+        importance=0.9,
+        create_time=NOON,
+        embedding=_embedding(1.0, 1),
+    )
+    only = DetectionConfig(signals=frozenset({signal}))
+    assert through_index(vault, candidate, only, 10)[1] == fires
+    assert bool(detect_all(candidate, [at_all_bounds], only)) == fires
+    required = DetectionConfig(required_signals=frozenset({signal}))
+    assert through_index(vault, candidate, required, 10, deciding=True)[1] == fires
+
+
+def _directions(rng: np.random.Generator, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    vectors = rng.standard_normal((count, DIMENSION))
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def test_equally_severe_conflicts_come_in_the_order_of_saving_however_many_they_are(vault: Vault) -> None:

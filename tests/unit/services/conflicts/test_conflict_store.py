@@ -120,6 +120,15 @@ async def test_stored_and_given_statements_are_decided_between_and_nothing_chang
     assert conflicts.vault.events.state() == before
 
 
+async def test_given_statements_are_embedded_to_be_weighed(conflicts: OpenedConflicts) -> None:
+    one, other = given("Ada drinks tea"), given("Ada drinks coffee")
+    weighed = await conflicts.store.arbitrate(one, other, arbitration=NOTHING_DECIDES)
+    [meaning] = [factor for factor in weighed.result.factors if factor.name == "semantic"]
+    ours, theirs = conflicts.embed("Ada drinks tea", "Ada drinks coffee")
+    assert meaning.candidate == pytest.approx(float(ours @ theirs))
+    assert meaning.candidate > 0.0
+
+
 # Merging
 
 
