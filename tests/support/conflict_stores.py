@@ -19,8 +19,6 @@ from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, Semanti
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault, VaultTransaction, Vector
-from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.services.completions import completion
 from mnemon_server.services.conflicts.decisions import stored_decision
 from mnemon_server.services.conflicts.planning import NewSemantic
@@ -30,10 +28,10 @@ from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.semantic_documents import to_semantic
 
 from tests.support.memory_stores import MovingClock
+from tests.support.semantic_stores import ADA, open_vault
 
 DIMENSION = 64
 EVERYTHING = RecordFilter(hidden=None)
-ADA = Scope(user="ada")
 
 
 class OpenedConflicts:
@@ -106,11 +104,7 @@ async def open_conflicts(engine: str, folder: Path) -> AsyncIterator[OpenedConfl
     """A conflict store on this engine."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
-    vault: Vault = (
-        InMemoryVault(clock=clock)
-        if engine == "in_memory"
-        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
-    )
+    vault = open_vault(engine, folder, clock, embedder)
     try:
         async with EmbeddingBatcher(embedder) as batcher:
             rules = RuleStore(vault)

@@ -28,8 +28,9 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 
-from tests.support.conflict_stores import ADA, OpenedConflicts, text_vector, unit
+from tests.support.conflict_stores import OpenedConflicts, text_vector, unit
 from tests.support.memory_stores import NOON, fields_of
+from tests.support.semantic_stores import ADA
 
 HERE = text_vector("where Ada lives")
 NOTHING_DECIDES = {"priority_importance": False, "priority_recency": False, "priority_source": False}
