@@ -23,7 +23,7 @@ from mnemon_server.engines.base import DocumentWrite, Vault, VaultTransaction
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.conflicts.decisions import decision_document
+from mnemon_server.services.conflicts.decisions import decision_document, decision_to_json
 from mnemon_server.services.semantic import SemanticStore
 from mnemon_server.services.semantic_documents import put_semantic
 
@@ -143,7 +143,7 @@ async def supersede(opened: OpenedSemantic, memory: SemanticMemory, by: str) -> 
 
     def program(tx: VaultTransaction) -> str:
         put_semantic(tx, hidden, np.eye(DIMENSION, dtype=np.float32)[0])
-        document = decision_document(decision)
+        document = decision_document(decision, decision_to_json(decision))
         tx.collection(DECISIONS).put_document(
             DocumentWrite(document=document, passages=[], event=EventType.CONFLICT_RESOLVED)
         )

@@ -19,6 +19,7 @@ from mnemon_server.domain.conflicts import (
     SignalType,
 )
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import AnyOf, Condition, Expression, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
 
@@ -31,14 +32,14 @@ def decision_to_json(decision: Decision) -> str:
     """The decision without the words that both statements are about: it outlives them, and so holds no text of them."""
     values = {
         "decision_id": decision.decision_id,
-        "scope": {name: text for name, text in asdict(decision.scope).items() if text},
+        "scope": {name: text for name in SCOPE_FIELDS if (text := getattr(decision.scope, name))},
         "candidate_id": decision.candidate_id,
         "existing_id": decision.existing_id,
         "result_id": decision.result_id,
         "rule": decision.rule,
         "signals": [_signal_values(signal) for signal in decision.signals],
         "conflict_count": decision.conflict_count,
-        "arbitration": asdict(decision.arbitration),
+        "arbitration": _arbitration_values(decision.arbitration),
         "merge": asdict(decision.merge) if decision.merge else None,
         "create_time": _time_value(decision.create_time),
         "revert_time": _time_value(decision.revert_time),
@@ -60,11 +61,11 @@ def decision_from_json(text: str) -> Decision:
     )
 
 
-def decision_document(decision: Decision) -> Document:
-    """What is stored of a decision."""
+def decision_document(decision: Decision, text: str) -> Document:
+    """What is stored of a decision whose JSON is `text`."""
     return Document(
         decision.decision_id,
-        decision_to_json(decision),
+        text,
         scope=decision.scope,
         fields={name: getattr(decision, name) for name in ABOUT},
     )
@@ -93,6 +94,18 @@ def _signal_values(signal: Signal) -> dict[str, Any]:
         "bound": signal.bound,
         "time_delta_us": None if delta is None else delta // MICROSECOND,
         "importance_delta": signal.importance_delta,
+    }
+
+
+def _arbitration_values(arbitration: ArbitrationResult) -> dict[str, Any]:
+    return {
+        "action": arbitration.action,
+        "strategy": arbitration.strategy,
+        "winner": arbitration.winner,
+        "loser": arbitration.loser,
+        "confidence": arbitration.confidence,
+        "reason": arbitration.reason,
+        "factors": [asdict(factor) for factor in arbitration.factors],
     }
 
 

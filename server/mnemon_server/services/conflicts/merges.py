@@ -18,7 +18,7 @@ from mnemon_server.services.conflicts.overrides import overridden
 from mnemon_server.services.conflicts.plans import find_rule, storage_problem
 from mnemon_server.services.conflicts.registry import MergeRuleRegistry
 from mnemon_server.services.conflicts.statements import find_statement, refuse_other_user
-from mnemon_server.services.conflicts.superseding import MERGED, put_merged, record_decision, supersede
+from mnemon_server.services.conflicts.superseding import MERGED, DecisionNotes, put_merged, supersede
 
 _ASKED_FOR = ArbitrationResult(
     action=ArbitrationAction.MERGE,
@@ -60,7 +60,7 @@ def merge_stored(
     for memory in (first, second):
         supersede(tx, memory.memory_id, by=decision.result_id, reason=MERGED)
     stored, _ = put_merged(tx, merged, decision.result_id)
-    record_decision(tx, decision, EventType.CONFLICT_MERGED)
+    DecisionNotes(tx, decision).record(EventType.CONFLICT_MERGED)
     return _answer(rule, merged, stored, decision)
 
 

@@ -15,10 +15,9 @@ from mnemon_server.services.conflicts.plans import Plan, Settled, decision_of, p
 from mnemon_server.services.conflicts.superseding import (
     MERGED,
     SUPERSEDED,
-    note_decision,
+    DecisionNotes,
     put_merged,
     put_superseded,
-    record_decision,
     supersede,
 )
 from mnemon_server.services.rules import RuleStore
@@ -47,11 +46,12 @@ def apply_plan(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemanti
     if plan.settled is None:
         return _store(tx, plan, vector)
     decision = _decide(tx, plan, plan.settled)
-    note_decision(tx, decision, EventType.CONFLICT_DETECTED)
+    notes = DecisionNotes(tx, decision)
+    notes.note(EventType.CONFLICT_DETECTED)
     memory, receipt = _write(tx, plan.candidate, vector, plan.settled, decision)
-    record_decision(tx, decision, EventType.CONFLICT_RESOLVED)
+    notes.record(EventType.CONFLICT_RESOLVED)
     if plan.settled.merged:
-        note_decision(tx, decision, EventType.CONFLICT_MERGED)
+        notes.note(EventType.CONFLICT_MERGED)
     return SavedSemantic(memory=memory, receipt=receipt, decision=decision)
 
 
@@ -62,7 +62,7 @@ def _store(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
     if plan.found.opponents:
         # Nothing was decided, and so the event is about the candidate itself.
         named = decision_of(plan, candidate_id=memory.memory_id, result_id=memory.memory_id, time=tx.now)
-        note_decision(tx, named, EventType.CONFLICT_DETECTED, memory.memory_id)
+        DecisionNotes(tx, named).note(EventType.CONFLICT_DETECTED, memory.memory_id)
     return SavedSemantic(memory=memory, receipt=receipt, conflicts=plan.conflicts)
 
 

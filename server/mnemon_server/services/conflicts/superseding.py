@@ -46,18 +46,24 @@ def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector,
     )
 
 
-def record_decision(tx: VaultTransaction, decision: Decision, event: EventType) -> None:
-    """Keeps a decision for the audit, new or changed."""
-    write = DocumentWrite(
-        document=decision_document(decision), passages=[], event=event, details=decision_to_json(decision)
-    )
-    tx.collection(DECISIONS).put_document(write)
+class DecisionNotes:
+    """What the records and the log are told of a decision, in one transaction."""
 
+    def __init__(self, tx: VaultTransaction, decision: Decision) -> None:
+        self._tx = tx
+        self._decision = decision
+        self._text = decision_to_json(decision)
 
-def note_decision(tx: VaultTransaction, decision: Decision, event: EventType, record_id: str = "") -> None:
-    """Says something about a decision in the log: under its id, or another one."""
-    record_id = record_id or decision.decision_id
-    tx.note_event(event, record_id, revision=1, scope=decision.scope, details=decision_to_json(decision))
+    def record(self, event: EventType) -> None:
+        """Keeps the decision for the audit, new or changed."""
+        document = decision_document(self._decision, self._text)
+        write = DocumentWrite(document=document, passages=[], event=event, details=self._text)
+        self._tx.collection(DECISIONS).put_document(write)
+
+    def note(self, event: EventType, record_id: str = "") -> None:
+        """Says something about the decision in the log: under its id, or another one."""
+        record_id = record_id or self._decision.decision_id
+        self._tx.note_event(event, record_id, revision=1, scope=self._decision.scope, details=self._text)
 
 
 def put_merged(tx: VaultTransaction, merged: Merged, merged_id: str) -> tuple[SemanticMemory, WriteReceipt]:

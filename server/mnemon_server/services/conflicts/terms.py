@@ -4,17 +4,26 @@ import json
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 from mnemon_server.engines.keywords import analyze
 
 # Vowel signs and accents belong to the word that they stand in, but `\w` leaves them out and would cut it there.
 _MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
+# One save asks for the terms of the same two or three statements several times.
+TERMS_KEPT = 8
+
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 
 
 def terms_of(keywords: Sequence[str], content: str) -> frozenset[str]:
     """What the keyword signal compares: the given keywords in lower case, else the words of the content."""
+    return _terms_of(tuple(keywords), content)
+
+
+@lru_cache(TERMS_KEPT)
+def _terms_of(keywords: tuple[str, ...], content: str) -> frozenset[str]:
     given = frozenset(filter(None, map(normalised_keyword, keywords)))
     return given or frozenset(words_of(content))
 

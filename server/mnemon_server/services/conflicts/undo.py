@@ -12,7 +12,7 @@ from mnemon_server.domain.resolution import Unmerged
 from mnemon_server.engines.base import RecordTransaction, VaultTransaction
 from mnemon_server.services.conflicts.decisions import decisions_about, stored_decision
 from mnemon_server.services.conflicts.statements import find_statement
-from mnemon_server.services.conflicts.superseding import UNMERGED, prune_details, record_decision, restore
+from mnemon_server.services.conflicts.superseding import UNMERGED, DecisionNotes, prune_details, restore
 from mnemon_server.services.semantic_documents import to_semantic
 
 
@@ -34,7 +34,7 @@ def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "")
     if removed_id:
         _remove_merged(tx, decision)
     reverted = replace(decision, revert_time=tx.now)
-    record_decision(tx, reverted, EventType.CONFLICT_REVERTED)
+    DecisionNotes(tx, reverted).record(EventType.CONFLICT_REVERTED)
     restored = tuple(to_semantic(document) for document in records.get_documents(given_way) if document)
     return Unmerged(restored=restored, removed_id=removed_id, decision=reverted)
 

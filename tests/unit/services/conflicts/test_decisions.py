@@ -75,7 +75,7 @@ DECISIONS = st.builds(
 def test_a_decision_comes_back_as_it_was_written_but_for_the_words(decision: Decision) -> None:
     wordless = replace(decision, signals=tuple(replace(signal, keywords=()) for signal in decision.signals))
     assert decision_from_json(decision_to_json(decision)) == wordless
-    assert stored_decision(decision_document(decision)) == wordless
+    assert stored_decision(decision_document(decision, decision_to_json(decision))) == wordless
 
 
 def test_the_words_that_both_are_about_are_not_written_down() -> None:
@@ -92,7 +92,7 @@ def test_the_words_that_both_are_about_are_not_written_down() -> None:
             action=ArbitrationAction.KEEP, strategy=ArbitrationStrategy.RECENCY, confidence=1.0, reason="newer"
         ),
     )
-    document = decision_document(decision)
+    document = decision_document(decision, decision_to_json(decision))
     assert "berlin" not in document.content
     assert json.loads(document.content)["signals"][0]["score"] == 0.75
     assert (document.doc_id, document.scope) == ("d", Scope(user="ada"))
