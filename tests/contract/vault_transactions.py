@@ -227,10 +227,21 @@ class VaultTransactionsContract(VaultSuite):
             records.update_document(change("back", hidden=False))
 
         run(vault, program)
-        assert found_by_word(engine, "zebra lion").keys() == {"back"}
+        # Of statements no words are kept.
+        assert found_by_word(engine, "zebra lion") == {}
         assert engine.scan_vectors(unit_vector(2)).scores.tolist() == pytest.approx([1.0], abs=1e-6)
         assert (engine.stats().document_count, engine.stats().passage_count) == (1, 1)
         assert [event.revision for event in events(vault)] == [1, 1, 1, 2, 3]
+
+    def test_words_that_come_and_go_in_one_transaction_find_nothing(self, vault: Vault) -> None:
+        def program(tx: VaultTransaction) -> None:
+            documents = tx.collection(DOCUMENTS)
+            documents.put_document(write("gone", "zebra"))
+            documents.delete_document("gone", event=EventType.KNOWLEDGE_DELETED)
+            documents.put_document(write("back", "lion"))
+
+        run(vault, program)
+        assert found_by_word(vault.collection(DOCUMENTS), "zebra lion").keys() == {"back"}
 
     def test_receipts_inside_say_what_became_of_each_write(self, vault: Vault, engine: RecordEngine) -> None:
         first = engine.put_document(statement("a")).result()

@@ -41,6 +41,8 @@ class Collection:
     name: str
     fields: tuple[Field, ...] = ()
     related: RelatedFields | None = None
+    words: bool = True
+    """Whether its documents are found by word, too: taking one out of a keyword index costs more than storing it."""
     index_folder: str = ""
     """Where the snapshots of its graph lie in the vault's folder; empty: in index/, under its name."""
 
@@ -75,7 +77,8 @@ SEMANTIC = Collection(
         Field("merged_from", FieldType.TEXTS),
     ),
     RelatedFields("terms", "time", "importance"),
-    "semantic-index",
+    words=False,
+    index_folder="semantic-index",
 )
 DECISIONS = Collection(
     "decision",
@@ -84,8 +87,9 @@ DECISIONS = Collection(
         Field("existing_id", FieldType.TEXT),
         Field("result_id", FieldType.TEXT),
     ),
+    words=False,
 )
-RULES = Collection("rule")
+RULES = Collection("rule", words=False)
 COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES)
 
 COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")

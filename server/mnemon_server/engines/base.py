@@ -229,7 +229,7 @@ class RecordEngine(Protocol):
         Words are compared stemmed, without case and accents; stop words of the query do not count; runs of CJK
         characters match by their bigrams. Scores are relative to what the query's own text would get, 0 to 1; how
         telling a word is counts among the passages searched, so that what others stored changes no score. Any text is
-        a query: no character has a meaning.
+        a query: no character has a meaning. A collection without `words` has none.
         """
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:

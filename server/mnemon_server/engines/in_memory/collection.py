@@ -155,7 +155,7 @@ class InMemoryCollection:
         with self._lane.lock:
             stored = {
                 passage_id: words
-                for each in self.state.searchable()
+                for each in (self.state.searchable() if self._collection.words else ())
                 for passage_id, words in zip(each.passage_ids, each.words, strict=True)
             }
         return _scores(keywords.search(query, stored, None if among is None else set(among.tolist())))

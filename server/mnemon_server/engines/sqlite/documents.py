@@ -207,8 +207,9 @@ class DocumentTable:
             connection.execute(self._insert_passage, (position, ordinal, passage.start, passage.end, vector))
             if not document.hidden:
                 passage_id = connection.last_insert_rowid()
-                text = document.content[passage.start : passage.end]
-                keyword_index.insert(connection, self.tables.keywords, passage_id, text)
+                if self.tables.collection.words:
+                    text = document.content[passage.start : passage.end]
+                    keyword_index.insert(connection, self.tables.keywords, passage_id, text)
                 changes.added.append(passage_id)
                 changes.vectors.append(passage.vector)
         return changes
@@ -217,7 +218,7 @@ class DocumentTable:
         """Takes passages out of the keyword index, which must be told their words again; returns their ids."""
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
-        for passage_id, start, end in rows:
+        for passage_id, start, end in rows if self.tables.collection.words else ():
             keyword_index.delete(connection, self.tables.keywords, passage_id, content[start:end])
         return [row[0] for row in rows]
 

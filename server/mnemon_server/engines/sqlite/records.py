@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 
+import numpy as np
+
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.events import EventType
@@ -139,6 +141,8 @@ class SQLiteCollection:
 
     def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
         """See RecordEngine."""
+        if not self._tables.collection.words:
+            return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
             return Scores(*keyword_index.search(connection, self._tables.keywords, query, among))
 

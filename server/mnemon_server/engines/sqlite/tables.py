@@ -130,7 +130,7 @@ CREATE TABLE {tables.deletions} (
   sequence INTEGER PRIMARY KEY,
   id TEXT NOT NULL UNIQUE
 ) STRICT""",
-        *keyword_index.create_statements(tables.keywords),
+        *(keyword_index.create_statements(tables.keywords) if collection.words else ()),
         *(_related_statements(tables, collection.related) if collection.related else ()),
     ]
 
