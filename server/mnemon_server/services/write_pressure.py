@@ -15,7 +15,7 @@ SAMPLES_MIN = 20
 
 SAMPLES_MAX = 1_024
 RECOVERED_SHARE = 0.8
-"""Writes are let go again at this share of the target, so that it does not go to and fro at the target itself."""
+"""Writes are let go again at this share of the target, so that they are not held back and let go in turns."""
 
 LOOK_EVERY_S = 0.05
 RETRY_AFTER_MAX_S = 30.0

@@ -62,7 +62,7 @@ def test_what_is_not_set_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("rule", "field", "right"),
     [
-        ({"nmae": "a"}, "rule.nmae", "the keys are name, description, extends"),
+        ({"title": "a"}, "rule.title", "the keys are name, description, extends"),
         ({"detection": {"time_window": 5}}, "rule.detection.time_window", "time_window_s"),
         ({"detection": {"time_window_s": "5m"}}, "rule.detection.time_window_s", 'a number of seconds, not "5m"'),
         ({"detection": {"time_window_s": float("inf")}}, "rule.detection.time_window_s", "10,000 years"),
