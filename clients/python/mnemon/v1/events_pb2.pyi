@@ -60,7 +60,9 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     EVENT_TYPE_SEMANTIC_HEALTHY: _EventType.ValueType  # 12
     """"memory:semantic:healthy": it does not any more."""
     EVENT_TYPE_CONFLICT_DETECTED: _EventType.ValueType  # 13
-    """"memory:conflict:detected": a save met conflicts; the record is the decision about the most severe."""
+    """"memory:conflict:detected": a save met conflicts. The record is the decision about the most severe, or the statement
+    that was saved where none was to be made.
+    """
     EVENT_TYPE_CONFLICT_RESOLVED: _EventType.ValueType  # 14
     """"memory:conflict:resolved": it was decided."""
     EVENT_TYPE_CONFLICT_MERGED: _EventType.ValueType  # 15
@@ -104,7 +106,9 @@ EVENT_TYPE_SEMANTIC_WARNING: EventType.ValueType  # 11
 EVENT_TYPE_SEMANTIC_HEALTHY: EventType.ValueType  # 12
 """"memory:semantic:healthy": it does not any more."""
 EVENT_TYPE_CONFLICT_DETECTED: EventType.ValueType  # 13
-""""memory:conflict:detected": a save met conflicts; the record is the decision about the most severe."""
+""""memory:conflict:detected": a save met conflicts. The record is the decision about the most severe, or the statement
+that was saved where none was to be made.
+"""
 EVENT_TYPE_CONFLICT_RESOLVED: EventType.ValueType  # 14
 """"memory:conflict:resolved": it was decided."""
 EVENT_TYPE_CONFLICT_MERGED: EventType.ValueType  # 15
