@@ -30,6 +30,22 @@ class DocumentReader(Protocol):
         """See RecordEngine."""
 
 
+def given_statement(memory: SemanticMemory) -> SemanticMemory:
+    """A statement that a caller gave, as it is kept: without what the server sets, but with its id and its vector."""
+    return SemanticMemory(
+        memory_id=memory.memory_id,
+        content=memory.content,
+        summary=memory.summary,
+        scope=memory.scope,
+        importance=memory.importance,
+        keywords=tuple(memory.keywords),
+        source=memory.source,
+        metadata=normalised_metadata(memory.metadata),
+        create_time=memory.create_time and _utc(memory.create_time),
+        embedding=memory.embedding,
+    )
+
+
 def to_document(memory: SemanticMemory) -> Document:
     """What is stored of a statement whose `create_time` is known; hidden where something took its place."""
     return Document(

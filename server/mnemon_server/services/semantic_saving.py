@@ -17,17 +17,21 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
-from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction, Vector
 from mnemon_server.services.completions import completion
 from mnemon_server.services.conflicts.planning import NewSemantic, Resolver
-from mnemon_server.services.filter_expressions import utc
 from mnemon_server.services.memory_creation import vector_bytes
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.semantic_answers import from_answer, to_answer, with_receipt
 from mnemon_server.services.semantic_checks import save_violations
-from mnemon_server.services.semantic_documents import as_duplicate, find_duplicate, save_plain, to_document
+from mnemon_server.services.semantic_documents import (
+    as_duplicate,
+    find_duplicate,
+    given_statement,
+    save_plain,
+    to_document,
+)
 from mnemon_server.services.semantic_health import Capacity, Room
 from mnemon_server.services.semantic_vectors import vectors_of
 from mnemon_server.services.write_pressure import WritePressure
@@ -147,7 +151,7 @@ class SemanticSaving:
         return writes
 
     def _hand_over(self, request: SaveSemantic, vector: Vector | None, room: Room) -> _Write:
-        memory = _normalised(request.memory)
+        memory = replace(given_statement(request.memory), memory_id=str(uuid.uuid4()))
         new = None
         if vector is not None:
             new = NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
@@ -168,21 +172,6 @@ class SemanticSaving:
             failure = IndexingError("the statement could not be stored")
             failure.__cause__ = error
             return failure
-
-
-def _normalised(memory: SemanticMemory) -> SemanticMemory:
-    """The statement under a new id, with what a caller may say of it, as it is kept."""
-    return SemanticMemory(
-        memory_id=str(uuid.uuid4()),
-        content=memory.content,
-        summary=memory.summary,
-        scope=memory.scope,
-        importance=memory.importance,
-        keywords=tuple(memory.keywords),
-        source=memory.source,
-        metadata=normalised_metadata(memory.metadata),
-        create_time=memory.create_time and utc(memory.create_time),
-    )
 
 
 def _request_key(request: SaveSemantic, memory: SemanticMemory) -> RequestKey | None:

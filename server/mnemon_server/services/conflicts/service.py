@@ -34,7 +34,6 @@ from mnemon_server.services.conflicts.plans import Plan, find_rule, plan_save, p
 from mnemon_server.services.conflicts.signals import compare
 from mnemon_server.services.conflicts.statements import (
     Statements,
-    given_statement,
     pair_violations,
     reference_violations,
     refuse_other_user,
@@ -44,6 +43,7 @@ from mnemon_server.services.offload import Offload
 from mnemon_server.services.pages import read_page
 from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.semantic_checks import statement_violations
+from mnemon_server.services.semantic_documents import given_statement
 
 
 class ConflictStore:
@@ -237,7 +237,7 @@ class ConflictStore:
     def _plan(self, memory: SemanticMemory, rule: str) -> Plan:
         now = self._clock()
         vector = np.array(memory.embedding, np.float32)
-        new = NewSemantic(memory=given_statement(memory, now), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
+        new = NewSemantic(memory=given_statement(memory), vector=vector, policy=ConflictPolicy.RESOLVE, rule=rule)
         return plan_save(self._records, self._rules.registry_in(None), new, now=now)
 
     def _rule(self, name: str, candidate: SemanticMemory, section: str, changes: RuleDict | None) -> ResolvedRule:

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.domain.validation import doc_id_violations, normalised_metadata
+from mnemon_server.domain.validation import doc_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import RecordEngine
-from mnemon_server.services.filter_expressions import utc
 from mnemon_server.services.memory_checks import vector_violations
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.semantic_checks import statement_violations
-from mnemon_server.services.semantic_documents import DocumentReader, to_semantic
+from mnemon_server.services.semantic_documents import DocumentReader, given_statement, to_semantic
 from mnemon_server.services.semantic_vectors import vectors_of
 
 
@@ -35,7 +33,8 @@ class Statements:
         """
         if reference.memory is None:
             return await self._offload(find_statement, self._records, reference.memory_id)
-        return given_statement(reference.memory, self._clock())
+        memory = given_statement(reference.memory)
+        return replace(memory, create_time=memory.create_time or self._clock())
 
     async def embedded(self, memories: Sequence[SemanticMemory]) -> list[SemanticMemory]:
         """The statements with their vectors, of unit length. Errors as EmbeddingBatcher."""
@@ -57,22 +56,6 @@ def find_statement(records: DocumentReader, memory_id: str) -> SemanticMemory:
     if document is None:
         raise MemoryNotFoundError(memory_id)
     return to_semantic(document)
-
-
-def given_statement(memory: SemanticMemory, now: datetime) -> SemanticMemory:
-    """A statement that a caller gave, as it would be kept at a time: without what the server sets, but with its id."""
-    return SemanticMemory(
-        memory_id=memory.memory_id,
-        content=memory.content,
-        summary=memory.summary,
-        scope=memory.scope,
-        importance=memory.importance,
-        keywords=tuple(memory.keywords),
-        source=memory.source,
-        metadata=normalised_metadata(memory.metadata),
-        create_time=utc(memory.create_time) if memory.create_time else now,
-        embedding=memory.embedding,
-    )
 
 
 def reference_violations(reference: MemoryRef, field: str, dimension: int) -> Iterable[FieldViolation]:
