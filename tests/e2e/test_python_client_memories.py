@@ -333,7 +333,7 @@ def test_a_bulk_survives_the_death_of_the_server_and_stores_every_memory_once(tm
 
 def test_the_example_for_memories_of_the_readme_runs_as_printed(address: str, client: Client) -> None:
     readme = (ROOT / "clients" / "python" / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```python\n(from mnemon import Client, F\n.*?)```", readme, re.DOTALL)
+    [example] = re.findall(r"^## Memories\n\n```python\n(.*?)```", readme, re.DOTALL | re.MULTILINE)
     script = example.replace("127.0.0.1:50051", address)
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

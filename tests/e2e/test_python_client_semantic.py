@@ -1,5 +1,6 @@
 """Every method for statements, conflicts and merge rules of both Python clients against a real server."""
 
+import re
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ import pytest
 from mnemon import AsyncClient, Client, F, Scope, SemanticMemory
 
 from tests.support.full_rule import FULL
+from tests.support.repository import ROOT
 from tests.support.server import server_process
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -365,3 +367,22 @@ async def test_the_asyncio_client_keeps_rules(client: Client, address: str) -> N
         assert (await memory.delete_rule("home")).deleted
         assert (await memory.load_rules(exported)).registered_count == 1
         assert await memory.reset_rules() > 1
+
+
+def test_the_examples_of_the_readme_run_as_printed(
+    client: Client, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "clients" / "python" / "README.md").read_text(encoding="utf-8")
+    _, _, section = readme.partition("## What is known of a user\n")
+    statements, rules = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:2]
+
+    exec(statements.replace("127.0.0.1:50051", address), {})  # noqa: S102
+    exec(rules, {"memory": client})  # noqa: S102
+
+    assert capsys.readouterr().out.startswith("keep The candidate is more important: 0.9 against 0.4.\n")
+    assert known(client) == [MUNICH]
+    assert client.get_rule("home").rule == {
+        "name": "home",
+        "conditions": {"users": ["ada"]},
+        "detection": {"time_window_s": 600.0},
+    }
