@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from mnemon._channel import MESSAGE_BYTES_MAX
-from mnemon._errors import InternalError, MessageTooLargeError, MnemonError, UnavailableError
+from mnemon._errors import CallCancelledError, InternalError, MessageTooLargeError, MnemonError, UnavailableError
 
 BATCH_ITEMS_MAX = 64
 BATCH_BYTES_MAX = 512 << 10
@@ -168,7 +168,8 @@ class Resumption(Generic[_Result]):
         """Seconds to wait before the next try; raises the error where there is none."""
         self._failures += 1
         hint = broken.error.retry_after
-        again = isinstance(broken.error, UnavailableError) or broken.error.reason in _PASSING
+        # Cancelled by nobody here: by a server that shuts down.
+        again = isinstance(broken.error, UnavailableError | CallCancelledError) or broken.error.reason in _PASSING
         if not again or self._failures >= self._attempts_max:
             raise broken.error from broken
         pause_s: float = min(0.1 * 2 ** (self._failures - 1), 2.0)

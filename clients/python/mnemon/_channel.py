@@ -86,7 +86,9 @@ SERVICE_CONFIG: dict[str, Any] = {
                 "initialBackoff": "0.1s",
                 "maxBackoff": "1s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                # A server that shuts down cancels what its runtime had taken and no handler had seen yet; a call that
+                # its caller cancels is not repeated.
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ],

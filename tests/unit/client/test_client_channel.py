@@ -97,6 +97,16 @@ def test_a_read_is_tried_again_while_the_server_is_unavailable() -> None:
     assert len(store.requests) == 3
 
 
+def test_a_call_that_a_server_shutting_down_cuts_off_is_tried_again() -> None:
+    with (
+        scripted_server(failing(grpc.StatusCode.CANCELLED), found) as (address, store),
+        mnemon.Client(address) as client,
+    ):
+        assert client.get("a").content == "text"
+
+    assert len(store.requests) == 2
+
+
 def test_a_write_is_tried_again_with_the_same_request_id() -> None:
     def receipt(request: pb.IndexDocumentRequest, context: grpc.ServicerContext) -> pb.IndexDocumentResponse:
         answer = receipts(pb.IndexDocumentsRequest(requests=[request]), context)
