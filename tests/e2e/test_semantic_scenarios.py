@@ -312,7 +312,7 @@ async def test_health_and_backpressure_under_overload(tmp_path: Path) -> None:
     async with whole_server(tmp_path / "calm") as server:
         await know(server.semantic, *(f"calm {i}" for i in range(40)))
         usual_ms = (await status_of(server.semantic)).write_latency.ToNanoseconds() / 1e6
-    async with whole_server(tmp_path / "busy", semantic_write_latency_target_ms=4 * usual_ms) as server:
+    async with whole_server(tmp_path / "busy", semantic_write_latency_target_ms=2 * usual_ms) as server:
         semantic, overload = server.semantic, Overload(server.semantic)
         async with overload.of(300):
             degraded = await until_state(semantic, pb.INDEX_STATE_DEGRADED)

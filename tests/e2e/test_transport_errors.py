@@ -180,9 +180,12 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
             answer = await _reflect(connection.channel, version, file_containing_symbol=service)
             assert answer.file_descriptor_response.file_descriptor_proto, service
     assert {
+        "mnemon.v1.ConflictService",
         "mnemon.v1.EventService",
         "mnemon.v1.KnowledgeStoreService",
         "mnemon.v1.MemoryService",
+        "mnemon.v1.RulesService",
+        "mnemon.v1.SemanticMemoryService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",

