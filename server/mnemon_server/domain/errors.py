@@ -8,7 +8,8 @@ MnemonError
 │   ├── DocumentNotFoundError          (also a KnowledgeStoreError)
 │   ├── MemoryNotFoundError
 │   ├── RuleNotFoundError
-│   └── DecisionNotFoundError
+│   ├── DecisionNotFoundError
+│   └── EventNotFoundError
 ├── CursorExpiredError                 the events behind it are no longer kept
 ├── RequestIdReusedError               the same request_id, another request
 ├── InvalidOperationError              the state of the resource forbids it
@@ -80,6 +81,7 @@ class ErrorReason(StrEnum):
     DECISION_NOT_FOUND = "DECISION_NOT_FOUND"
     INDEX_WARMING = "INDEX_WARMING"
     THROTTLED = "THROTTLED"
+    EVENT_NOT_FOUND = "EVENT_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,16 @@ class DecisionNotFoundError(NotFoundError):
     def __init__(self, decision_id: str) -> None:
         self.decision_id = decision_id
         super().__init__(f"no decision has the id {decision_id!r}")
+
+
+class EventNotFoundError(NotFoundError):
+    """The timeline has no event of this id."""
+
+    reason = ErrorReason.EVENT_NOT_FOUND
+
+    def __init__(self, event_id: str) -> None:
+        self.event_id = event_id
+        super().__init__(f"no event has the id {event_id!r}")
 
 
 class MergeRuleError(MnemonError):

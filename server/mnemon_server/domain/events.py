@@ -33,6 +33,13 @@ class EventType(StrEnum):
     RULE_REGISTERED = "rule:registered"
     RULE_UPDATED = "rule:updated"
     RULE_DELETED = "rule:deleted"
+    EPISODIC_SAVED = "memory:episodic:saved"
+    EPISODIC_PRUNED = "memory:episodic:pruned"
+    EPISODIC_WARNING = "memory:episodic:warning"
+    EPISODIC_HEALTHY = "memory:episodic:healthy"
+    BRIDGE_SUSPENDED = "memory:bridge:suspended"
+    BRIDGE_RESUMED = "memory:bridge:resumed"
+    BRIDGE_RECONCILED = "memory:bridge:reconciled"
 
 
 class Event(NamedTuple):

@@ -94,6 +94,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED. Writes are held back: the capacity is reached, or they take longer than they should;
     google.rpc.RetryInfo says when to come again.
     """
+    ERROR_REASON_EVENT_NOT_FOUND: _ErrorReason.ValueType  # 35
+    """NOT_FOUND. The timeline has no event of this id."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon.v1", the name
@@ -172,4 +174,6 @@ ERROR_REASON_THROTTLED: ErrorReason.ValueType  # 34
 """RESOURCE_EXHAUSTED. Writes are held back: the capacity is reached, or they take longer than they should;
 google.rpc.RetryInfo says when to come again.
 """
+ERROR_REASON_EVENT_NOT_FOUND: ErrorReason.ValueType  # 35
+"""NOT_FOUND. The timeline has no event of this id."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

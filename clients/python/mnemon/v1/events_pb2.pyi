@@ -12,6 +12,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from mnemon.v1 import common_pb2 as _common_pb2
 from mnemon.v1 import decisions_pb2 as _decisions_pb2
+from mnemon.v1 import episodic_pb2 as _episodic_pb2
 from mnemon.v1 import knowledge_store_pb2 as _knowledge_store_pb2
 from mnemon.v1 import memory_pb2 as _memory_pb2
 from mnemon.v1 import rules_pb2 as _rules_pb2
@@ -75,6 +76,20 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     """"rule:updated"."""
     EVENT_TYPE_RULE_DELETED: _EventType.ValueType  # 19
     """"rule:deleted"."""
+    EVENT_TYPE_EPISODIC_SAVED: _EventType.ValueType  # 20
+    """"memory:episodic:saved": an event of the timeline was recorded."""
+    EVENT_TYPE_EPISODIC_PRUNED: _EventType.ValueType  # 21
+    """"memory:episodic:pruned": events of one scope and segment were pruned; the record id is the segment's."""
+    EVENT_TYPE_EPISODIC_WARNING: _EventType.ValueType  # 22
+    """"memory:episodic:warning": something is wrong with the timeline; `warning` says what."""
+    EVENT_TYPE_EPISODIC_HEALTHY: _EventType.ValueType  # 23
+    """"memory:episodic:healthy": it is over."""
+    EVENT_TYPE_BRIDGE_SUSPENDED: _EventType.ValueType  # 24
+    """"memory:bridge:suspended": a warning of the timeline stops the bridge; `warning` is that warning."""
+    EVENT_TYPE_BRIDGE_RESUMED: _EventType.ValueType  # 25
+    """"memory:bridge:resumed": it goes on."""
+    EVENT_TYPE_BRIDGE_RECONCILED: _EventType.ValueType  # 26
+    """"memory:bridge:reconciled": the audit record of what the bridge did about pruned events."""
 
 class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
     """EventType is what happened."""
@@ -121,6 +136,20 @@ EVENT_TYPE_RULE_UPDATED: EventType.ValueType  # 18
 """"rule:updated"."""
 EVENT_TYPE_RULE_DELETED: EventType.ValueType  # 19
 """"rule:deleted"."""
+EVENT_TYPE_EPISODIC_SAVED: EventType.ValueType  # 20
+""""memory:episodic:saved": an event of the timeline was recorded."""
+EVENT_TYPE_EPISODIC_PRUNED: EventType.ValueType  # 21
+""""memory:episodic:pruned": events of one scope and segment were pruned; the record id is the segment's."""
+EVENT_TYPE_EPISODIC_WARNING: EventType.ValueType  # 22
+""""memory:episodic:warning": something is wrong with the timeline; `warning` says what."""
+EVENT_TYPE_EPISODIC_HEALTHY: EventType.ValueType  # 23
+""""memory:episodic:healthy": it is over."""
+EVENT_TYPE_BRIDGE_SUSPENDED: EventType.ValueType  # 24
+""""memory:bridge:suspended": a warning of the timeline stops the bridge; `warning` is that warning."""
+EVENT_TYPE_BRIDGE_RESUMED: EventType.ValueType  # 25
+""""memory:bridge:resumed": it goes on."""
+EVENT_TYPE_BRIDGE_RECONCILED: EventType.ValueType  # 26
+""""memory:bridge:reconciled": the audit record of what the bridge did about pruned events."""
 Global___EventType: _TypeAlias = EventType  # noqa: Y015
 
 class _EventView:
@@ -202,10 +231,14 @@ class Event(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     SEMANTIC_MEMORY_FIELD_NUMBER: _builtins.int
+    EPISODIC_EVENT_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
     PRUNE_REASON_FIELD_NUMBER: _builtins.int
+    EPISODIC_SAVED_FIELD_NUMBER: _builtins.int
+    EPISODIC_PRUNED_FIELD_NUMBER: _builtins.int
+    RECONCILIATION_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     """Unique, for telling a repeated delivery."""
     sequence: _builtins.int
@@ -247,6 +280,10 @@ class Event(_message.Message):
         """Of a statement's event."""
 
     @_builtins.property
+    def episodic_event(self) -> _episodic_pb2.EpisodicEvent:
+        """Of memory:episodic:saved."""
+
+    @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
         """Of a conflict's event: the decision as it was then, without text of what it is about."""
 
@@ -257,6 +294,18 @@ class Event(_message.Message):
     @_builtins.property
     def warning(self) -> Global___ServiceWarning:
         """Of a warning, and of its end."""
+
+    @_builtins.property
+    def episodic_saved(self) -> Global___EpisodicSaved:
+        """Of memory:episodic:saved."""
+
+    @_builtins.property
+    def episodic_pruned(self) -> Global___EpisodicPruned:
+        """Of memory:episodic:pruned."""
+
+    @_builtins.property
+    def reconciliation(self) -> Global___Reconciliation:
+        """Of memory:bridge:reconciled."""
 
     def __init__(
         self,
@@ -274,18 +323,22 @@ class Event(_message.Message):
         memory: _memory_pb2.Memory | None = ...,
         document: _knowledge_store_pb2.Document | None = ...,
         semantic_memory: _semantic_pb2.SemanticMemory | None = ...,
+        episodic_event: _episodic_pb2.EpisodicEvent | None = ...,
         decision: _decisions_pb2.Decision | None = ...,
         rule: _rules_pb2.MergeRuleConfig | None = ...,
         warning: Global___ServiceWarning | None = ...,
         prune_reason: _builtins.str = ...,
+        episodic_saved: Global___EpisodicSaved | None = ...,
+        episodic_pruned: Global___EpisodicPruned | None = ...,
+        reconciliation: Global___Reconciliation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "memory", b"memory", "prune_reason", b"prune_reason", "record", b"record", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "warning", b"warning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "episodic_event", b"episodic_event", "episodic_pruned", b"episodic_pruned", "episodic_saved", b"episodic_saved", "memory", b"memory", "prune_reason", b"prune_reason", "reconciliation", b"reconciliation", "record", b"record", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "warning", b"warning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "commit_id", b"commit_id", "commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "event_id", b"event_id", "memory", b"memory", "prune_reason", b"prune_reason", "record", b"record", "record_id", b"record_id", "request_id", b"request_id", "revision", b"revision", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "sequence", b"sequence", "type", b"type", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "commit_id", b"commit_id", "commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "episodic_event", b"episodic_event", "episodic_pruned", b"episodic_pruned", "episodic_saved", b"episodic_saved", "event_id", b"event_id", "memory", b"memory", "prune_reason", b"prune_reason", "reconciliation", b"reconciliation", "record", b"record", "record_id", b"record_id", "request_id", b"request_id", "revision", b"revision", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "sequence", b"sequence", "type", b"type", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["decision", "rule", "warning", "prune_reason"]  # noqa: Y015
+    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["decision", "rule", "warning", "prune_reason", "episodic_saved", "episodic_pruned", "reconciliation"]  # noqa: Y015
     _WhichOneofArgType_details: _TypeAlias = _typing.Literal["details", b"details"]  # noqa: Y015
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["memory", "document", "semantic_memory"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["memory", "document", "semantic_memory", "episodic_event"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_details) -> _WhichOneofReturnType_details | None: ...
@@ -293,6 +346,156 @@ class Event(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class EpisodicSaved(_message.Message):
+    """EpisodicSaved is what is told of a recorded event; its content is in the record of the FULL view."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_TYPE_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
+    IMPORTANCE_FIELD_NUMBER: _builtins.int
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    TIMELINE_LAG_FIELD_NUMBER: _builtins.int
+    SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    event_type: _builtins.str
+    """Its type."""
+    importance: _builtins.float
+    """How much it matters; unset: unknown."""
+    segment_id: _builtins.int
+    """The segment that it belongs to."""
+    segment_count: _builtins.int
+    """Segments that the timeline had then."""
+    content_hash: _builtins.str
+    """SHA-256 of the content, in lower-case hexadecimal."""
+    @_builtins.property
+    def event_time(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    @_builtins.property
+    def timeline_lag(self) -> _duration_pb2.Duration:
+        """How long after it happened it was recorded; 0 where it lay in the future."""
+
+    def __init__(
+        self,
+        *,
+        event_type: _builtins.str = ...,
+        event_time: _timestamp_pb2.Timestamp | None = ...,
+        importance: _builtins.float | None = ...,
+        segment_id: _builtins.int = ...,
+        timeline_lag: _duration_pb2.Duration | None = ...,
+        segment_count: _builtins.int = ...,
+        content_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "event_time", b"event_time", "importance", b"importance", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "content_hash", b"content_hash", "event_time", b"event_time", "event_type", b"event_type", "importance", b"importance", "segment_count", b"segment_count", "segment_id", b"segment_id", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__importance: _TypeAlias = _typing.Literal["importance"]  # noqa: Y015
+    _WhichOneofArgType__importance: _TypeAlias = _typing.Literal["_importance", b"_importance"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__importance) -> _WhichOneofReturnType__importance | None: ...
+
+Global___EpisodicSaved: _TypeAlias = EpisodicSaved  # noqa: Y015
+
+@_typing.final
+class EpisodicPruned(_message.Message):
+    """EpisodicPruned names events that were pruned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.int
+    """The segment that they were in."""
+    reason: _builtins.str
+    """"retention" or "requested"."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrunedEvent]:
+        """The events."""
+
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        events: _abc.Iterable[Global___PrunedEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "reason", b"reason", "segment_id", b"segment_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpisodicPruned: _TypeAlias = EpisodicPruned  # noqa: Y015
+
+@_typing.final
+class PrunedEvent(_message.Message):
+    """PrunedEvent is one event that was pruned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    """Its id."""
+    content_hash: _builtins.str
+    """SHA-256 of its content, in lower-case hexadecimal."""
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+        content_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "event_id", b"event_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrunedEvent: _TypeAlias = PrunedEvent  # noqa: Y015
+
+@_typing.final
+class Reconciliation(_message.Message):
+    """Reconciliation says what the bridge did about pruned events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_IDS_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    MEMORY_IDS_FIELD_NUMBER: _builtins.int
+    UNLINKED_MEMORY_IDS_FIELD_NUMBER: _builtins.int
+    action: _builtins.str
+    """"deleted" or "demoted"."""
+    @_builtins.property
+    def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The pruned events that statements were linked to."""
+
+    @_builtins.property
+    def memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The statements that this happened to."""
+
+    @_builtins.property
+    def unlinked_memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Statements that only lost a link, since other events still say the same."""
+
+    def __init__(
+        self,
+        *,
+        event_ids: _abc.Iterable[_builtins.str] | None = ...,
+        action: _builtins.str = ...,
+        memory_ids: _abc.Iterable[_builtins.str] | None = ...,
+        unlinked_memory_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "event_ids", b"event_ids", "memory_ids", b"memory_ids", "unlinked_memory_ids", b"unlinked_memory_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reconciliation: _TypeAlias = Reconciliation  # noqa: Y015
 
 @_typing.final
 class ServiceWarning(_message.Message):

@@ -1,0 +1,69 @@
+"""The bridge from the timeline to semantic memory: its routing policy, and how it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from mnemon_server.domain.semantic import ConflictPolicy
+
+EVENT_TYPES_DEFAULT = frozenset({"task", "reminder", "conversation"})
+CONTENT_MAX_DEFAULT, CONTENT_MAX_MIN, CONTENT_MAX_MAX = 512, 16, 65_536
+RECOVERED_LAG_S = 10.0
+"""A saved event that is no older than that ends a suspension."""
+
+LINK_KEY = "episodic_event_ids"
+"""The key of a statement's metadata that holds the ids of the events it came from: a list of texts."""
+
+
+class RoutingMode(StrEnum):
+    """How the conditions of a policy are joined."""
+
+    ALL = "all"
+    ANY = "any"
+
+
+class PruneAction(StrEnum):
+    """What becomes of a statement whose events were pruned."""
+
+    DELETE = "delete"
+    DEMOTE = "demote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingPolicy:
+    """Which events become statements, and how; see `RoutingPolicy` of the protos."""
+
+    min_importance: float = 0.6
+    event_types: frozenset[str] = EVENT_TYPES_DEFAULT
+    mode: RoutingMode = RoutingMode.ALL
+    content_max: int = CONTENT_MAX_DEFAULT
+    on_prune: PruneAction = PruneAction.DELETE
+    demoted_importance: float = 0.1
+    conflict_policy: ConflictPolicy = ConflictPolicy.IGNORE
+
+
+class BridgeState(StrEnum):
+    """How the bridge is."""
+
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeStatus:
+    """How the bridge is; see `GetBridgeStatusResponse` of the protos. Counts are since the vault was created."""
+
+    state: BridgeState
+    message: str = ""
+    routed_count: int = 0
+    skipped_counts: Mapping[str, int] = field(default_factory=dict)
+    linked_count: int = 0
+    deleted_count: int = 0
+    demoted_count: int = 0
+    queue_depth: int = 0
+    timeline_lag_s: float | None = None
+    segment_count: int = 0
+    handled_time: datetime | None = None
+    policy: RoutingPolicy = RoutingPolicy()

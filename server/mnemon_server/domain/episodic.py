@@ -1,0 +1,239 @@
+"""Episodic events: what happened, and what the timeline is asked and answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
+
+TOP_K_DEFAULT, TOP_K_MAX = 50, 1_000
+LAST_DAYS_DEFAULT, LAST_DAYS_MAX = 30, 36_500
+EVENT_ID_BYTES_MAX = 256
+EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX = 128, 64
+CONTEXT_BYTES_MAX = 65_536
+SOURCE_BYTES_MAX = 256
+EVENTS_PER_MESSAGE_MAX = 10_000
+IDS_MAX = 1_000
+
+FILTER_FIELDS = (
+    "event_id",
+    "user",
+    "household",
+    "persona",
+    "agent",
+    "project",
+    "event_type",
+    "content",
+    "context",
+    "importance",
+    "source",
+    "event_time",
+    "record_time",
+)
+"""What a filter may name, beside "metadata." and a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodicEvent:
+    """Something that happened; see `EpisodicEvent` of the protos."""
+
+    event_id: str
+    event_type: str
+    event_time: datetime
+    content: str = ""
+    context: str = ""
+    scope: Scope = Scope()
+    importance: float | None = None
+    source: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    record_time: datetime = EPOCH
+    """When the server took it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSelection:
+    """Which events are meant: everything that is set must hold. Times are inclusive."""
+
+    scope: Scope = Scope()
+    event_types: frozenset[str] = frozenset()
+    min_importance: float | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    expression: Expression | None = None
+
+    def __bool__(self) -> bool:
+        """False where it matches everything."""
+        return self != EventSelection()
+
+
+class EventPosition(NamedTuple):
+    """A place in the order of events: by time, then by id as UTF-8."""
+
+    time_us: int
+    event_id: str
+
+
+class StoredEvent(NamedTuple):
+    """An event as it is kept. `body` is a serialized `mnemon.v1.EpisodicEvent`."""
+
+    position: EventPosition
+    sequence: int
+    segment_id: int
+    body: bytes
+
+
+class EventReceipt(NamedTuple):
+    """What is promised of an event once it has been handed out."""
+
+    event_id: str
+    """Of a duplicate, the stored one's."""
+    sequence: int
+    segment_id: int
+    commit_time: datetime
+    duplicate: bool = False
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEvent:
+    """An event to store; what the server sets of it is ignored, and an empty id is chosen by it."""
+
+    event: EpisodicEvent
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowQuery:
+    """What a window is asked for: the newest events, or with `text` those that fit it best.
+
+    Without `start` and `end` in `where` and without `last_days`: the last 30 days.
+    """
+
+    where: EventSelection = EventSelection()
+    last_days: int | None = None
+    has_range: bool = False
+    """The ends in `where` were given, and an end that is None is open."""
+    top_k: int = TOP_K_DEFAULT
+    after: EventPosition | None = None
+    """The last event of the page before."""
+    text: str | None = None
+    mode: SearchMode = SearchMode.HYBRID
+
+
+@dataclass(frozen=True, slots=True)
+class EventScore:
+    """How well an event fits a text; all 0 to 1. `similarity` is None without embeddings."""
+
+    relevance: float
+    similarity: float | None
+    keyword: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowDiagnostics:
+    """Counts of events on their way through a query; see `WindowDiagnostics` of the protos."""
+
+    total_scanned: int = 0
+    filtered_by_context: int = 0
+    filtered_by_window: int = 0
+    returned: int = 0
+    duration_s: float = 0.0
+    mode: SearchMode | None = None
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPage:
+    """A page of events; `next_position` is None where nothing is left. `scores` only with a text, one for each."""
+
+    events: tuple[StoredEvent, ...]
+    next_position: EventPosition | None
+    diagnostics: WindowDiagnostics
+    scores: tuple[EventScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSummary:
+    """Counts of the events of a range. `days` are days since 1970 in UTC, in order; empty ones are left out."""
+
+    event_count: int
+    earliest: datetime | None
+    latest: datetime | None
+    types: tuple[tuple[str, int], ...] = ()
+    """Most frequent first, then by name."""
+    days: tuple[tuple[int, int], ...] = ()
+
+
+class PruneReason(StrEnum):
+    """Why events were pruned."""
+
+    RETENTION = "retention"
+    REQUESTED = "requested"
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedEvents:
+    """What a pruning removed, or would remove; `event_ids` are the first 1,000."""
+
+    count: int
+    event_ids: tuple[str, ...] = ()
+    earliest: datetime | None = None
+    latest: datetime | None = None
+    segment_count: int = 0
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProgress:
+    """How far a compaction is."""
+
+    processed_bytes: int = 0
+    total_bytes: int = 0
+    segment_count: int = 0
+    reclaimed_bytes: int = 0
+    done: bool = False
+
+
+class TimelineState(StrEnum):
+    """How the timeline is."""
+
+    WARMING = "warming"
+    READY = "ready"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """A run of events that a damaged segment took along."""
+
+    segment_id: int
+    first_sequence: int
+    last_sequence: int
+    event_count: int
+    notice_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineStatus:
+    """How the timeline is; see `GetTimelineStatusResponse` of the protos."""
+
+    state: TimelineState
+    message: str = ""
+    event_count: int = 0
+    segment_count: int = 0
+    active_segment_id: int = 0
+    segment_bytes: int = 0
+    unsealed_count: int = 0
+    earliest: datetime | None = None
+    latest: datetime | None = None
+    index_bytes: int = 0
+    loaded_segment_count: int = 0
+    removal_pending_count: int = 0
+    lost: tuple[LostRange, ...] = ()
+    scrub_time: datetime | None = None
+    retention_s: float | None = None
+    text_pending_count: int = 0
