@@ -1,0 +1,113 @@
+"""The body of a frame: the published message `mnemon.v1.EpisodicEvent`, so that anybody can read a segment."""
+
+from collections.abc import Mapping, MutableMapping
+from datetime import datetime, timedelta
+from typing import cast
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2, episodic_pb2
+
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.records import MetadataValue, Scope
+
+_NO_SCOPE = Scope()
+
+
+def encode(event: EpisodicEvent) -> bytes:
+    """The event as a serialized message; equal events give equal bytes, whatever the order of their metadata."""
+    message = episodic_pb2.EpisodicEvent(
+        event_id=event.event_id,
+        event_type=event.event_type,
+        content=event.content,
+        context=event.context,
+        importance=event.importance,
+        source=event.source,
+    )
+    if event.scope != _NO_SCOPE:
+        _fill_scope(message.scope, event.scope)
+    _fill_time(message.event_time, event.event_time)
+    _fill_time(message.record_time, event.record_time)
+    if event.metadata:
+        _fill_metadata(message.metadata, event.metadata)
+    return message.SerializeToString(deterministic=True)
+
+
+def decode(body: bytes) -> EpisodicEvent:
+    """The event that `encode` was given.
+
+    Raises:
+        google.protobuf.message.DecodeError: the bytes are no such message. A frame's checksum rules that out.
+    """
+    message = episodic_pb2.EpisodicEvent.FromString(body)
+    scope = message.scope
+    return EpisodicEvent(
+        event_id=message.event_id,
+        event_type=message.event_type,
+        event_time=_time(message.event_time),
+        content=message.content,
+        context=message.context,
+        scope=Scope(scope.user, scope.household, scope.persona, scope.agent, scope.project),
+        importance=message.importance if message.HasField("importance") else None,
+        source=message.source,
+        metadata={key: _value(value) for key, value in message.metadata.items()} if message.metadata else {},
+        record_time=_time(message.record_time),
+    )
+
+
+def _fill_scope(target: common_pb2.Scope, scope: Scope) -> None:
+    target.user = scope.user
+    if scope.household:
+        target.household = scope.household
+    if scope.persona:
+        target.persona = scope.persona
+    if scope.agent:
+        target.agent = scope.agent
+    if scope.project:
+        target.project = scope.project
+
+
+def _fill_time(target: Timestamp, time: datetime) -> None:
+    delta = time - EPOCH
+    target.seconds = delta.days * 86_400 + delta.seconds
+    if delta.microseconds:
+        target.nanos = delta.microseconds * 1_000
+
+
+def _time(message: Timestamp) -> datetime:
+    return EPOCH + timedelta(0, message.seconds, message.nanos // 1_000)
+
+
+def _fill_metadata(
+    target: MutableMapping[str, common_pb2.MetadataValue], metadata: Mapping[str, MetadataValue]
+) -> None:
+    for key, value in metadata.items():
+        _fill_value(target[key], value)
+
+
+def _fill_value(target: common_pb2.MetadataValue, value: MetadataValue) -> None:
+    match value:
+        case bool():  # before int, which it also is
+            target.bool_value = value
+        case str():
+            target.string_value = value
+        case int():
+            target.int_value = value
+        case float():
+            target.double_value = value
+        case datetime():
+            _fill_time(target.timestamp_value, value)
+        case _:
+            # Also where it is empty, the list is the kind of value.
+            target.string_list_value.SetInParent()
+            target.string_list_value.values.extend(value)
+
+
+def _value(message: common_pb2.MetadataValue) -> MetadataValue:
+    match message.WhichOneof("kind"):
+        case "string_list_value":
+            return tuple(message.string_list_value.values)
+        case "timestamp_value":
+            return _time(message.timestamp_value)
+        case kind:
+            return cast("MetadataValue", getattr(message, str(kind)))
