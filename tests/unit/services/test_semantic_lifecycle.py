@@ -39,8 +39,9 @@ async def until_told(opened: OpenedSemantic, *expected: EventType) -> None:
     """Returns once the log tells of these changes of state, and of no others."""
 
     async def are_told() -> bool:
-        assert states(opened) == list(expected)[: len(states(opened))]
-        return len(states(opened)) == len(expected)
+        told = states(opened)
+        assert told == list(expected)[: len(told)]
+        return len(told) == len(expected)
 
     await eventually(are_told)
 
