@@ -1,8 +1,8 @@
 """From each format of records.db to the next: what an older program wrote is kept, in the newest format.
 
 A later format appends one function to MIGRATIONS, and changes what a new file gets along with it (`tables.py`,
-`journal.py`, `schema.py`, `values.py`). A function here works on the format of its day: where it shares statements with
-new files, and these change, it keeps the old ones as text of its own.
+`journal.py`, `schema.py`, `timeline_tables.py`, `values.py`). A function here works on the format of its day: where it
+shares statements with new files, and these change, it keeps the old ones as text of its own.
 """
 
 import os
@@ -12,7 +12,7 @@ import apsw
 
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite import keyword_index, values
+from mnemon_server.engines.sqlite import keyword_index, timeline_tables, values
 from mnemon_server.engines.sqlite.tables import Tables, create_statements, document_indexes
 
 EPOCH_BYTES = 16
@@ -92,5 +92,11 @@ def _to_format_3(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2, _to_format_3)
+def _to_format_4(connection: apsw.Connection) -> None:
+    """The timeline."""
+    for statement in timeline_tables.CREATE_STATEMENTS:
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2, _to_format_3, _to_format_4)
 """The first one turns format 1 into 2. Each runs inside one transaction, along with those behind it."""

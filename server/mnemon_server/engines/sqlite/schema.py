@@ -7,7 +7,7 @@ import apsw
 
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.sqlite import journal, values
+from mnemon_server.engines.sqlite import journal, timeline_tables, values
 from mnemon_server.engines.sqlite.migrations import INDEX_POSITION, MIGRATIONS, set_epoch
 from mnemon_server.engines.sqlite.tables import create_statements
 
@@ -115,6 +115,7 @@ def _create(connection: apsw.Connection) -> None:
         for statement in (
             *journal.CREATE_STATEMENTS,
             values.CREATE_STATEMENT,
+            *timeline_tables.CREATE_STATEMENTS,
             *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
         ):
             connection.execute(statement)

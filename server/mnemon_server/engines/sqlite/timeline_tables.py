@@ -1,0 +1,214 @@
+"""The timeline's tables in records.db, and the rows of events whose segment is not sealed yet.
+
+Here and in `timeline_manifest.py`, functions that read take any connection; those that write belong to a job of the
+writer's.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import apsw
+
+from mnemon_server.engines.sqlite.query import fetch, id_array
+
+REMOVED_AT_ONCE_MAX = 2_000
+"""Rows that one transaction removes: deleted text is overwritten, and other writes wait meanwhile."""
+
+CREATE_STATEMENTS = (
+    # Events whose segment is not sealed, and those that have yet to go since it was. Hashes: see segments/hashes.py,
+    # as signed numbers. time: microseconds. body: what the frame in the file holds.
+    """
+CREATE TABLE timeline_event (
+  sequence INTEGER PRIMARY KEY,
+  segment_id INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  id_hash INTEGER NOT NULL,
+  key_hash INTEGER NOT NULL,
+  user TEXT NOT NULL,
+  household TEXT NOT NULL,
+  persona TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  project TEXT NOT NULL,
+  type TEXT NOT NULL,
+  importance REAL,
+  body BLOB NOT NULL
+) STRICT""",
+    # See SegmentRow.
+    """
+CREATE TABLE timeline_segment (
+  segment_id INTEGER PRIMARY KEY,
+  generation INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  first_sequence INTEGER NOT NULL,
+  last_sequence INTEGER NOT NULL,
+  event_count INTEGER NOT NULL,
+  byte_count INTEGER NOT NULL,
+  create_time INTEGER NOT NULL,
+  seed INTEGER NOT NULL,
+  synced_offset INTEGER NOT NULL,
+  synced_sequence INTEGER NOT NULL,
+  min_time INTEGER,
+  max_time INTEGER,
+  sha256 BLOB
+) STRICT""",
+    # Events that were removed, for as long as a file may hold their bytes.
+    """
+CREATE TABLE timeline_dead (
+  segment_id INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  PRIMARY KEY (segment_id, sequence)
+) STRICT, WITHOUT ROWID""",
+    # Events that damage took along.
+    """
+CREATE TABLE timeline_lost (
+  segment_id INTEGER NOT NULL,
+  first_sequence INTEGER NOT NULL,
+  last_sequence INTEGER NOT NULL,
+  event_count INTEGER NOT NULL,
+  notice_time INTEGER NOT NULL,
+  PRIMARY KEY (segment_id, first_sequence)
+) STRICT, WITHOUT ROWID""",
+)
+
+SEQUENCE_KEY = "timeline.sequence"
+SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
+_INSERT_EVENT = "INSERT INTO timeline_event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class SegmentState(StrEnum):
+    """How far a segment is."""
+
+    OPEN = "open"
+    """Events are added to it: there is one at most, the newest."""
+    ROLLED = "rolled"
+    """It gets no more events, and its file has yet to be sealed."""
+    SEALED = "sealed"
+    """Its file holds it, and needs no rows."""
+
+
+class TimelineRow(NamedTuple):
+    """A row of `timeline_event`: times in microseconds, hashes as signed numbers."""
+
+    sequence: int
+    segment_id: int
+    time_us: int
+    id_hash: int
+    key_hash: int
+    user: str
+    household: str
+    persona: str
+    agent: str
+    project: str
+    event_type: str
+    importance: float | None
+    body: bytes
+
+
+class SegmentRow(NamedTuple):
+    """A row of the manifest. Times in microseconds."""
+
+    segment_id: int
+    generation: int
+    state: SegmentState
+    first_sequence: int
+    """Of the segment's events; of a rewritten one, of those that are left."""
+    last_sequence: int
+    event_count: int
+    """Events in it, removed ones too until it is rewritten."""
+    byte_count: int
+    """Of its file once it is sealed; before that, of the frames of its events."""
+    create_time_us: int
+    seed: int = 0
+    """What the header of its file says; 0 before there is one."""
+    synced_offset: int = 0
+    """Bytes of its file that are on the disk for sure; 0 before there is one."""
+    synced_sequence: int = 0
+    """The last event among them; 0 where there is none."""
+    min_time_us: int | None = None
+    """Of its events; None before it is sealed."""
+    max_time_us: int | None = None
+    sha256: bytes | None = None
+    """See `Footer.sha256`; None before it is sealed."""
+
+
+def unsigned(number: int) -> int:
+    """A hash as the index knows it."""
+    return number & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def signed(number: int) -> int:
+    """A hash as a row keeps it."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+# Events
+
+
+def insert_events(connection: apsw.Connection, rows: Iterable[TimelineRow]) -> None:
+    """Adds events."""
+    connection.executemany(_INSERT_EVENT, rows)
+
+
+def event_rows(
+    connection: apsw.Connection, segment: SegmentRow, *, after: int = 0, limit: int, bytes_max: int = 8 << 20
+) -> list[TimelineRow]:
+    """Up to `limit` rows of a segment behind a sequence, in order; fewer where their bodies pass `bytes_max`."""
+    cursor = connection.execute(
+        "SELECT * FROM timeline_event WHERE sequence > ? AND sequence <= ? AND segment_id = ? ORDER BY sequence"
+        " LIMIT ?",
+        (max(after, segment.segment_id - 1), segment.last_sequence, segment.segment_id, limit),
+    )
+    rows: list[TimelineRow] = []
+    size = 0
+    for row in cursor:
+        rows.append(TimelineRow(*row))
+        size += len(rows[-1].body)
+        if size >= bytes_max:
+            break
+    return rows
+
+
+def event_bodies(connection: apsw.Connection, sequences: Sequence[int]) -> dict[int, bytes]:
+    """The bodies of those events that have a row, by their sequences."""
+    statement = "SELECT sequence, body FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))"
+    return dict(fetch(connection, statement, (id_array(sequences),)))
+
+
+def delete_events(connection: apsw.Connection, sequences: Sequence[int]) -> None:
+    """Removes the rows of these events, those that there are."""
+    connection.execute(
+        "DELETE FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
+    )
+
+
+def delete_sealed_rows(connection: apsw.Connection, *, limit: int = REMOVED_AT_ONCE_MAX) -> int:
+    """Removes some rows of events whose segment is sealed; returns how many went, 0 when none is left."""
+    [(unsealed,)] = fetch(connection, "SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'")
+    bound = "" if unsealed is None else f"WHERE sequence < {int(unsealed)} "
+    connection.execute(
+        "DELETE FROM timeline_event WHERE sequence IN"  # noqa: S608 - the bound is a number
+        f" (SELECT sequence FROM timeline_event {bound}ORDER BY sequence LIMIT ?)",
+        (limit,),
+    )
+    return connection.changes()
+
+
+def count_unsealed(connection: apsw.Connection) -> int:
+    """How many events are in segments that are not sealed; it counts rows."""
+    [(count,)] = fetch(
+        connection,
+        "SELECT count(*) FROM timeline_event WHERE sequence >="
+        " (SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed')",
+    )
+    return int(count)
+
+
+def last_sequence(connection: apsw.Connection) -> int:
+    """The sequence that was given last; 0 where none was."""
+    return int(connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = ?", (SEQUENCE_KEY,)).get)
+
+
+def set_last_sequence(connection: apsw.Connection, sequence: int) -> None:
+    """Remembers the sequence that was given last: none is given twice, whatever is removed."""
+    connection.execute(SET_META, (SEQUENCE_KEY, sequence))
