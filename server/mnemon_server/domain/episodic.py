@@ -37,9 +37,12 @@ FILTER_FIELDS = (
 """What a filter may name, beside "metadata." and a key."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EpisodicEvent:
-    """Something that happened; see `EpisodicEvent` of the protos."""
+    """Something that happened; see `EpisodicEvent` of the protos.
+
+    Nobody changes one that was handed on. A frozen one would take four times as long to make, and there are many.
+    """
 
     event_id: str
     event_type: str
@@ -98,7 +101,7 @@ class EventReceipt(NamedTuple):
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class RecordEvent:
     """An event to store; what the server sets of it is ignored, and an empty id is chosen by it."""
 

@@ -28,9 +28,9 @@ Sequences = NDArray[np.int64]
 """Positions of events in the order of storing, ascending."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EventWrite:
-    """An event to store, with its id and all that the server sets."""
+    """An event to store, with its id and all that the server sets. Not frozen, since many are made."""
 
     event: EpisodicEvent
     id_is_new: bool
