@@ -104,6 +104,10 @@ bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as rat
 bench-semantic: $(DEV)/.stamp ## Speed of searches and resolving saves of semantic memory, as ratios to an exact scan and to plain saves; takes minutes.
 	$(BIN)/python -m tests.bench.semantic $(ARGS)
 
+.PHONY: bench-episodic
+bench-episodic: $(DEV)/.stamp ## Speed and memory of the timeline, as ratios to bare gRPC, raw file appends and reads; takes minutes.
+	$(BIN)/python -m tests.bench.episodic $(ARGS)
+
 .PHONY: bench-recall
 bench-recall: $(DEV)/.stamp ## Recall on conversations: make bench-recall DATA=folder
 	$(if $(DATA),,$(error Name the folder of conversations: make bench-recall DATA=folder))

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from grpc import aio
-from mnemon.v1 import memory_pb2, memory_pb2_grpc, semantic_pb2, semantic_pb2_grpc
+from mnemon.v1 import episodic_pb2, episodic_pb2_grpc, memory_pb2, memory_pb2_grpc, semantic_pb2, semantic_pb2_grpc
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
@@ -44,6 +44,37 @@ class SemanticEcho(semantic_pb2_grpc.SemanticMemoryServiceServicer):
         return semantic_pb2.SearchSimilarResponse(results=[self._match] * request.top_k)
 
 
+class EpisodicEcho(episodic_pb2_grpc.EpisodicMemoryServiceServicer):
+    """The same for events of the timeline."""
+
+    def __init__(self) -> None:
+        self._event = episodic_pb2.EpisodicEvent()
+        self._window: episodic_pb2.QueryWindowResponse | None = None
+
+    async def RecordEvent(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with a receipt."""
+        self._event, self._window = request.event, None
+        return episodic_pb2.RecordEventResponse(receipt=_receipt())
+
+    async def RecordEventsWithReceipts(self, requests: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with a receipt for each event."""
+        async for request in requests:
+            results = [episodic_pb2.RecordEventResult(receipt=_receipt()) for _ in request.events]
+            yield episodic_pb2.RecordEventsWithReceiptsResponse(results=results)
+
+    async def QueryWindow(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answers with the newest event, fifty times."""
+        if self._window is None:
+            self._window = episodic_pb2.QueryWindowResponse(events=[self._event] * 50)
+        return self._window
+
+
+def _receipt() -> episodic_pb2.EventReceipt:
+    return episodic_pb2.EventReceipt(
+        event_id="0" * 36, sequence=1 << 20, segment_id=1 << 20, commit_time={"seconds": 1}
+    )
+
+
 async def serve(address: str) -> None:
     """Serves until SIGTERM."""
     stopped = asyncio.Event()
@@ -51,6 +82,7 @@ async def serve(address: str) -> None:
     server = aio.server()
     memory_pb2_grpc.add_MemoryServiceServicer_to_server(Echo(), server)
     semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(SemanticEcho(), server)
+    episodic_pb2_grpc.add_EpisodicMemoryServiceServicer_to_server(EpisodicEcho(), server)
     server.add_insecure_port(address)
     await server.start()
     await stopped.wait()

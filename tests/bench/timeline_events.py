@@ -1,0 +1,87 @@
+"""Episodic events for a measurement: many users, spread over the days before now, made from a seed."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from mnemon.v1 import episodic_pb2
+
+TYPES = ("conversation", "conversation", "conversation", "task", "reminder", "emotion", "preference")
+WORDS = [
+    "asked",
+    "about",
+    "the",
+    "garden",
+    "plan",
+    "and",
+    "the",
+    "blue",
+    "door;",
+    "wants",
+    "a",
+    "reminder",
+    "on",
+    "Monday",
+    "before",
+    "the",
+    "train",
+    "leaves,",
+    "with",
+    "the",
+    "list",
+    "of",
+    "seeds",
+    "from",
+    "last",
+    "year,",
+    "the",
+    "address",
+    "of",
+    "the",
+    "shop",
+    "near",
+    "the",
+    "river",
+    "and",
+    "the",
+    "number",
+    "of",
+    "the",
+    "neighbour",
+    "who",
+    "keeps",
+    "the",
+    "key",
+]
+DAY_US = 86_400 * 1_000_000
+
+
+class TimelineEvents:
+    """`count` events of `users`, number by number; later numbers happened later."""
+
+    def __init__(self, count: int, users: int, days: int, seed: int) -> None:
+        self.count, self.users = count, users
+        self._random = random.Random(seed)
+        self._start_us = int(datetime.now(UTC).timestamp() * 1e6) - days * DAY_US
+        self._step_us = days * DAY_US // max(count, 1)
+
+    def user(self, number: int) -> str:
+        """A user's name."""
+        return f"user-{number % self.users:05d}"
+
+    def event(self, number: int) -> episodic_pb2.EpisodicEvent:
+        """The event of a number; its id is chosen by the server. The time of one is never that of another."""
+        draw = self._random
+        content = " ".join(draw.choices(WORDS, k=draw.randint(8, 32)))
+        event = episodic_pb2.EpisodicEvent(
+            event_type=draw.choice(TYPES), content=content, importance=draw.random(), source="conversation"
+        )
+        event.scope.user = self.user(draw.randrange(self.users))
+        event.scope.persona = f"persona-{draw.randrange(2)}"
+        event.event_time.FromMicroseconds(self._start_us + number * self._step_us)
+        return event
+
+    def batches(self, first: int, count: int, size: int) -> Iterator[list[episodic_pb2.EpisodicEvent]]:
+        """Runs of events, beginning with number `first`."""
+        for start in range(first, first + count, size):
+            yield [self.event(number) for number in range(start, min(start + size, first + count))]
