@@ -27,6 +27,11 @@ from mnemon_server.engines.base import Vector
 Sequences = NDArray[np.int64]
 """Positions of events in the order of storing, ascending."""
 
+SLICE_BYTES_MAX = 3 << 20
+"""A slice ends with the event that brings its bodies to so many bytes."""
+SLICE_READS_MAX = 100_000
+"""A slice ends after so many events were read for its expression."""
+
 
 @dataclass(slots=True)
 class EventWrite:
@@ -106,17 +111,19 @@ class Timeline(Protocol):
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
         """Stores events in their order, in one transaction, each with its `memory:episodic:saved` in the feed.
 
-        One result per write: a receipt, or RequestIdReusedError. An event with a stored id, or of the same user,
-        persona, type, time and content as a stored one (or as an earlier one of the same call) is a duplicate: its
-        receipt names the stored event, and nothing is written. The future raises StorageFullError or
+        For the feed each is a commit of its own: they may come from many calls. One result per write: a receipt, or
+        RequestIdReusedError. An event with a stored id, or else of the same user, persona, type, time and content as a
+        stored one (or as an earlier one of the same call) is a duplicate: its receipt names the stored event, and
+        nothing but the answer to its request is written. The future raises StorageFullError or
         StorageFailedError as writes of the records do; then none is stored.
         """
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """Up to `limit` events that match, newest first, behind `after`.
 
-        An expression is applied last, to events that are read for it; after 100,000 of them, or 3 MiB of results, the
-        slice ends early.
+        An expression is applied last, to events that are read for it; after SLICE_READS_MAX of them, or with the event
+        that brings the results to SLICE_BYTES_MAX, the slice ends early. The counts do not depend on `after`, but for
+        `rejected`.
         """
 
     def count(self, where: EventSelection) -> int:
@@ -148,8 +155,9 @@ class Timeline(Protocol):
         """Removes events for good, in one transaction with `memory:episodic:pruned`; returns how many were there.
 
         They are in no answer from then on; their bytes leave the disk when the keeper has rewritten their segments,
-        which begins soon after. With `request`, `answer` gives what is kept for it. Pass at most 2,000 events: nothing
-        else is written meanwhile.
+        which begins soon after. With `request`, `answer` gives what is kept for it; a request that has an answer
+        removes nothing, and another's raises RequestIdReusedError. Pass at most 2,000 events: nothing else is written
+        meanwhile.
         """
 
     def kept_answer(self, request: RequestKey) -> str | None:
