@@ -1,0 +1,164 @@
+"""Frames: how each event, the index and the footer of a segment are written, and the checks that they carry.
+
+All numbers are little-endian. README.md beside this file describes every byte.
+"""
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from google_crc32c import extend, value
+
+FRAME_MAGIC = 0xA57E
+FRAME_VERSION = 1
+FRAME_HEADER_BYTES = 20
+FRAME_CHECKSUM_BYTES = 4
+FRAME_OVERHEAD = FRAME_HEADER_BYTES + FRAME_CHECKSUM_BYTES
+BODY_MAX = 16 << 20
+FRAME_START = struct.pack("<HB", FRAME_MAGIC, FRAME_VERSION)
+"""How every frame begins."""
+
+_FRAME = struct.Struct("<HBBIQI")
+_BOUND_HEADER = struct.Struct("<IQHBBIQ")
+_PLACE = struct.Struct("<IQ")
+_CHECKSUM = struct.Struct("<I")
+_CHECKED_HEADER_BYTES = FRAME_HEADER_BYTES - FRAME_CHECKSUM_BYTES
+
+
+class FrameType(IntEnum):
+    """What the body of a frame is."""
+
+    EVENT = 1
+    INDEX = 14
+    FOOTER = 15
+
+
+class Frame(NamedTuple):
+    """One event as it was read: every checksum was right."""
+
+    sequence: int
+    body: bytes
+    offset: int
+    """Where in the file the frame begins."""
+
+    @property
+    def end(self) -> int:
+        """The first byte behind the frame."""
+        return self.offset + FRAME_OVERHEAD + len(self.body)
+
+
+class FrameError(Exception):
+    """The bytes are no frame; the message says why."""
+
+
+class FrameHeader(NamedTuple):
+    """The checked start of a frame."""
+
+    type: FrameType
+    length: int
+    """Bytes of the body."""
+    sequence: int
+    checksum: int
+    """CRC-32C of seed, offset and header: where that of the body goes on from."""
+
+
+def frame_parts(seed: int, offset: int, kind: FrameType, sequence: int, body: bytes) -> tuple[bytes, bytes, bytes]:
+    """A frame that begins at `offset`, in three pieces to be joined: header, body, checksum.
+
+    Raises:
+        ValueError: the body is longer than 16 MiB.
+    """
+    length = len(body)
+    if length > BODY_MAX:
+        raise ValueError(f"a body has at most {BODY_MAX} bytes, not {length}")
+    bound = _BOUND_HEADER.pack(seed, offset, FRAME_MAGIC, FRAME_VERSION, kind, length, sequence)
+    checksum = value(bound)
+    return bound[_PLACE.size :] + _CHECKSUM.pack(checksum), body, _CHECKSUM.pack(extend(checksum, body))
+
+
+def encode_events(
+    seed: int, offset: int, last_sequence: int, events: Iterable[tuple[int, bytes]]
+) -> tuple[bytes, list[int], int]:
+    """The frames of (sequence, body) pairs, the first of which begins at `offset`: bytes, offsets, and last sequence.
+
+    Raises:
+        ValueError: a body is longer than 16 MiB, or a sequence is not above that before it.
+    """
+    pieces: list[bytes] = []
+    offsets: list[int] = []
+    pack_header, pack_checksum, skipped = _BOUND_HEADER.pack, _CHECKSUM.pack, _PLACE.size
+    # What frame_parts does, unrolled: every event that is recorded passes here.
+    for sequence, body in events:
+        length = len(body)
+        if sequence <= last_sequence or length > BODY_MAX:
+            raise ValueError(f"event {sequence} of {length} bytes cannot follow event {last_sequence}")
+        bound = pack_header(seed, offset, FRAME_MAGIC, FRAME_VERSION, 1, length, sequence)
+        checksum = value(bound)
+        pieces += (bound[skipped:], pack_checksum(checksum), body, pack_checksum(extend(checksum, body)))
+        offsets.append(offset)
+        offset += FRAME_OVERHEAD + length
+        last_sequence = sequence
+    return b"".join(pieces), offsets, last_sequence
+
+
+def parse_frame_header(seed: int, offset: int, data: bytes, position: int) -> FrameHeader:
+    """Reads the header at `position` in `data`, which must hold all its 20 bytes; it lies at `offset` in the file.
+
+    Raises:
+        FrameError: it is none.
+    """
+    magic, version, kind, length, sequence, checksum = _FRAME.unpack_from(data, position)
+    if magic != FRAME_MAGIC:
+        raise FrameError("no frame begins here")
+    checked = data[position : position + _CHECKED_HEADER_BYTES]
+    if value(_PLACE.pack(seed, offset) + checked) != checksum:
+        raise FrameError("the checksum of the frame's header is wrong")
+    if version != FRAME_VERSION or kind not in _TYPES or length > BODY_MAX:
+        raise FrameError("the frame is of a kind that this format does not have")
+    return FrameHeader(_TYPES[kind], length, sequence, checksum)
+
+
+def parse_body(header: FrameHeader, data: bytes, position: int) -> bytes:
+    """The body of the frame whose header begins at `position` in `data`, which must hold the whole frame.
+
+    Raises:
+        FrameError: its checksum is wrong.
+    """
+    start = position + FRAME_HEADER_BYTES
+    end = start + header.length
+    body = data[start:end]
+    (checksum,) = _CHECKSUM.unpack_from(data, end)
+    if extend(header.checksum, body) != checksum:
+        raise FrameError("the checksum of the frame's body is wrong")
+    return body
+
+
+def event_run(seed: int, offset: int, data: bytes, position: int, last_sequence: int) -> list[Frame]:
+    """The events that follow each other from `position` in `data`, which lies at `offset` in the file, as far as they
+    are whole, sound and of ascending sequence. Whatever ends the run is for the caller to look at.
+    """
+    frames: list[Frame] = []
+    size = len(data)
+    unpack_header, unpack_checksum, pack_place = _FRAME.unpack_from, _CHECKSUM.unpack_from, _PLACE.pack
+    # What parse_frame_header and parse_body do, unrolled: every event that is read in order passes here.
+    while position + FRAME_OVERHEAD <= size:
+        magic, version, kind, length, sequence, checksum = unpack_header(data, position)
+        start = position + FRAME_HEADER_BYTES
+        end = start + length
+        if magic != FRAME_MAGIC or version != FRAME_VERSION or kind != 1 or sequence <= last_sequence:
+            break
+        if length > BODY_MAX or end + FRAME_CHECKSUM_BYTES > size:
+            break
+        body = data[start:end]
+        header = pack_place(seed, offset) + data[position : start - FRAME_CHECKSUM_BYTES]
+        if value(header) != checksum or (extend(checksum, body),) != unpack_checksum(data, end):
+            break
+        frames.append(Frame(sequence, body, offset))
+        last_sequence = sequence
+        offset += FRAME_OVERHEAD + length
+        position = end + FRAME_CHECKSUM_BYTES
+    return frames
+
+
+_TYPES = {int(kind): kind for kind in FrameType}
