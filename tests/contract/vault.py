@@ -244,6 +244,23 @@ class VaultContract(VaultSuite):
         assert put(vault, "late", seed=50).sequence > sequences[9]
         assert [event.time for event in events(vault)] == [START + timedelta(hours=9)]
 
+    def test_what_is_to_be_kept_behind_a_position_stays_however_old_and_many(
+        self, vault: Vault, clock: ManualClock
+    ) -> None:
+        sequences = []
+        for i in range(6):
+            clock.now = START + timedelta(hours=i)
+            sequences.append(put(vault, f"d{i}", seed=i).sequence)
+        log, later = vault.events, START + timedelta(days=1)
+        assert log.trim(before=later, keep_max=0, keep_after=0).result() == 0
+        assert log.trim(before=START, keep_max=1, keep_after=sequences[1]).result() == 2
+        assert log.state() == EventLogState(sequences[1], sequences[5], 4, START + timedelta(hours=2), clock.now)
+        assert log.trim(before=later, keep_max=9, keep_after=sequences[2]).result() == 1
+        assert log.trim(before=later, keep_max=9, keep_after=sequences[2]).result() == 0
+        assert [event.sequence for event in events(vault)] == sequences[3:]
+        assert log.trim(before=START + timedelta(hours=4), keep_max=9, keep_after=sequences[5] + 9).result() == 1
+        assert log.trim(before=later, keep_max=9, keep_after=None).result() == 2
+
     def test_the_log_holds_no_text_of_a_record(self, vault: Vault) -> None:
         put(vault, "d", "secretcontent", metadata={"key": "secretvalue"})
         put(vault, "d", "othersecret", metadata={"key": "anothersecret"})

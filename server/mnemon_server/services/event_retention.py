@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from time import monotonic
 from types import TracebackType
@@ -26,7 +27,7 @@ class EventRetention:
 
     A clock that jumped ahead makes everything look old. So a sweep that would drop more than half of what is kept, for
     its age alone, is put off for a day of uptime, and done if it is still wanted then. The bound of the count always
-    holds. An async context manager; belongs to one event loop.
+    holds, but for events that somebody has yet to read. An async context manager; belongs to one event loop.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class EventRetention:
         keep_for: timedelta,
         keep_max: int,
         offload: Offload,
+        keep_after: Callable[[], int | None] = lambda: None,
         interval_s: float = INTERVAL_S,
         clock: Clock = system_clock,
         uptime: Callable[[], float] = monotonic,
@@ -47,6 +49,7 @@ class EventRetention:
             keep_for: age that events may have.
             keep_max: events that may be kept.
             offload: where the log is read.
+            keep_after: the position behind which somebody has yet to read; None where nobody has.
             interval_s: seconds between two sweeps.
             clock: the wall clock, which may jump.
             uptime: seconds that never jump.
@@ -54,6 +57,7 @@ class EventRetention:
         self._log = events
         self._keep_for, self._keep_max = keep_for, keep_max
         self._offload = offload
+        self._keep_after = keep_after
         self._interval_s = interval_s
         self._clock, self._uptime = clock, uptime
         self._doubted_since: float | None = None
@@ -79,10 +83,13 @@ class EventRetention:
         oldest = self._clock() - self._keep_for
         before = oldest if await self._offload(self._is_credible, oldest) else EPOCH
         dropped = 0
-        while count := await asyncio.wrap_future(self._log.trim(before=before, keep_max=self._keep_max)):
+        while count := await asyncio.wrap_future(self._trim(before)):
             dropped += count
             await asyncio.sleep(PAUSE_S)
         return dropped
+
+    def _trim(self, before: datetime) -> "Future[int]":
+        return self._log.trim(before=before, keep_max=self._keep_max, keep_after=self._keep_after())
 
     async def _run(self) -> None:
         while True:

@@ -1,7 +1,7 @@
 """The log is trimmed by age and count; a clock that jumped does not empty it."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -38,12 +38,20 @@ class Kept:
     uptime: Uptime
     offload: Offload
 
-    def retention(self, *, days: float = 7, keep_max: int = 1_000, interval_s: float = 60.0) -> EventRetention:
+    def retention(
+        self,
+        *,
+        days: float = 7,
+        keep_max: int = 1_000,
+        interval_s: float = 60.0,
+        keep_after: Callable[[], int | None] = lambda: None,
+    ) -> EventRetention:
         return EventRetention(
             self.vault.events,
             keep_for=timedelta(days=days),
             keep_max=keep_max,
             offload=self.offload,
+            keep_after=keep_after,
             interval_s=interval_s,
             clock=self.clock,
             uptime=self.uptime,
@@ -144,6 +152,18 @@ async def test_the_count_holds_whatever_the_clock_says(week: Kept) -> None:
     assert await week.retention(keep_max=4).sweep() == 6
 
     assert week.names() == "ghij"
+
+
+async def test_what_somebody_has_yet_to_read_stays_until_it_was_read(week: Kept) -> None:
+    position = 4
+    retention = week.retention(days=1, keep_max=2, keep_after=lambda: position)
+
+    assert await retention.sweep() == 4
+    assert week.names() == "efghij"
+
+    position = 9
+    await retention.sweep()
+    assert week.names() == "ij"
 
 
 async def test_it_sweeps_by_itself_for_as_long_as_it_is_open(week: Kept) -> None:

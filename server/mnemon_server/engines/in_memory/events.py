@@ -105,13 +105,15 @@ class InMemoryEventLog:
             first_time = self._events[0].time if self._events else None
             return EventLogState(self._floor, self._head, len(self._events), first_time, self._head_time)
 
-    def trim(self, *, before: datetime, keep_max: int) -> Future[int]:
+    def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
         """See EventLog."""
-        return self._lane.write(None, lambda: self._trim(before, keep_max))
+        return self._lane.write(None, lambda: self._trim(before, keep_max, keep_after))
 
-    def _trim(self, before: datetime, keep_max: int) -> int:
+    def _trim(self, before: datetime, keep_max: int, keep_after: int | None) -> int:
         old = bisect_left(self._events, before, key=lambda event: event.time)
-        dropped = min(max(old, len(self._events) - keep_max, 0), TRIM_EVENTS_MAX)
+        last = self._head if keep_after is None else keep_after
+        free = bisect_right(self._events, last, key=lambda event: event.sequence)
+        dropped = min(max(old, len(self._events) - keep_max, 0), free, TRIM_EVENTS_MAX)
         if dropped:
             self._floor = self._events[dropped - 1].sequence
             del self._events[:dropped]

@@ -82,10 +82,10 @@ class SQLiteEventLog:
             head_time=from_microseconds(state.head_time) if state.head else None,
         )
 
-    def trim(self, *, before: datetime, keep_max: int) -> Future[int]:
+    def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
         """See EventLog."""
         limit = to_microseconds(before)
-        return self._connections.submit(lambda connection: self._journal.trim(connection, limit, keep_max))
+        return self._connections.submit(lambda connection: self._journal.trim(connection, limit, keep_max, keep_after))
 
 
 def _conditions(where: EventFilter) -> tuple[str, list[Any]]:

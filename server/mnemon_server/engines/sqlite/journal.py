@@ -38,7 +38,8 @@ CREATE TABLE event (
 )
 
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_OLDEST = "SELECT sequence, time FROM event ORDER BY sequence LIMIT ?"
+_OLDEST = "SELECT sequence, time FROM event WHERE sequence <= ? ORDER BY sequence LIMIT ?"
+_FIRST_TIME = "SELECT time FROM event ORDER BY sequence LIMIT 1"
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 
 EventRow: TypeAlias = tuple[Any, ...]
@@ -134,23 +135,23 @@ class Journal:
                 head_time=operation.time,
             )
 
-    def trim(self, connection: apsw.Connection, before: int, keep_max: int) -> int:
+    def trim(self, connection: apsw.Connection, before: int, keep_max: int, keep_after: int | None = None) -> int:
         """Drops the oldest events, as EventLog.trim says; returns how many."""
         surplus = self._running.count - keep_max
-        oldest = fetch(connection, _OLDEST, (TRIM_ROWS_MAX + 1,))
+        last = self._running.head if keep_after is None else keep_after
+        oldest = fetch(connection, _OLDEST, (last, TRIM_ROWS_MAX))
         dropped = next((i for i, (_, time) in enumerate(oldest) if time >= before and i >= surplus), len(oldest))
-        dropped = min(dropped, TRIM_ROWS_MAX)
         if not dropped:
             return 0
         floor, time = oldest[dropped - 1]
         connection.execute("DELETE FROM event WHERE sequence <= ?", (floor,))
         connection.executemany(_SET_META, [("event.floor", floor), ("event.floor_time", time)])
-        kept = oldest[dropped:] or [(row[0], row[2]) for row in self._rows]
+        kept = [*fetch(connection, _FIRST_TIME), *((row[2],) for row in self._rows[:1])]
         self._running = replace(
             self._running,
             floor=floor,
             count=self._running.count - dropped,
-            first_time=kept[0][1] if kept else None,
+            first_time=kept[0][0] if kept else None,
         )
         return dropped
 
