@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.records import RequestKey
 
@@ -51,7 +52,7 @@ class Lane:
         future: Future[Any] = Future()
         with self.lock:
             try:
-                future.set_result(self._answer_once(request, operation))
+                future.set_result(self._run(request, operation))
             except Exception as error:  # noqa: BLE001 - whatever the operation raises belongs to its caller
                 future.set_exception(error)
             else:
@@ -70,18 +71,37 @@ class Lane:
         with self.lock:
             self._listeners.pop(key, None)
 
-    def _answer_once(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:
-        if self.closed:
-            raise StorageFailedError("the records are closed")
+    def answer_once(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:
+        """Runs the operation, or gives the answer that its request got before; behind the lock."""
         if request is None:
             return operation()
-        known = self._answers.get(request.request_id)
-        if known and known.expire_time > self.clock():
-            if known.request != request:
-                raise RequestIdReusedError(
-                    f"request_id {request.request_id!r} was used for a different request; take a new one for each"
-                )
-            return replace(known.receipt, replayed=True)
+        known = self.known_answer(request)
+        if known is not None:
+            return _replayed(known)
         receipt = operation()
-        self._answers[request.request_id] = _Answer(request, receipt, self.clock() + REQUEST_LIFETIME)
+        self.keep_answer(request, receipt)
         return receipt
+
+    def known_answer(self, request: RequestKey) -> Any:
+        """The answer that a request got before; None where there is none. Behind the lock."""
+        known = self._answers.get(request.request_id)
+        if known is None or known.expire_time <= self.clock():
+            return None
+        if known.request != request:
+            raise RequestIdReusedError(
+                f"request_id {request.request_id!r} was used for a different request; take a new one for each"
+            )
+        return known.receipt
+
+    def keep_answer(self, request: RequestKey, receipt: Any) -> None:
+        """Keeps the answer to a request; behind the lock."""
+        self._answers[request.request_id] = _Answer(request, receipt, self.clock() + REQUEST_LIFETIME)
+
+    def _run(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:
+        if self.closed:
+            raise StorageFailedError("the records are closed")
+        return self.answer_once(request, operation)
+
+
+def _replayed(receipt: Any) -> Any:
+    return receipt._replace(replayed=True) if isinstance(receipt, EventReceipt) else replace(receipt, replayed=True)

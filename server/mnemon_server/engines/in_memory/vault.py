@@ -10,15 +10,26 @@ from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.events import Call, InMemoryEventLog
 from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.timeline import SEGMENT_EVENTS_MAX, InMemoryTimeline
 from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
+from mnemon_server.engines.timeline import SLICE_READS_MAX
 
 
 class InMemoryVault:
     """See Vault."""
 
-    def __init__(self, *, clock: Clock = system_clock) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock = system_clock,
+        segment_events_max: int = SEGMENT_EVENTS_MAX,
+        slice_reads_max: int = SLICE_READS_MAX,
+    ) -> None:
         self._lane = Lane(clock)
         self._events = InMemoryEventLog(self._lane)
+        self._timeline = InMemoryTimeline(
+            self._lane, self._events, segment_events_max=segment_events_max, reads_max=slice_reads_max
+        )
         self._values: dict[str, str] = {}
         self._collections = {
             collection: InMemoryCollection(collection, self._lane, self._events) for collection in COLLECTIONS
@@ -28,6 +39,11 @@ class InMemoryVault:
     def events(self) -> InMemoryEventLog:
         """See Vault."""
         return self._events
+
+    @property
+    def timeline(self) -> InMemoryTimeline:
+        """See Vault."""
+        return self._timeline
 
     def collection(self, collection: Collection) -> InMemoryCollection:
         """See Vault."""

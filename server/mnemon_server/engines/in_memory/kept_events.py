@@ -1,0 +1,118 @@
+"""The events of the reference timeline, and how a call changes them; all behind the lane's lock."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, PruneReason, StoredEvent
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.in_memory.events import Call
+from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.segments.codec import decode
+from mnemon_server.engines.timeline import TimelineWarning
+
+PRUNED_PER_EVENT_MAX = 256
+RECORD_ID = "timeline"
+HEALTHY = TimelineWarning("info", "the timeline is healthy again", "")
+
+
+class Kept(NamedTuple):
+    """An event, as it is handed out and as it is read."""
+
+    stored: StoredEvent
+    event: EpisodicEvent
+
+
+class KeptEvents:
+    """Events by their sequences, and what finds them. A segment is no more than a name that so many events share."""
+
+    def __init__(self, lane: Lane, segment_events_max: int) -> None:
+        self._lane = lane
+        self._segment_events_max = segment_events_max
+        self.events: dict[int, Kept] = {}
+        self.by_id: dict[str, int] = {}
+        self._by_key: dict[object, int] = {}
+        self._in_segments: Counter[int] = Counter()
+        self._sequence = 0
+        self.segment_id = 0
+        """The active segment; 0 before there is one."""
+
+    @property
+    def segment_count(self) -> int:
+        """Segments with an event, and the active one."""
+        return len(self._in_segments.keys() | {self.segment_id} - {0})
+
+    def store(self, call: Call, body: bytes) -> EventReceipt:
+        """Stores an event, unless it is known."""
+        event = decode(body)
+        known = self.by_id.get(event.event_id) or self._by_key.get(_key(event))
+        if known:
+            stored = self.events[known].stored
+            return EventReceipt(stored.position.event_id, known, stored.segment_id, call.now, duplicate=True)
+        self._sequence += 1
+        if not self.segment_id or self._sequence - self.segment_id >= self._segment_events_max:
+            self.segment_id = self._sequence
+        self._in_segments[self.segment_id] += 1
+        position = EventPosition(to_microseconds(event.event_time), event.event_id)
+        self.events[self._sequence] = Kept(StoredEvent(position, self._sequence, self.segment_id, body), event)
+        self.by_id[event.event_id] = self._by_key[_key(event)] = self._sequence
+        self._note(call, EventType.EPISODIC_SAVED, event.event_id, event.scope, self._saved(call, event), revision=1)
+        return EventReceipt(event.event_id, self._sequence, self.segment_id, call.now)
+
+    def prune(self, call: Call, sequences: Iterable[int], reason: PruneReason) -> int:
+        """Removes events; returns how many were there."""
+        gone = [self.events.pop(sequence) for sequence in sorted(sequences) if sequence in self.events]
+        groups: dict[tuple[int, Scope], list[EpisodicEvent]] = {}
+        for stored, event in gone:
+            del self.by_id[event.event_id], self._by_key[_key(event)]
+            groups.setdefault((stored.segment_id, event.scope), []).append(event)
+        self._in_segments -= Counter(stored.segment_id for stored, _ in gone)
+        for (segment_id, scope), events in groups.items():
+            named = [[event.event_id, _content_hash(event)] for event in events]
+            for start in range(0, len(named), PRUNED_PER_EVENT_MAX):
+                some = named[start : start + PRUNED_PER_EVENT_MAX]
+                details = {"segment_id": segment_id, "reason": reason.value, "events": some}
+                self._note(call, EventType.EPISODIC_PRUNED, str(segment_id), scope, details)
+        return len(gone)
+
+    def warn(self, call: Call, warning: TimelineWarning | None) -> None:
+        """Notes what is wrong, or with None that nothing is any more."""
+        event, said = (EventType.EPISODIC_WARNING, warning) if warning else (EventType.EPISODIC_HEALTHY, HEALTHY)
+        details = {"severity": said.severity, "message": said.message, "remediation": said.remediation}
+        self._note(call, event, RECORD_ID, Scope(), details)
+
+    def _saved(self, call: Call, event: EpisodicEvent) -> dict[str, Any]:
+        time_us = to_microseconds(event.event_time)
+        return {
+            "event_type": event.event_type,
+            "event_time": time_us,
+            "importance": event.importance,
+            "segment_id": self.segment_id,
+            "lag_us": max(0, to_microseconds(call.now) - time_us),
+            "segment_count": self.segment_count,
+            "content_hash": _content_hash(event),
+        }
+
+    def _note(
+        self,
+        call: Call,
+        event: EventType,
+        record_id: str,
+        scope: Scope,
+        details: dict[str, Any],
+        revision: int = 0,
+    ) -> None:
+        call.add(self._lane.next_sequence(), event, record_id, revision, scope, details=json.dumps(details))
+
+
+def _key(event: EpisodicEvent) -> object:
+    """What makes two events the same."""
+    return event.scope.user, event.scope.persona, event.event_type, event.event_time, event.content
+
+
+def _content_hash(event: EpisodicEvent) -> str:
+    return sha256(event.content.encode()).hexdigest()

@@ -1,0 +1,287 @@
+"""The timeline in a dictionary: the contract of `engines/timeline.py` in its shortest form."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+
+import numpy as np
+
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.encoding import scope_values
+from mnemon_server.domain.episodic import (
+    CompactionProgress,
+    EpisodicEvent,
+    EventPosition,
+    EventReceipt,
+    EventSelection,
+    PruneReason,
+    RangeSummary,
+    StoredEvent,
+    TimelineState,
+    TimelineStatus,
+)
+from mnemon_server.domain.errors import MnemonError, RequestIdReusedError
+from mnemon_server.domain.filters import matches
+from mnemon_server.domain.records import RequestKey, SearchMode
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.in_memory import keywords
+from mnemon_server.engines.in_memory.events import InMemoryEventLog
+from mnemon_server.engines.in_memory.kept_events import Kept, KeptEvents
+from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.segments.codec import encode
+from mnemon_server.engines.segments.event_fields import field_reader
+from mnemon_server.engines.timeline import (
+    SLICE_BYTES_MAX,
+    SLICE_READS_MAX,
+    EventWrite,
+    Expired,
+    Sequences,
+    TextScores,
+    TimelineWarning,
+    WindowSlice,
+)
+
+SEGMENT_EVENTS_MAX = 10_000
+DAY_US = 86_400_000_000
+
+
+class InMemoryTimeline:
+    """See Timeline."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        log: InMemoryEventLog,
+        *,
+        segment_events_max: int = SEGMENT_EVENTS_MAX,
+        reads_max: int = SLICE_READS_MAX,
+    ) -> None:
+        self._lane = lane
+        self._log = log
+        self._kept = KeptEvents(lane, segment_events_max)
+        self._reads_max = reads_max
+
+    @property
+    def is_warm(self) -> bool:
+        """See Timeline."""
+        return True
+
+    @property
+    def has_embeddings(self) -> bool:
+        """See Timeline."""
+        return False
+
+    def wait_until_warm(self, timeout_s: float) -> bool:
+        """See Timeline."""
+        return True
+
+    # Writes
+
+    def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
+        """See Timeline."""
+        # Whatever could be wrong with an event shows here, before any is stored.
+        bodies = [encode(write.event) for write in writes]
+        return self._lane.write(None, lambda: [self._answer(*pair) for pair in zip(writes, bodies, strict=True)])
+
+    def prune(
+        self,
+        events: Sequence[StoredEvent],
+        reason: PruneReason,
+        *,
+        answer: Callable[[], str] | None = None,
+        request: RequestKey | None = None,
+    ) -> Future[int]:
+        """See Timeline."""
+        return self._lane.write(None, lambda: self._prune_once(events, reason, answer, request))
+
+    def warn(self, warning: TimelineWarning | None) -> Future[None]:
+        """See Timeline."""
+        return self._lane.write(None, lambda: self._log.run(None, lambda call: self._kept.warn(call, warning)))
+
+    # Reads
+
+    def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
+        """See Timeline."""
+        with self._lane.lock:
+            in_context = [kept for kept in self._kept.events.values() if _in_context(kept.event, where)]
+            in_window = [kept for kept in in_context if _in_window(kept.event, where)]
+            rest = [kept for kept in in_window if after is None or kept.stored.position < after]
+            rest.sort(key=lambda kept: kept.stored.position, reverse=True)
+            found, read = self._take(rest, where, limit)
+            return WindowSlice(
+                tuple(found),
+                rest[read - 1].stored.position if read < len(rest) else None,
+                total=len(self._kept.events),
+                in_context=len(in_context),
+                in_window=len(in_window),
+                rejected=read - len(found),
+            )
+
+    def count(self, where: EventSelection) -> int:
+        """See Timeline."""
+        return len(self._matching(where))
+
+    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+        """See Timeline."""
+        with self._lane.lock:
+            found = [self._kept.by_id.get(event_id) for event_id in event_ids]
+            return [None if sequence is None else self._kept.events[sequence].stored for sequence in found]
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """See Timeline."""
+        events = [kept.event for kept in self._matching(where)]
+        times = [event.event_time for event in events]
+        types = Counter(event.event_type for event in events)
+        days = Counter(to_microseconds(time) // DAY_US for time in times)
+        return RangeSummary(
+            len(events),
+            min(times, default=None),
+            max(times, default=None),
+            tuple(sorted(types.items(), key=lambda item: (-item[1], item[0]))),
+            tuple(sorted(days.items())),
+        )
+
+    def sequences(self, where: EventSelection) -> Sequences:
+        """See Timeline."""
+        return np.array([kept.stored.sequence for kept in self._matching(where)], np.int64)
+
+    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
+        """See Timeline."""
+        with self._lane.lock:
+            return [self._kept.events[sequence].stored for sequence in sequences if sequence in self._kept.events]
+
+    def expired(self, before: datetime, *, limit: int) -> Expired:
+        """See Timeline."""
+        with self._lane.lock:
+            old = [kept.stored for kept in self._kept.events.values() if kept.event.event_time < before]
+            return Expired(len(old), len(self._kept.events), tuple(old[:limit]))
+
+    def kept_answer(self, request: RequestKey) -> str | None:
+        """See Timeline."""
+        with self._lane.lock:
+            answer: str | None = self._lane.known_answer(request)
+            return answer
+
+    def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
+        """See Timeline."""
+        with self._lane.lock:
+            asked = [self._kept.events[sequence] for sequence in among.tolist() if sequence in self._kept.events]
+        stored = {kept.stored.sequence: keywords.words(kept.event.content) for kept in asked}
+        scores = sorted(keywords.search(query, stored, None).items())
+        relevance = np.array([score for _, score in scores], np.float64)
+        return TextScores(
+            np.array([sequence for sequence, _ in scores], np.int64),
+            relevance,
+            similarity=np.full(len(scores), np.nan),
+            keyword=relevance,
+            mode=SearchMode.KEYWORD,
+            pending=0,
+        )
+
+    # How it is
+
+    def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
+        """See Timeline. There is nothing to do."""
+        progress = CompactionProgress(segment_count=self.status().segment_count, done=True)
+        report(progress)
+        return progress
+
+    def scrub(self) -> None:
+        """See Timeline. There is nothing to do."""
+
+    def status(self) -> TimelineStatus:
+        """See Timeline. Bytes of segments are those of the bodies, and the active segment is not sealed."""
+        with self._lane.lock:
+            active, kept_events = self._kept.segment_id, self._kept.events.values()
+            times = [kept.event.event_time for kept in kept_events]
+            return TimelineStatus(
+                state=TimelineState.READY,
+                event_count=len(kept_events),
+                segment_count=self._kept.segment_count,
+                active_segment_id=active,
+                segment_bytes=sum(len(kept.stored.body) for kept in kept_events),
+                unsealed_count=sum(kept.stored.segment_id == active for kept in kept_events),
+                earliest=min(times, default=None),
+                latest=max(times, default=None),
+                loaded_segment_count=self._kept.segment_count,
+            )
+
+    def failure(self) -> str | None:
+        """See Timeline."""
+        return None
+
+    def close(self) -> None:
+        """See Timeline."""
+
+    # Behind the lane's lock
+
+    def _answer(self, write: EventWrite, body: bytes) -> EventReceipt | MnemonError:
+        def store() -> EventReceipt:
+            return self._log.run(write.request, lambda call: self._kept.store(call, body))
+
+        try:
+            receipt: EventReceipt = self._lane.answer_once(write.request, store)
+        except RequestIdReusedError as error:
+            return error
+        return receipt
+
+    def _prune_once(
+        self,
+        events: Sequence[StoredEvent],
+        reason: PruneReason,
+        answer: Callable[[], str] | None,
+        request: RequestKey | None,
+    ) -> int:
+        if request and self._lane.known_answer(request) is not None:
+            return 0
+        # The answer comes first: where it raises, nothing has happened yet.
+        kept_answer = answer() if answer else ""
+        sequences = {stored.sequence for stored in events}
+        count = self._log.run(request, lambda call: self._kept.prune(call, sequences, reason))
+        if request:
+            self._lane.keep_answer(request, kept_answer)
+        return count
+
+    def _matching(self, where: EventSelection) -> list[Kept]:
+        """The events that match, in the order of storing."""
+        with self._lane.lock:
+            return [
+                kept
+                for kept in self._kept.events.values()
+                if _in_context(kept.event, where) and _in_window(kept.event, where) and _passes(kept.event, where)
+            ]
+
+    def _take(self, rest: Sequence[Kept], where: EventSelection, limit: int) -> tuple[list[StoredEvent], int]:
+        """The first events that pass the expression, and how many were read for them."""
+        found: list[StoredEvent] = []
+        size = read = 0
+        for read, (stored, event) in enumerate(rest, 1):
+            if _passes(event, where):
+                found.append(stored)
+                size += len(stored.body)
+            too_many = where.expression is not None and read == self._reads_max
+            if len(found) == limit or size >= SLICE_BYTES_MAX or too_many:
+                break
+        return found, read
+
+
+def _in_context(event: EpisodicEvent, where: EventSelection) -> bool:
+    scopes = zip(scope_values(event.scope), scope_values(where.scope), strict=True)
+    return (
+        all(wanted in ("", stored) for stored, wanted in scopes)
+        and (not where.event_types or event.event_type in where.event_types)
+        and (
+            where.min_importance is None or (event.importance is not None and event.importance >= where.min_importance)
+        )
+    )
+
+
+def _in_window(event: EpisodicEvent, where: EventSelection) -> bool:
+    return (where.start is None or event.event_time >= where.start) and (
+        where.end is None or event.event_time <= where.end
+    )
+
+
+def _passes(event: EpisodicEvent, where: EventSelection) -> bool:
+    return where.expression is None or matches(where.expression, field_reader(event))
