@@ -303,8 +303,8 @@ class EventLog(Protocol):
     def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
         """Drops the oldest events: those committed before a time, and all but the newest `keep_max`.
 
-        Whatever is behind the position `keep_after` stays, however old it is and however many they are. Drops a bounded number at a time, so that no write waits long; returns how many went, 0 when nothing is left
-        to drop.
+        Whatever is behind the position `keep_after` stays, however old it is and however many they are. Drops a
+        bounded number at a time, so that no write waits long; returns how many went, 0 when nothing is left to drop.
         """
 
 
