@@ -1,0 +1,117 @@
+"""Positions by 64-bit hash: of arrays that are sorted, and of rows that keep coming."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mnemon_server.engines.segments.rows import Codes, Hashes, Positions
+
+TAIL_MAX = 4096
+"""Rows in dictionaries, about 150 bytes each, before they move into arrays of 12 bytes a row."""
+_TAIL_ROW_BYTES = 150
+
+
+class Matches(NamedTuple):
+    """Pairs of what was asked for and where it is: two arrays of the same length."""
+
+    asked: Positions
+    """Index of the one that was asked for."""
+    positions: Positions
+
+    @classmethod
+    def none(cls) -> "Matches":
+        """Nothing was found."""
+        return cls(np.empty(0, np.intp), np.empty(0, np.intp))
+
+    def where(self, keep: np.typing.NDArray[np.bool_]) -> "Matches":
+        """Only the pairs for which `keep` is true."""
+        return Matches(self.asked[keep], self.positions[keep])
+
+
+def spread(first: Positions, end: Positions) -> Matches:
+    """Every position of the ranges `first[i]` to before `end[i]`, each with its i."""
+    counts = end - first
+    asked = np.repeat(np.arange(len(counts)), counts)
+    positions = np.arange(len(asked)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    return Matches(asked, positions)
+
+
+def find_sorted(hashes: Hashes, positions: Codes, wanted: Hashes) -> Matches:
+    """Where each wanted hash is: `hashes` ascend, and `positions[i]` is where `hashes[i]` belongs."""
+    first = hashes.searchsorted(wanted)
+    end = hashes.searchsorted(wanted, "right")
+    found = spread(first, end)
+    return Matches(found.asked, positions[found.positions].astype(np.intp))
+
+
+class HashIndex:
+    """Positions of rows by hash; rows come one batch behind the other.
+
+    The newest rows are in a dictionary, all others in sorted arrays. One thread adds, any number look up: what they
+    find of rows that are just being added, they leave out by its position.
+    """
+
+    def __init__(self) -> None:
+        self._state = _State(np.empty(0, np.uint64), np.empty(0, np.uint32), {}, {})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, and about those of the dictionary."""
+        state = self._state
+        return state.hashes.nbytes + state.positions.nbytes + _TAIL_ROW_BYTES * len(state.newest)
+
+    def add(self, hashes: Sequence[int], start: int) -> None:
+        """Adds rows at the positions `start`, `start` + 1, …"""
+        state = self._state
+        for position, value in enumerate(hashes, start):
+            older = state.newest.get(value)
+            if older is not None:
+                state.older[position] = older
+            state.newest[value] = position
+        if len(state.newest) + len(state.older) > TAIL_MAX:
+            self._state = state.folded()
+
+    def find(self, wanted: Hashes) -> Matches:
+        """Where each wanted hash is."""
+        state = self._state
+        found = find_sorted(state.hashes, state.positions, wanted)
+        asked, positions = state.recent(wanted.tolist())
+        if not asked:
+            return found
+        return Matches(
+            np.concatenate([found.asked, np.array(asked, np.intp)]),
+            np.concatenate([found.positions, np.array(positions, np.intp)]),
+        )
+
+
+class _State(NamedTuple):
+    hashes: Hashes
+    positions: Codes
+    newest: dict[int, int]
+    """The last position of each recent hash."""
+    older: dict[int, int]
+    """For a position, the recent one before it with the same hash."""
+
+    def recent(self, wanted: list[int]) -> tuple[list[int], list[int]]:
+        asked, positions = [], []
+        for index, value in enumerate(wanted):
+            position = self.newest.get(value)
+            while position is not None:
+                asked.append(index)
+                positions.append(position)
+                position = self.older.get(position)
+        return asked, positions
+
+    def folded(self) -> "_State":
+        wanted = list(self.newest)
+        asked, positions = self.recent(wanted)
+        hashes = np.array(wanted, np.uint64)[asked]
+        order = np.argsort(hashes, kind="stable")
+        at = self.hashes.searchsorted(hashes[order])
+        return _State(
+            np.insert(self.hashes, at, hashes[order]),
+            np.insert(self.positions, at, np.array(positions, np.uint32)[order]),
+            {},
+            {},
+        )

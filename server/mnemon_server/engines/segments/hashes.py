@@ -1,0 +1,26 @@
+"""The two hashes by which a timeline finds an event again: of its id, and of what makes two events the same."""
+
+import hashlib
+
+_HASH_BYTES = 8
+
+
+def id_hash(event_id: str) -> int:
+    """64 bits of an event's id: BLAKE2b with a digest of 8 bytes over the id in UTF-8, read little-endian."""
+    return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=_HASH_BYTES).digest(), "little")
+
+
+def content_digest(content: str) -> bytes:
+    """SHA-256 of an event's content in UTF-8: 32 bytes."""
+    return hashlib.sha256(content.encode()).digest()
+
+
+def key_hash(user: str, persona: str, event_type: str, time_us: int, digest: bytes) -> int:
+    """64 bits of what makes two events the same: the first 8 bytes of a SHA-256, read little-endian.
+
+    It is taken over user, persona, event type (UTF-8), the event's time (8 bytes, signed, little-endian, microseconds
+    since 1970 UTC) and the `content_digest` of its content, each behind its length in bytes (4 bytes, little-endian).
+    """
+    parts = (user.encode(), persona.encode(), event_type.encode(), time_us.to_bytes(8, "little", signed=True), digest)
+    framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    return int.from_bytes(hashlib.sha256(framed).digest()[:_HASH_BYTES], "little")
