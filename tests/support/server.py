@@ -20,7 +20,9 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from mnemon.v1 import (
+    bridge_pb2_grpc,
     conflicts_pb2_grpc,
+    episodic_pb2_grpc,
     events_pb2_grpc,
     knowledge_store_pb2_grpc,
     memory_pb2_grpc,
@@ -67,6 +69,16 @@ class Connection:
     def rules(self) -> Any:
         """The stub of the rules service."""
         return rules_pb2_grpc.RulesServiceStub(self.channel)
+
+    @property
+    def episodic(self) -> Any:
+        """The stub of the episodic memory service."""
+        return episodic_pb2_grpc.EpisodicMemoryServiceStub(self.channel)
+
+    @property
+    def bridge(self) -> Any:
+        """The stub of the bridge service."""
+        return bridge_pb2_grpc.BridgeServiceStub(self.channel)
 
     @property
     def events(self) -> Any:

@@ -1,0 +1,26 @@
+"""The short form of the trial in which the server is killed while events are recorded, pruned and expire."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.episodic_crashing import EpisodicTrial
+
+
+def test_kill_9_loses_and_doubles_no_event_and_what_is_known_agrees_with_the_timeline(tmp_path: Path) -> None:
+    trial = EpisodicTrial(tmp_path, seed=5)
+    try:
+        trial.run(6, lambda _: None)
+    finally:
+        trial.server.kill()
+    assert trial.recorded > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_two_hundred_kills_lose_and_double_no_event(tmp_path: Path) -> None:
+    trial = EpisodicTrial(tmp_path, seed=6)
+    try:
+        trial.run(200, lambda _: None)
+    finally:
+        trial.server.kill()

@@ -1,0 +1,307 @@
+"""A server that is killed at random moments while events are recorded and pruned, and the check of timeline and feed.
+
+python -m tests.support.episodic_crashing --rounds 200
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from mnemon.v1 import (
+    bridge_pb2,
+    bridge_pb2_grpc,
+    episodic_pb2,
+    episodic_pb2_grpc,
+    events_pb2,
+    events_pb2_grpc,
+    semantic_pb2,
+    semantic_pb2_grpc,
+)
+
+from tests.support.killable import KillableServer, insist_on
+
+WORKERS = 6
+CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 200)]
+RETENTION_DAYS = 90
+FLAGS = (
+    "--knowledge-store-backend",
+    "local",
+    "--semantic-write-latency-target-ms",
+    "60000",
+    "--timeline-segment-max-events",
+    "40",
+    "--timeline-retention-days",
+    str(RETENTION_DAYS),
+)
+ROUTED_TYPES = ("task", "reminder", "conversation")
+DAY_S = 86_400
+SETTLE_S = 120.0
+
+
+class Stubs:
+    """The services that a client calls."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.episodic = episodic_pb2_grpc.EpisodicMemoryServiceStub(channel)
+        self.bridge = bridge_pb2_grpc.BridgeServiceStub(channel)
+        self.semantic = semantic_pb2_grpc.SemanticMemoryServiceStub(channel)
+        self.events = events_pb2_grpc.EventServiceStub(channel)
+
+
+@dataclass
+class Worker:
+    """One client with a user of its own; each call is sent again, as it was, until it is answered."""
+
+    name: str
+    rng: random.Random
+    start_s: int
+    kept: dict[str, episodic_pb2.EpisodicEvent] = field(default_factory=dict)
+    expired: dict[str, episodic_pb2.EpisodicEvent] = field(default_factory=dict)
+    pruned: dict[str, episodic_pb2.EpisodicEvent] = field(default_factory=dict)
+    writes: int = 0
+
+    @property
+    def recorded(self) -> set[str]:
+        """The ids of all that was acknowledged."""
+        return {*self.kept, *self.expired, *self.pruned}
+
+    def write(self, stubs: Stubs) -> None:
+        """One call, chosen at random."""
+        chance = self.rng.random()
+        if chance < 0.55 or not self.kept:
+            self._record(stubs)
+        elif chance < 0.75:
+            self._record_many(stubs)
+        elif chance < 0.85:
+            self._repeat(stubs)
+        elif chance < 0.97:
+            self._prune(stubs)
+        else:
+            self._compact(stubs)
+
+    def _record(self, stubs: Stubs) -> None:
+        event = self._new_event()
+        request = episodic_pb2.RecordEventRequest(event=event, request_id=f"{event.event_id}-request")
+        receipt = insist_on(lambda: stubs.episodic.RecordEvent(request, timeout=5)).receipt
+        assert receipt.event_id == event.event_id, receipt
+        assert not receipt.duplicate or receipt.replayed, receipt
+        self._note(event)
+
+    def _record_many(self, stubs: Stubs) -> None:
+        events = [self._new_event() for _ in range(self.rng.randint(2, 30))]
+        request = episodic_pb2.RecordEventsWithReceiptsRequest(events=events)
+        [answer] = insist_on(lambda: list(stubs.episodic.RecordEventsWithReceipts(iter([request]), timeout=5)))
+        assert [result.receipt.event_id for result in answer.results] == [event.event_id for event in events], answer
+        for event in events:
+            self._note(event)
+
+    def _repeat(self, stubs: Stubs) -> None:
+        """What was recorded once is a duplicate, by id or by content."""
+        event = episodic_pb2.EpisodicEvent()
+        event.CopyFrom(self.rng.choice(list(self.kept.values())))
+        known = event.event_id
+        if self.rng.random() < 0.5:
+            event.event_id = f"{known}-again"
+        request = episodic_pb2.RecordEventRequest(event=event)
+        receipt = insist_on(lambda: stubs.episodic.RecordEvent(request, timeout=5)).receipt
+        assert (receipt.event_id, receipt.duplicate) == (known, True), receipt
+
+    def _prune(self, stubs: Stubs) -> None:
+        chosen = self.rng.sample(sorted(self.kept), min(len(self.kept), self.rng.randint(1, 12)))
+        request_id = f"{self.name}-prune-{self.writes}"
+        self.writes += 1
+        request = episodic_pb2.PruneEventsRequest(event_ids=chosen, request_id=request_id)
+        answer = insist_on(lambda: stubs.episodic.PruneEvents(request, timeout=5))
+        assert answer.pruned_count == len(chosen), answer
+        for event_id in chosen:
+            self.pruned[event_id] = self.kept.pop(event_id)
+
+    def _compact(self, stubs: Stubs) -> None:
+        steps = insist_on(
+            lambda: list(stubs.episodic.CompactTimeline(episodic_pb2.CompactTimelineRequest(), timeout=5))
+        )
+        assert steps[-1].done, steps
+
+    def _new_event(self) -> episodic_pb2.EpisodicEvent:
+        """An event of its own content, seldom one that has expired already."""
+        self.writes += 1
+        event = episodic_pb2.EpisodicEvent(
+            event_id=f"{self.name}-{self.writes}",
+            event_type=self.rng.choice([*ROUTED_TYPES, "emotion"]),
+            content=f"{self.name}n{self.writes} happened",
+            importance=self.rng.choice([0.2, 0.7, 0.9]),
+        )
+        event.scope.user, event.scope.persona = self.name, "p"
+        days = 2 * RETENTION_DAYS if self.rng.random() < 0.1 else 0
+        # Out of order, and with equal times now and then.
+        event.event_time.FromSeconds(self.start_s - days * DAY_S - self.rng.randrange(5_000))
+        return event
+
+    def _note(self, event: episodic_pb2.EpisodicEvent) -> None:
+        is_expired = event.event_time.seconds < self.start_s - RETENTION_DAYS * DAY_S
+        (self.expired if is_expired else self.kept)[event.event_id] = event
+
+
+class EpisodicTrial:
+    """One server, the workers that write to it, and what it acknowledged."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.server = KillableServer(folder, *FLAGS)
+        now = int(time.time())
+        self.workers = [Worker(f"w{number}", random.Random(seed * 1000 + number), now) for number in range(WORKERS)]
+        self.errors: list[str] = []
+        self._rng = random.Random(seed)
+        self._stop = threading.Event()
+
+    @property
+    def recorded(self) -> int:
+        """How many events were acknowledged."""
+        return sum(len(worker.recorded) for worker in self.workers)
+
+    def run(self, rounds: int, report: Callable[[str], None]) -> None:
+        """Kills `rounds` times; raises AssertionError where timeline, feed or statements are not as acknowledged."""
+        self.server.start()
+        threads = [threading.Thread(target=self._work, args=(worker,)) for worker in self.workers]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(rounds):
+                # Lets the load run for a random time: what is interrupted is left to chance.
+                self._stop.wait(self._rng.uniform(0.02, 0.6))
+                self.server.kill()
+                self.server.start()
+                assert not self.errors, self.errors
+                report(f"round {number + 1} of {rounds}: {self.recorded} events acknowledged")
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
+        assert not self.errors, self.errors
+        with grpc.insecure_channel(self.server.address) as channel:
+            stubs = Stubs(channel)
+            self._settle(stubs)
+            self.check_timeline(stubs)
+            self.check_feed(stubs)
+            self.check_statements(stubs)
+        report(f"{self.recorded} events: each there once, in order, or pruned once; statements agree with the timeline")
+
+    def _settle(self, stubs: Stubs) -> None:
+        """Waits until retention, removals and the bridge have nothing left to do."""
+        kept = sum(len(worker.kept) for worker in self.workers)
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=10)
+            bridge = stubs.bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest(), timeout=10)
+            if (status.event_count, status.removal_pending_count, bridge.queue_depth) == (kept, 0, 0):
+                return
+            assert time.monotonic() < deadline, (kept, status, bridge)
+            time.sleep(0.05)
+
+    def check_timeline(self, stubs: Stubs) -> None:
+        """Every event that should be there is there once, as it was sent, newest first; nothing was lost or damaged."""
+        for worker in self.workers:
+            request = episodic_pb2.ListRecentEventsRequest(page_size=37)
+            request.filter.scope.user = worker.name
+            listed = list(_pages(stubs.episodic.ListRecentEvents, request, "events"))
+            for event in listed:
+                event.ClearField("record_time")
+            expected = sorted(
+                worker.kept.values(), key=lambda event: (event.event_time.seconds, event.event_id), reverse=True
+            )
+            assert listed == expected, (len(listed), len(expected))
+        status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=10)
+        assert not status.lost, status
+        assert status.state == episodic_pb2.TIMELINE_STATE_READY, status
+
+    def check_feed(self, stubs: Stubs) -> None:
+        """The feed told each recorded event once, each removal once with its reason, and no warning."""
+        saved: Counter[str] = Counter()
+        removed: dict[str, Counter[str]] = {"requested": Counter(), "retention": Counter()}
+        for event in _all_events(stubs.events):
+            kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
+            assert kind not in ("EPISODIC_WARNING", "BRIDGE_SUSPENDED"), event
+            if kind == "EPISODIC_SAVED":
+                saved[event.record_id] += 1
+            elif kind == "EPISODIC_PRUNED":
+                removed[event.episodic_pruned.reason].update(one.event_id for one in event.episodic_pruned.events)
+        workers = self.workers
+        assert saved == Counter(event_id for worker in workers for event_id in worker.recorded)
+        assert removed["requested"] == Counter(event_id for worker in workers for event_id in worker.pruned)
+        assert removed["retention"] == Counter(event_id for worker in workers for event_id in worker.expired)
+
+    def check_statements(self, stubs: Stubs) -> None:
+        """What is known is what the policy makes of the events that are kept: each once, and nothing of the others."""
+        for worker in self.workers:
+            request = semantic_pb2.ListSemanticMemoriesRequest(page_size=100)
+            request.filter.scope.user = worker.name
+            known = Counter(
+                (memory.content, tuple(memory.metadata["episodic_event_ids"].string_list_value.values))
+                for memory in _pages(stubs.semantic.ListSemanticMemories, request, "memories")
+            )
+            expected = Counter(
+                (event.content, (event.event_id,)) for event in worker.kept.values() if _is_routed(event)
+            )
+            assert known == expected
+
+    def _work(self, worker: Worker) -> None:
+        with grpc.insecure_channel(self.server.address, CHANNEL_OPTIONS) as channel:
+            stubs = Stubs(channel)
+            while not self._stop.is_set():
+                try:
+                    worker.write(stubs)
+                except (AssertionError, LookupError, ValueError, grpc.RpcError) as error:
+                    self.errors.append(f"{worker.name}: {error!r}")
+                    return
+
+
+def _is_routed(event: episodic_pb2.EpisodicEvent) -> bool:
+    return event.event_type in ROUTED_TYPES and event.importance >= 0.6
+
+
+def _pages(call: Callable[..., Any], request: Any, items: str) -> Iterator[Any]:
+    while True:
+        page = call(request, timeout=10)
+        yield from getattr(page, items)
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
+
+
+def _all_events(stub: events_pb2_grpc.EventServiceStub) -> Iterator[Any]:
+    request = events_pb2.ListEventsRequest(page_size=1000)
+    while True:
+        page = stub.ListEvents(request, timeout=10)
+        yield from page.events
+        if page.caught_up:
+            return
+        request.cursor = page.cursor
+
+
+def main() -> None:
+    """Runs a long trial, and says what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        trial = EpisodicTrial(Path(folder), arguments.seed)
+        try:
+            trial.run(arguments.rounds, lambda line: print(line, flush=True))  # noqa: T201
+        except BaseException:
+            trial.server.kill()
+            sys.stderr.write(trial.server.log()[-8000:])
+            raise
+        trial.server.terminate()
+
+
+if __name__ == "__main__":
+    main()
