@@ -15,6 +15,7 @@ from mnemon_server.address import Address
 from mnemon_server.config import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
 from mnemon_server.config_values import Setting
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.timeline_commands import timeline
 
 if TYPE_CHECKING:
     from mnemon_server.embedding.graph_cache import Precision
@@ -62,6 +63,9 @@ def _option(row: Setting) -> Callable[[Callable[..., None]], Callable[..., None]
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """The Mnemon server. Without a command, it serves."""
+
+
+cli.add_command(timeline)
 
 
 @cli.command()

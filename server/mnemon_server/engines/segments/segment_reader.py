@@ -115,7 +115,7 @@ class SegmentReader:
         Raises:
             SegmentDamagedError: no whole event does.
         """
-        return self._parse(self._file.pread(_GUESS_BYTES, offset), offset, offset)
+        return self._parse(self._guess(offset, _GUESS_BYTES), offset, offset)
 
     def read_many(self, offsets: Sequence[int]) -> list[Frame]:
         """The events whose frames begin at `offsets`, in that order; what lies close together is read at once.
@@ -125,7 +125,7 @@ class SegmentReader:
         """
         frames: dict[int, Frame] = {}
         for run in close_runs(sorted(set(offsets))):
-            data = self._file.pread(run[-1] - run[0] + _GUESS_BYTES, run[0])
+            data = self._guess(run[0], run[-1] - run[0] + _GUESS_BYTES)
             for offset in run:
                 frames[offset] = self._parse(data, run[0], offset)
         return [frames[offset] for offset in offsets]
@@ -264,11 +264,14 @@ class SegmentReader:
         except FrameError as error:
             raise SegmentDamagedError(self._name, offset, str(error)) from error
 
+    def _guess(self, offset: int, size: int) -> bytes:
+        return self._file.pread(size, offset) if offset >= HEADER_BYTES else b""
+
     def _parse(self, data: bytes, base: int, offset: int) -> Frame:
         """The event at `offset`, of which `data`, read from `base`, holds at least the header if the file does."""
         position = offset - base
         try:
-            if offset < HEADER_BYTES or len(data) - position < FRAME_HEADER_BYTES:
+            if len(data) - position < FRAME_HEADER_BYTES:
                 raise FrameError("no frame begins here")
             header = parse_frame_header(self._any_header.seed, offset, data, position)
             if header.type is not FrameType.EVENT:

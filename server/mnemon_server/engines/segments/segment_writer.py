@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.engines.segments.files import AppendFile, Files
 from mnemon_server.engines.segments.frames import (
     BODY_MAX,
@@ -70,15 +70,22 @@ class SegmentWriter:
 
     @classmethod
     def create(cls, files: Files, name: str, header: SegmentHeader) -> Self:
-        """Starts a file with its header. Its name is durable after `Files.sync_folder`.
+        """Starts a file; its header and its name are on the disk, so that it can be resumed there.
 
         Raises:
-            StorageFullError: no space is left.
-            StorageFailedError: the disk failed, or there is a file of this name.
+            StorageFullError: no space is left; there is no file.
+            StorageFailedError: the disk failed, and there may be no file; or there is one of this name already.
         """
         writer = cls(files, name, header, files.create(name))
-        with writer._guarded():
+        try:
             writer._write(header.encode())
+            writer._file.sync()
+            files.sync_folder()
+        except (StorageFullError, StorageFailedError):
+            writer.close()
+            with contextlib.suppress(StorageFullError, StorageFailedError):
+                files.unlink(name)
+            raise
         return writer
 
     @classmethod

@@ -1,0 +1,229 @@
+"""Files in memory that fail where they are told to, and remember what a power cut would leave of them."""
+
+import errno
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from mnemon_server.engines.segments.files import AppendFile, Files, ReadFile, copy_file, translated
+
+SECTOR = 512
+
+Operation = Literal["create", "append", "sync", "truncate", "rename", "unlink", "sync_folder", "pread"]
+
+
+class PowerCutError(Exception):
+    """A file was used that was open when the power went."""
+
+
+class FaultyFiles:
+    """A folder whose files and entries each have a volatile image, which is read, and a durable one.
+
+    `fail` names the call, counted from 1 over each kind of operation, that fails; a failing `append` leaves half of its
+    bytes, and what a failing `sync` should have written stays readable but never reaches the disk. `crash` is a power
+    cut: what was synced is there; of the writes that were not, a random choice of whole sectors; of the changes to the
+    folder, a random number of the first.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.cuts = 0
+        self._entries: dict[str, Inode] = {}
+        self._durable_entries: dict[str, Inode] = {}
+        self._pending_entries: list[dict[str, Inode]] = []
+        self._failures: dict[Operation, tuple[int, int, int]] = {}
+
+    def fail(self, operation: Operation, *, at: int, times: int = 1, error: int = errno.EIO) -> None:
+        """The call number `at`, counted from now, and those behind it fail, `times` in all."""
+        start = self.calls[operation] + at
+        self._failures[operation] = start, start + times, error
+
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        self._failures.clear()
+
+    def crash(self, rng: random.Random) -> None:
+        """The power goes, and comes back: whatever was open is of no more use."""
+        self.cuts += 1
+        kept = rng.randint(0, len(self._pending_entries))
+        entries = self._pending_entries[kept - 1] if kept else self._durable_entries
+        for inode in {*self._entries.values(), *entries.values()}:
+            inode.crash(rng)
+        self._entries, self._durable_entries, self._pending_entries = dict(entries), dict(entries), []
+
+    def content(self, name: str) -> bytes:
+        """What is read of a file."""
+        return bytes(self._entries[name].data)
+
+    def put(self, name: str, content: bytes) -> None:
+        """A durable file with this content, in place of whatever was there."""
+        inode = Inode()
+        inode.data, inode.durable = bytearray(content), bytearray(content)
+        self._entries[name] = self._durable_entries[name] = inode
+
+    def create(self, name: str) -> AppendFile:
+        with self._call("create", name):
+            if name in self._entries:
+                raise FileExistsError(errno.EEXIST, "the file is there")
+            self._entries[name] = Inode()
+            self._pending_entries.append(dict(self._entries))
+        return _AppendFile(self, name, self._entries[name])
+
+    def open_append(self, name: str) -> AppendFile:
+        return _AppendFile(self, name, self.inode(name))
+
+    def open_read(self, name: str, *, uncached: bool = False) -> ReadFile:
+        del uncached
+        return _ReadFile(self, name, self.inode(name))
+
+    def rename(self, old: str, new: str) -> None:
+        with self._call("rename", old):
+            if old not in self._entries:
+                raise FileNotFoundError(errno.ENOENT, "no such file")
+            self._entries[new] = self._entries.pop(old)
+            self._pending_entries.append(dict(self._entries))
+
+    def unlink(self, name: str) -> None:
+        with self._call("unlink", name):
+            if self._entries.pop(name, None):
+                self._pending_entries.append(dict(self._entries))
+
+    def sync_folder(self) -> None:
+        with self._call("sync_folder", "segments"):
+            self._durable_entries, self._pending_entries = dict(self._entries), []
+
+    def names(self) -> list[str]:
+        return sorted(self._entries)
+
+    def copy_to(self, name: str, target: Files) -> None:
+        copy_file(self, name, target)
+
+    def inode(self, name: str) -> "Inode":
+        """The content under a name, to be damaged."""
+        with translated("open", name):
+            if name not in self._entries:
+                raise FileNotFoundError(errno.ENOENT, "no such file")
+        return self._entries[name]
+
+    @contextmanager
+    def _call(self, operation: Operation, name: str) -> Iterator[None]:
+        with translated(operation, name):
+            self.check(operation)
+            yield
+
+    def check(self, operation: Operation) -> None:
+        """Counts the call, and fails it where it was told to."""
+        self.calls[operation] += 1
+        start, end, error = self._failures.get(operation, (0, 0, 0))
+        if start <= self.calls[operation] < end:
+            raise OSError(error, os.strerror(error))
+
+
+class Inode:
+    """The content of a file: as it is read, as it is on the disk, and the writes that are not on the disk yet."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self._pending: list[tuple[int, bytes | None]] = []
+
+    def write(self, data: bytes) -> None:
+        self._pending.append((len(self.data), data))
+        self.data += data
+
+    def cut(self, size: int) -> None:
+        self._pending.append((size, None))
+        _place(self.data, size, None)
+
+    def sync(self) -> None:
+        for offset, data in self._pending:
+            _place(self.durable, offset, data)
+        self._pending.clear()
+
+    def forget(self) -> None:
+        """What a sync that failed does: what was to be written counts as written, and is not."""
+        self._pending.clear()
+
+    def crash(self, rng: random.Random) -> None:
+        """Leaves what a disk may hold: nothing of the pending writes, the first of them, or any sectors of any."""
+        kept = rng.choice([0, rng.randint(0, len(self._pending)), len(self._pending)])
+        torn = rng.random() < 0.5
+        for offset, data in self._pending[:kept]:
+            for start in range(0, len(data) if data is not None else 1, SECTOR):
+                if not torn or rng.random() < 0.5:
+                    _place(self.durable, offset + start, data[start : start + SECTOR] if data is not None else None)
+        if torn and self._pending[kept:] and (data := self._pending[kept][1]):
+            _place(self.durable, self._pending[kept][0], data[: rng.randint(0, len(data))])
+        self._pending.clear()
+        self.data = bytearray(self.durable)
+
+
+class _AppendFile:
+    def __init__(self, files: FaultyFiles, name: str, inode: Inode) -> None:
+        self._files, self._name, self._inode, self._cuts = files, name, inode, files.cuts
+
+    @property
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def append(self, data: bytes) -> None:
+        with self._use():
+            try:
+                self._files.check("append")
+            except OSError:
+                self._inode.write(data[: len(data) // 2])
+                raise
+            self._inode.write(data)
+
+    def sync(self) -> None:
+        with self._use():
+            try:
+                self._files.check("sync")
+            except OSError:
+                self._inode.forget()
+                raise
+            self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        with self._use():
+            self._files.check("truncate")
+            self._inode.cut(size)
+
+    def close(self) -> None:
+        pass
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        if self._cuts != self._files.cuts:
+            raise PowerCutError(self._name)
+        with translated("write", self._name):
+            yield
+
+
+class _ReadFile:
+    def __init__(self, files: FaultyFiles, name: str, inode: Inode) -> None:
+        self._files, self._name, self._inode = files, name, inode
+
+    def pread(self, size: int, offset: int) -> bytes:
+        with translated("read", self._name):
+            self._files.check("pread")
+        return bytes(self._inode.data[offset : offset + size])
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def close(self) -> None:
+        pass
+
+
+def _place(content: bytearray, offset: int, data: bytes | None) -> None:
+    """Writes `data` at `offset`, with zeros before it where the content is shorter; None cuts there."""
+    if data is None:
+        del content[offset:]
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    if data is not None:
+        content[offset : offset + len(data)] = data
