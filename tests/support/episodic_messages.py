@@ -1,72 +1,67 @@
-"""Messages about events of the timeline, as short to write as they are to read."""
+"""What tests say to the timeline and to the bridge, and what they are told, as short to write as it is to read."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import bridge_pb2
+from mnemon.v1 import bridge_pb2, events_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
-NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-WAIT_S = 30.0
+PAGE_MAX = 1_000
 
 
-def stamp(time: datetime) -> Timestamp:
+def at(time: datetime) -> Timestamp:
     """A time as a message."""
     message = Timestamp()
     message.FromDatetime(time)
     return message
 
 
-def minutes(count: float, since: datetime = NOON) -> Timestamp:
-    """So many minutes after noon."""
-    return stamp(since + timedelta(minutes=count))
+def happened(
+    content: str = "Ada had lunch.",
+    when: datetime | None = None,
+    *,
+    user: str = "ada",
+    scope: Mapping[str, str] | None = None,
+    event_type: str = "conversation",
+    **fields: Any,
+) -> pb.EpisodicEvent:
+    """An event of a user, just now unless a time is given; `scope` may say more of whose it is."""
+    return pb.EpisodicEvent(
+        content=content,
+        scope={"user": user, **(scope or {})},
+        event_type=event_type,
+        event_time=at(when or datetime.now(UTC)),
+        **fields,
+    )
 
 
-def happened(content: str = "Ada had lunch.", at: float = 0, **fields: Any) -> pb.EpisodicEvent:
-    """An event of Ada, so many minutes after noon; `scope` may say more of whose it is."""
-    scope = {"user": "ada", **fields.pop("scope", {})}
-    event_time = fields.pop("event_time", minutes(at))
-    event_type = fields.pop("event_type", "conversation")
-    return pb.EpisodicEvent(content=content, scope=scope, event_type=event_type, event_time=event_time, **fields)
+async def record(episodic: Any, *events: pb.EpisodicEvent) -> list[pb.EventReceipt]:
+    """Stores events one after the other; their receipts."""
+    return [(await episodic.RecordEvent(pb.RecordEventRequest(event=event))).receipt for event in events]
 
 
-def record(content: str = "Ada had lunch.", at: float = 0, request_id: str = "", **fields: Any) -> pb.RecordEventRequest:
-    """A request to store an event."""
-    return pb.RecordEventRequest(event=happened(content, at, **fields), request_id=request_id)
+def contents(events: Iterable[pb.EpisodicEvent]) -> list[str]:
+    """What happened, in this order."""
+    return [event.content for event in events]
 
 
-def around_noon(first: float = -1_000, last: float = 1_000) -> pb.TimeRange:
-    """A range of time, in minutes after noon."""
-    return pb.TimeRange(**{"from": minutes(first), "to": minutes(last)})
+async def recent(episodic: Any, **request: Any) -> list[pb.EpisodicEvent]:
+    """All events, newest first."""
+    events: list[pb.EpisodicEvent] = []
+    token = ""
+    while True:
+        wanted = pb.ListRecentEventsRequest(page_size=PAGE_MAX, page_token=token, **request)
+        page = await episodic.ListRecentEvents(wanted)
+        events += page.events
+        if not (token := page.next_page_token):
+            return events
 
 
-def window(**fields: Any) -> pb.QueryWindowRequest:
-    """A query of the window around noon, unless it names another one."""
-    if not {"range", "last_days"} & set(fields):
-        fields["range"] = around_noon()
-    return pb.QueryWindowRequest(**fields)
-
-
-def ids(answer: Any) -> list[str]:
-    """The ids of the events of an answer."""
-    return [event.event_id for event in answer.events]
-
-
-async def sent(*messages: Any) -> AsyncIterator[Any]:
-    """A stream of requests."""
-    for message in messages:
-        yield message
-
-
-async def remember(episodic: Any, events: Iterable[pb.EpisodicEvent]) -> list[pb.EventReceipt]:
-    """Stores events in their order; all must be fine."""
-    request = pb.RecordEventsWithReceiptsRequest(events=events)
-    [answer] = [answer async for answer in episodic.RecordEventsWithReceipts(sent(request))]
-    assert all(result.WhichOneof("outcome") == "receipt" for result in answer.results)
-    return [result.receipt for result in answer.results]
+async def compact(episodic: Any) -> list[pb.CompactTimelineResponse]:
+    """Compacts the timeline; every step that was told."""
+    return [step async for step in episodic.CompactTimeline(pb.CompactTimelineRequest())]
 
 
 async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
@@ -79,11 +74,16 @@ async def bridge_status(bridge: Any) -> bridge_pb2.GetBridgeStatusResponse:
     return await bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest())
 
 
-async def until_bridged(bridge: Any, count: int = 0) -> bridge_pb2.GetBridgeStatusResponse:
-    """Waits until the bridge has handled everything, and has routed so many events; how it is then."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            status = await bridge_status(bridge)
-            if not status.queue_depth and status.routed_count >= count:
-                return status
-            await asyncio.sleep(0.01)
+async def told(events: Any, type_name: str, *, full: bool = False) -> list[events_pb2.Event]:
+    """All events of the feed of one type, in their order; with their records, where `full`."""
+    where = events_pb2.EventFilter(types=[f"EVENT_TYPE_{type_name}"])
+    view = events_pb2.EVENT_VIEW_FULL if full else events_pb2.EVENT_VIEW_BASIC
+    found: list[events_pb2.Event] = []
+    cursor: dict[str, str] = {}
+    while True:
+        request = events_pb2.ListEventsRequest(filter=where, view=view, page_size=PAGE_MAX, **cursor)
+        page = await events.ListEvents(request)
+        found += page.events
+        if page.caught_up:
+            return found
+        cursor = {"cursor": page.cursor}

@@ -1,0 +1,91 @@
+"""Messages of the timeline around one noon, as short to write as they are to read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import bridge_pb2
+from mnemon.v1 import episodic_pb2 as pb
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+WAIT_S = 30.0
+
+
+def stamp(time: datetime) -> Timestamp:
+    """A time as a message."""
+    message = Timestamp()
+    message.FromDatetime(time)
+    return message
+
+
+def minutes(count: float, since: datetime = NOON) -> Timestamp:
+    """So many minutes after noon."""
+    return stamp(since + timedelta(minutes=count))
+
+
+def happened(content: str = "Ada had lunch.", at: float = 0, **fields: Any) -> pb.EpisodicEvent:
+    """An event of Ada, so many minutes after noon; `scope` may say more of whose it is."""
+    scope = {"user": "ada", **fields.pop("scope", {})}
+    event_time = fields.pop("event_time", minutes(at))
+    event_type = fields.pop("event_type", "conversation")
+    return pb.EpisodicEvent(content=content, scope=scope, event_type=event_type, event_time=event_time, **fields)
+
+
+def record(
+    content: str = "Ada had lunch.", at: float = 0, request_id: str = "", **fields: Any
+) -> pb.RecordEventRequest:
+    """A request to store an event."""
+    return pb.RecordEventRequest(event=happened(content, at, **fields), request_id=request_id)
+
+
+def around_noon(first: float = -1_000, last: float = 1_000) -> pb.TimeRange:
+    """A range of time, in minutes after noon."""
+    return pb.TimeRange(**{"from": minutes(first), "to": minutes(last)})
+
+
+def window(**fields: Any) -> pb.QueryWindowRequest:
+    """A query of the window around noon, unless it names another one."""
+    if not {"range", "last_days"} & set(fields):
+        fields["range"] = around_noon()
+    return pb.QueryWindowRequest(**fields)
+
+
+def ids(answer: Any) -> list[str]:
+    """The ids of the events of an answer."""
+    return [event.event_id for event in answer.events]
+
+
+async def sent(*messages: Any) -> AsyncIterator[Any]:
+    """A stream of requests."""
+    for message in messages:
+        yield message
+
+
+async def remember(episodic: Any, events: Iterable[pb.EpisodicEvent]) -> list[pb.EventReceipt]:
+    """Stores events in their order; all must be fine."""
+    request = pb.RecordEventsWithReceiptsRequest(events=events)
+    [answer] = [answer async for answer in episodic.RecordEventsWithReceipts(sent(request))]
+    assert all(result.WhichOneof("outcome") == "receipt" for result in answer.results)
+    return [result.receipt for result in answer.results]
+
+
+async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
+    """How the timeline is."""
+    return await episodic.GetTimelineStatus(pb.GetTimelineStatusRequest())
+
+
+async def bridge_status(bridge: Any) -> bridge_pb2.GetBridgeStatusResponse:
+    """How the bridge is."""
+    return await bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest())
+
+
+async def until_bridged(bridge: Any, count: int = 0) -> bridge_pb2.GetBridgeStatusResponse:
+    """Waits until the bridge has handled everything, and has routed so many events; how it is then."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            status = await bridge_status(bridge)
+            if not status.queue_depth and status.routed_count >= count:
+                return status
+            await asyncio.sleep(0.01)
