@@ -5,17 +5,18 @@ import binascii
 from hashlib import blake2b
 from typing import Any
 
+from mnemon_server.domain.episodic import EventPosition
 from mnemon_server.domain.errors import FieldViolation, InvalidPageTokenError
 
 _POSITION_BYTES, _DIGEST_BYTES = 8, 12
 
 
-def page_query(request: Any) -> bytes:
+def page_query(request: Any, size_field: str = "page_size") -> bytes:
     """What a page token is bound to: all of the request but the token itself and the size of the page."""
     query = type(request)()
     query.CopyFrom(request)
     query.ClearField("page_token")
-    query.ClearField("page_size")
+    query.ClearField(size_field)
     return bytes(query.SerializeToString(deterministic=True))
 
 
@@ -26,8 +27,7 @@ def next_page_token(position: int | None, query: bytes) -> str:
 
 def make_page_token(position: int, query: bytes) -> str:
     """The token of the page behind `position`."""
-    raw = position.to_bytes(_POSITION_BYTES)
-    return base64.urlsafe_b64encode(raw + _digest(raw, query)).rstrip(b"=").decode()
+    return _make(position.to_bytes(_POSITION_BYTES), query)
 
 
 def read_page_token(token: str, query: bytes) -> int:
@@ -38,18 +38,56 @@ def read_page_token(token: str, query: bytes) -> int:
     """
     if not token:
         return 0
-    try:
-        raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
-    except (UnicodeEncodeError, binascii.Error):
-        raise _refusal() from None
-    position, digest = raw[:_POSITION_BYTES], raw[_POSITION_BYTES:]
-    if len(digest) != _DIGEST_BYTES or digest != _digest(position, query):
+    position = _read(token, query)
+    if len(position) != _POSITION_BYTES:
         raise _refusal()
     return int.from_bytes(position)
 
 
+def next_event_token(position: EventPosition | None, query: bytes) -> str:
+    """The token of the page of events behind `position`; empty where there is none."""
+    if position is None:
+        return ""
+    return _make(position.time_us.to_bytes(_POSITION_BYTES, signed=True) + position.event_id.encode(), query)
+
+
+def read_event_token(token: str, query: bytes) -> EventPosition | None:
+    """The position that the token stands for; None, the beginning, for an empty one.
+
+    Raises:
+        InvalidPageTokenError: it is damaged, or was made for another query.
+    """
+    if not token:
+        return None
+    position = _read(token, query)
+    if len(position) < _POSITION_BYTES:
+        raise _refusal()
+    time_us = int.from_bytes(position[:_POSITION_BYTES], signed=True)
+    try:
+        return EventPosition(time_us, position[_POSITION_BYTES:].decode())
+    except UnicodeDecodeError:
+        raise _refusal() from None
+
+
+def _make(position: bytes, query: bytes) -> str:
+    return base64.urlsafe_b64encode(position + _digest(position, query)).rstrip(b"=").decode()
+
+
+def _read(token: str, query: bytes) -> bytes:
+    try:
+        raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise _refusal() from None
+    position, digest = raw[:-_DIGEST_BYTES], raw[-_DIGEST_BYTES:]
+    if len(digest) != _DIGEST_BYTES or digest != _digest(position, query):
+        raise _refusal()
+    return position
+
+
 def _digest(position: bytes, query: bytes) -> bytes:
-    return blake2b(position + query, digest_size=_DIGEST_BYTES, person=b"mnemon page").digest()
+    # The length keeps position and query apart.
+    said = len(position).to_bytes(4) + position + query
+    return blake2b(said, digest_size=_DIGEST_BYTES, person=b"mnemon page").digest()
 
 
 def _refusal() -> InvalidPageTokenError:

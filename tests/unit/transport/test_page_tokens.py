@@ -6,8 +6,16 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mnemon.v1 import episodic_pb2 as pb
+from mnemon_server.domain.episodic import EventPosition
 from mnemon_server.domain.errors import InvalidPageTokenError
-from mnemon_server.transport.page_tokens import make_page_token, read_page_token
+from mnemon_server.transport.page_tokens import (
+    make_page_token,
+    next_event_token,
+    page_query,
+    read_event_token,
+    read_page_token,
+)
 
 
 @given(st.integers(0, 2**63 - 1), st.binary(max_size=64))
@@ -49,3 +57,36 @@ def _bytes(text: str) -> bytes | None:
         return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
         return None
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=64))
+def test_a_token_gives_back_the_place_of_an_event_and_is_safe_in_a_url(time_us: int, event_id: str) -> None:
+    position = EventPosition(time_us, event_id)
+    token = next_event_token(position, b"query")
+    assert re.fullmatch("[A-Za-z0-9_-]+", token)
+    assert read_event_token(token, b"query") == position
+    with pytest.raises(InvalidPageTokenError):
+        read_event_token(token, b"another query")
+
+
+def test_no_place_is_no_token_and_the_other_way_round() -> None:
+    assert next_event_token(None, b"query") == ""
+    assert read_event_token("", b"query") is None
+
+
+@pytest.mark.parametrize("text", ["x", "AAAA", "🦉", "A" * 1_000_000, "====", make_page_token(7, b"")[:-1]])
+def test_what_is_no_place_of_an_event_is_refused(text: str) -> None:
+    with pytest.raises(InvalidPageTokenError, match="page_token"):
+        read_event_token(text, b"query")
+
+
+def test_a_place_in_one_list_is_none_in_a_list_of_another_kind() -> None:
+    with pytest.raises(InvalidPageTokenError):
+        read_page_token(next_event_token(EventPosition(7, "lunch"), b"query"), b"query")
+
+
+def test_the_size_of_a_page_may_change_from_page_to_page() -> None:
+    first, second = (pb.QueryWindowRequest(last_days=7, top_k=size) for size in (5, 9))
+    assert page_query(first, "top_k") == page_query(second, "top_k")
+    other = pb.QueryWindowRequest(last_days=8)
+    assert page_query(first, "top_k") != page_query(other, "top_k")
