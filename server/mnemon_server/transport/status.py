@@ -31,6 +31,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.MemoryNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.RuleNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.DecisionNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.EventNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.CursorExpiredError: grpc.StatusCode.OUT_OF_RANGE,
     errors.RequestIdReusedError: grpc.StatusCode.ALREADY_EXISTS,
     errors.RuleExistsError: grpc.StatusCode.ALREADY_EXISTS,
@@ -156,6 +157,8 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
             return "MergeRuleConfig", error.name
         case errors.DecisionNotFoundError():
             return "Decision", error.decision_id
+        case errors.EventNotFoundError():
+            return "EpisodicEvent", error.event_id
     return None
 
 

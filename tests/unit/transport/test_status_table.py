@@ -25,6 +25,7 @@ SAMPLES = [
     errors.MemoryNotFoundError("0b1c"),
     errors.RuleNotFoundError("household"),
     errors.DecisionNotFoundError("0b1c"),
+    errors.EventNotFoundError("lunch-1"),
     errors.CursorExpiredError("too old"),
     errors.RequestIdReusedError("another request had it"),
     errors.RuleExistsError("household"),
@@ -100,6 +101,7 @@ def test_texts_that_are_not_written_for_clients_are_replaced_by_an_incident_id(e
         (errors.MemoryNotFoundError("note-1"), "Memory"),
         (errors.RuleNotFoundError("note-1"), "MergeRuleConfig"),
         (errors.DecisionNotFoundError("note-1"), "Decision"),
+        (errors.EventNotFoundError("note-1"), "EpisodicEvent"),
     ],
     ids=lambda value: type(value).__name__,
 )
