@@ -115,6 +115,46 @@ class Settings:
             "Milliseconds that a save of the semantic memory may take; above that, saves are held back.", at_least=0.001
         ),
     )
+    timeline_retention_days: float | None = field(
+        default=None,
+        metadata=_row("Days that an event of the timeline is kept; auto is for ever.", at_least=0.001),
+    )
+    timeline_prune_share_max: float = field(
+        default=0.5,
+        metadata=_row(
+            "Largest share of the timeline that the retention may remove at once; above that, it stops and warns.",
+            at_least=0,
+            at_most=1,
+        ),
+    )
+    timeline_segment_max_mib: int = field(
+        default=64,
+        metadata=_row(
+            "Size from which on a segment of the timeline is followed by the next.", at_least=1, at_most=1024
+        ),
+    )
+    timeline_segment_max_events: int = field(
+        default=100_000, metadata=_row("Most events of a segment.", at_least=1, at_most=10_000_000)
+    )
+    timeline_segment_max_age_s: float = field(
+        default=3600.0, metadata=_row("Time after which a segment is followed by the next.", at_least=0.001)
+    )
+    timeline_scrub_interval_h: float = field(
+        default=24.0,
+        metadata=_row("Hours between two looks at every byte of the timeline.", at_least=0.001),
+    )
+    timeline_write_latency_target_ms: float = field(
+        default=1000.0,
+        metadata=_row(
+            "Milliseconds that recording an event may take; above that, a warning is raised.", at_least=0.001
+        ),
+    )
+    timeline_embeddings: bool = field(
+        default=False, metadata=_row("Make vectors of the events, too, so that a window can be searched by meaning.")
+    )
+    bridge_enabled: bool = field(
+        default=True, metadata=_row("Save events of the timeline as statements, as the routing policy says.")
+    )
     event_retention_days: float = field(
         default=7.0, metadata=_row("Days that an event is kept for watchers that come late.", at_least=0.001)
     )
