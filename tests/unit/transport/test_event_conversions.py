@@ -1,5 +1,6 @@
 """Events and queries of the log survive the way into messages, and batches that are shared are made once."""
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -104,6 +105,10 @@ DETAILS = [
     (EventType.SEMANTIC_WARNING, WARNING, "warning"),
     (EventType.SEMANTIC_HEALTHY, WARNING, "warning"),
     (EventType.SEMANTIC_PRUNED, '{"prune_reason": "merged"}', "prune_reason"),
+    (EventType.EPISODIC_WARNING, WARNING, "warning"),
+    (EventType.EPISODIC_HEALTHY, WARNING, "warning"),
+    (EventType.BRIDGE_SUSPENDED, WARNING, "warning"),
+    (EventType.BRIDGE_RESUMED, WARNING, "warning"),
 ]
 
 
@@ -120,6 +125,56 @@ def test_details_come_out_as_what_the_type_promises(type_: EventType, details: s
         "prune_reason": message.prune_reason == "merged",
     }
     assert said[field]
+
+
+def details_of(type_: EventType, details: str) -> pb.Event:
+    """What is told of an event with these details."""
+    [message] = convert.page_to_pb(
+        EventPage("c", (event_with(type=type_, details=details),), (), caught_up=True)
+    ).events
+    return message
+
+
+def test_of_a_recorded_event_is_told_what_routing_needs() -> None:
+    said = {
+        "event_type": "task",
+        "event_time": 1_700_000_000_123_456,
+        "importance": 0.75,
+        "segment_id": 2**40,
+        "lag_us": 90_000_250,
+        "segment_count": 3,
+        "content_hash": "ab" * 32,
+    }
+    message = details_of(EventType.EPISODIC_SAVED, json.dumps(said))
+    assert message.episodic_saved == pb.EpisodicSaved(
+        event_type="task",
+        event_time=Timestamp(seconds=1_700_000_000, nanos=123_456_000),
+        importance=0.75,
+        segment_id=2**40,
+        timeline_lag=Duration(seconds=90, nanos=250_000),
+        segment_count=3,
+        content_hash="ab" * 32,
+    )
+    early = details_of(EventType.EPISODIC_SAVED, json.dumps({**said, "importance": None, "event_time": -1}))
+    assert not early.episodic_saved.HasField("importance")
+    assert early.episodic_saved.event_time == Timestamp(seconds=-1, nanos=999_999_000)
+    nought = details_of(EventType.EPISODIC_SAVED, json.dumps({**said, "importance": 0, "lag_us": 0}))
+    assert nought.episodic_saved.HasField("importance")
+    assert nought.episodic_saved.timeline_lag == Duration()
+
+
+def test_of_pruned_events_is_told_which_and_why() -> None:
+    events = [["lunch", "ab" * 32], ["tea", "cd" * 32]]
+    message = details_of(
+        EventType.EPISODIC_PRUNED, json.dumps({"segment_id": 41, "reason": "retention", "events": events})
+    )
+    assert (message.episodic_pruned.segment_id, message.episodic_pruned.reason) == (41, "retention")
+    assert [[event.event_id, event.content_hash] for event in message.episodic_pruned.events] == events
+
+
+def test_of_a_reconciliation_is_told_what_was_done_about_which() -> None:
+    said = {"event_ids": ["e-1", "e-2"], "action": "demoted", "memory_ids": ["s-1"], "unlinked_memory_ids": ["s-2"]}
+    assert details_of(EventType.BRIDGE_RECONCILED, json.dumps(said)).reconciliation == pb.Reconciliation(**said)
 
 
 def test_details_are_told_of_their_own_event_alone() -> None:

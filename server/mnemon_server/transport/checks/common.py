@@ -22,9 +22,9 @@ def check_bulk(requests: Sequence[object]) -> None:
         raise InvalidArgumentError.of("requests", f"must be 1 to {BULK_REQUESTS_MAX:,}; send several messages")
 
 
-def page_size(asked: int) -> int:
+def page_size(asked: int, default: int = PAGE_SIZE_DEFAULT) -> int:
     """How many records a page has at most."""
-    return min(asked or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
+    return min(asked or default, PAGE_SIZE_MAX)
 
 
 def page_size_violations(asked: int) -> Iterator[FieldViolation]:

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 
 from mnemon.v1 import events_pb2 as pb
 
+from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.events import Event, EventType
 from mnemon_server.services.conflicts.decisions import decision_from_json
 from mnemon_server.transport.convert.decisions import fill_decision
+from mnemon_server.transport.convert.records import fill_time
 from mnemon_server.transport.convert.rules import fill_rule
 
 
@@ -36,6 +38,35 @@ def _fill_prune_reason(target: pb.Event, details: str) -> None:
     target.prune_reason = json.loads(details)["prune_reason"]
 
 
+def _fill_episodic_saved(target: pb.Event, details: str) -> None:
+    said = json.loads(details)
+    saved = target.episodic_saved
+    saved.event_type = said["event_type"]
+    fill_time(saved.event_time, from_microseconds(said["event_time"]))
+    if said["importance"] is not None:
+        saved.importance = said["importance"]
+    saved.segment_id = said["segment_id"]
+    saved.timeline_lag.FromMicroseconds(said["lag_us"])
+    saved.segment_count = said["segment_count"]
+    saved.content_hash = said["content_hash"]
+
+
+def _fill_episodic_pruned(target: pb.Event, details: str) -> None:
+    said = json.loads(details)
+    target.episodic_pruned.segment_id = said["segment_id"]
+    target.episodic_pruned.reason = said["reason"]
+    for event_id, content_hash in said["events"]:
+        target.episodic_pruned.events.add(event_id=event_id, content_hash=content_hash)
+
+
+def _fill_reconciliation(target: pb.Event, details: str) -> None:
+    said = json.loads(details)
+    target.reconciliation.event_ids.extend(said["event_ids"])
+    target.reconciliation.action = said["action"]
+    target.reconciliation.memory_ids.extend(said["memory_ids"])
+    target.reconciliation.unlinked_memory_ids.extend(said["unlinked_memory_ids"])
+
+
 _FILLERS: Mapping[EventType, Callable[[pb.Event, str], None]] = {
     EventType.SEMANTIC_PRUNED: _fill_prune_reason,
     EventType.SEMANTIC_WARNING: _fill_warning,
@@ -47,4 +78,11 @@ _FILLERS: Mapping[EventType, Callable[[pb.Event, str], None]] = {
     EventType.RULE_REGISTERED: _fill_rule,
     EventType.RULE_UPDATED: _fill_rule,
     EventType.RULE_DELETED: _fill_rule,
+    EventType.EPISODIC_SAVED: _fill_episodic_saved,
+    EventType.EPISODIC_PRUNED: _fill_episodic_pruned,
+    EventType.EPISODIC_WARNING: _fill_warning,
+    EventType.EPISODIC_HEALTHY: _fill_warning,
+    EventType.BRIDGE_SUSPENDED: _fill_warning,
+    EventType.BRIDGE_RESUMED: _fill_warning,
+    EventType.BRIDGE_RECONCILED: _fill_reconciliation,
 }

@@ -31,7 +31,7 @@ SEARCH_MODES: Mapping[int, SearchMode] = {
     pb.SEARCH_MODE_KEYWORD: SearchMode.KEYWORD,
     pb.SEARCH_MODE_HYBRID: SearchMode.HYBRID,
 }
-_SEARCH_MODES_TO_PB = {mode: pb.SearchMode.Value(f"SEARCH_MODE_{mode.name}") for mode in SearchMode}
+SEARCH_MODES_TO_PB = {mode: pb.SearchMode.Value(f"SEARCH_MODE_{mode.name}") for mode in SearchMode}
 _OUTCOMES_TO_PB = {outcome: pb.WriteOutcome.Value(f"WRITE_OUTCOME_{outcome.name}") for outcome in WriteOutcome}
 
 
@@ -142,7 +142,7 @@ def ignored_to_pb(ignored: Iterable[IgnoredFilter]) -> list[pb.IgnoredFilter]:
 def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
     """How an answer was found."""
     return pb.SearchDiagnostics(
-        mode=_SEARCH_MODES_TO_PB[diagnostics.mode],
+        mode=SEARCH_MODES_TO_PB[diagnostics.mode],
         exact=diagnostics.exact,
         total_candidates=diagnostics.total_candidates,
         scanned=diagnostics.scanned,

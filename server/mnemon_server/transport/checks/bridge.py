@@ -1,0 +1,22 @@
+"""Checks of the bridge service's requests; what a policy may say, the service checks itself."""
+
+from mnemon.v1 import bridge_pb2 as pb
+
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.validation import refuse
+from mnemon_server.transport.checks.common import unknown
+from mnemon_server.transport.convert import bridge as convert
+from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
+
+
+def check_update_routing_policy(request: pb.UpdateRoutingPolicyRequest) -> None:
+    """Raises InvalidArgumentError with everything that is wrong."""
+    if not request.HasField("policy"):
+        raise InvalidArgumentError.of("policy", "is required")
+    policy = request.policy
+    found = [
+        *unknown("policy.mode", policy.mode, convert.ROUTING_MODES),
+        *unknown("policy.on_prune", policy.on_prune, convert.PRUNE_ACTIONS),
+        *unknown("policy.conflict_policy", policy.conflict_policy, CONFLICT_POLICIES),
+    ]
+    refuse(found)

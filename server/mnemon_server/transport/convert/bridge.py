@@ -1,0 +1,84 @@
+"""Conversion of the bridge service's requests and answers. Both directions."""
+
+from collections.abc import Mapping
+
+from mnemon.v1 import bridge_pb2 as pb
+from mnemon.v1 import semantic_pb2
+
+from mnemon_server.domain.bridge import (
+    EVENT_TYPES_DEFAULT,
+    BridgeState,
+    BridgeStatus,
+    PruneAction,
+    RoutingMode,
+    RoutingPolicy,
+)
+from mnemon_server.domain.semantic import ConflictPolicy
+from mnemon_server.transport.convert.records import duration_to_pb, fill_time
+from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
+
+ROUTING_MODES: Mapping[int, RoutingMode] = {
+    pb.ROUTING_MODE_UNSPECIFIED: RoutingMode.ALL,
+    pb.ROUTING_MODE_ALL: RoutingMode.ALL,
+    pb.ROUTING_MODE_ANY: RoutingMode.ANY,
+}
+PRUNE_ACTIONS: Mapping[int, PruneAction] = {
+    pb.PRUNE_ACTION_UNSPECIFIED: PruneAction.DELETE,
+    pb.PRUNE_ACTION_DELETE: PruneAction.DELETE,
+    pb.PRUNE_ACTION_DEMOTE: PruneAction.DEMOTE,
+}
+_MODES_TO_PB = {mode: pb.RoutingMode.Value(f"ROUTING_MODE_{mode.name}") for mode in RoutingMode}
+_ACTIONS_TO_PB = {action: pb.PruneAction.Value(f"PRUNE_ACTION_{action.name}") for action in PruneAction}
+_STATES_TO_PB = {state: pb.BridgeState.Value(f"BRIDGE_STATE_{state.name}") for state in BridgeState}
+_CONFLICT_POLICIES_TO_PB = {
+    policy: semantic_pb2.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}") for policy in ConflictPolicy
+}
+_DEFAULT = RoutingPolicy()
+
+
+def policy_from_pb(message: pb.RoutingPolicy) -> RoutingPolicy:
+    """The policy; what is unset has its default, and so has what `checks.bridge` refuses."""
+    return RoutingPolicy(
+        min_importance=message.min_importance if message.HasField("min_importance") else _DEFAULT.min_importance,
+        event_types=frozenset(message.event_types) or EVENT_TYPES_DEFAULT,
+        mode=ROUTING_MODES.get(message.mode, _DEFAULT.mode),
+        content_max=message.content_max if message.HasField("content_max") else _DEFAULT.content_max,
+        on_prune=PRUNE_ACTIONS.get(message.on_prune, _DEFAULT.on_prune),
+        demoted_importance=(
+            message.demoted_importance if message.HasField("demoted_importance") else _DEFAULT.demoted_importance
+        ),
+        conflict_policy=CONFLICT_POLICIES.get(message.conflict_policy, ConflictPolicy.IGNORE),
+    )
+
+
+def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
+    """The policy, with everything in it said."""
+    return pb.RoutingPolicy(
+        min_importance=policy.min_importance,
+        event_types=sorted(policy.event_types),
+        mode=_MODES_TO_PB[policy.mode],
+        content_max=policy.content_max,
+        on_prune=_ACTIONS_TO_PB[policy.on_prune],
+        demoted_importance=policy.demoted_importance,
+        conflict_policy=_CONFLICT_POLICIES_TO_PB[policy.conflict_policy],
+    )
+
+
+def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
+    """How the bridge is, and what it did."""
+    message = pb.GetBridgeStatusResponse(
+        state=_STATES_TO_PB[status.state],
+        message=status.message,
+        routed_count=status.routed_count,
+        skipped_counts=status.skipped_counts,
+        linked_count=status.linked_count,
+        deleted_count=status.deleted_count,
+        demoted_count=status.demoted_count,
+        queue_depth=status.queue_depth,
+        timeline_lag=None if status.timeline_lag_s is None else duration_to_pb(status.timeline_lag_s),
+        segment_count=status.segment_count,
+        policy=policy_to_pb(status.policy),
+    )
+    if status.handled_time is not None:
+        fill_time(message.handled_time, status.handled_time)
+    return message

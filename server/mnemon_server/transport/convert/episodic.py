@@ -1,0 +1,106 @@
+"""Conversion of the episodic memory service's requests; its answers are in `episodic_answers.py`."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2
+from mnemon.v1 import episodic_pb2 as pb
+
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.episodic import (
+    TOP_K_DEFAULT,
+    EpisodicEvent,
+    EventPosition,
+    EventSelection,
+    RecordEvent,
+    WindowQuery,
+)
+from mnemon_server.domain.records import MetadataValue, Scope
+from mnemon_server.transport.convert.filters import expression_from_pb
+from mnemon_server.transport.convert.records import (
+    SEARCH_MODES,
+    checked_time_from_pb,
+    metadata_from_pb,
+    scope_from_pb,
+)
+
+_NO_SCOPE = Scope()
+_EVERYTHING = EventSelection()
+# Events of a stream share few scopes; finding one takes a seventh of the time that making one does.
+_scope = lru_cache(maxsize=1024)(Scope)
+
+
+def event_from_pb(message: pb.EpisodicEvent) -> EpisodicEvent:
+    """The event as a caller gives it. This runs for every event that is stored.
+
+    Raises:
+        ValueError: it has no time, its time is none, or one of its metadata is none; `checks.episodic` says which.
+    """
+    scope, time, metadata = message.scope, message.event_time, message.metadata
+    if not 0 <= time.nanos < 1_000_000_000 or not message.HasField("event_time"):
+        raise ValueError("there is no time")
+    try:
+        event_time = EPOCH + timedelta(0, time.seconds, time.nanos // 1000)
+    except OverflowError:
+        raise ValueError("the time is none") from None
+    return EpisodicEvent(
+        message.event_id,
+        message.event_type,
+        event_time,
+        message.content,
+        message.context,
+        _scope(scope.user, scope.household, scope.persona, scope.agent, scope.project),
+        message.importance if message.HasField("importance") else None,
+        message.source,
+        _checked_metadata(metadata) if metadata else {},
+    )
+
+
+def record_from_pb(message: pb.RecordEventRequest) -> RecordEvent:
+    """The request to store an event; raises as `event_from_pb`."""
+    return RecordEvent(event_from_pb(message.event), message.request_id)
+
+
+def window_query_from_pb(message: pb.QueryWindowRequest, after: EventPosition | None) -> WindowQuery:
+    """What a window is asked for."""
+    window = message.WhichOneof("window")
+    return WindowQuery(
+        where=selection_from_pb(message, message.range if window == "range" else None),
+        last_days=message.last_days if window == "last_days" else None,
+        has_range=window == "range",
+        top_k=message.top_k if message.HasField("top_k") else TOP_K_DEFAULT,
+        after=after,
+        text=message.query if message.HasField("query") else None,
+        mode=SEARCH_MODES[message.mode],
+    )
+
+
+def selection_from_pb(owner: Any, times: pb.TimeRange | None = None) -> EventSelection:
+    """Which events the `filter` of a request means, within a range of times."""
+    if times is None and not owner.HasField("filter"):
+        return _EVERYTHING
+    message: pb.EpisodicEventFilter = owner.filter
+    return EventSelection(
+        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        event_types=frozenset(message.event_types),
+        min_importance=message.min_importance if message.HasField("min_importance") else None,
+        start=checked_time_from_pb(start_of(times)) if times is not None and times.HasField("from") else None,
+        end=checked_time_from_pb(times.to) if times is not None and times.HasField("to") else None,
+        expression=expression_from_pb(message.filter) if message.HasField("filter") else None,
+    )
+
+
+def start_of(times: pb.TimeRange) -> Timestamp:
+    """The earliest time; its field has the name of a Python keyword."""
+    start: Timestamp = getattr(times, "from")
+    return start
+
+
+def _checked_metadata(metadata: Mapping[str, common_pb2.MetadataValue]) -> dict[str, MetadataValue]:
+    values = metadata_from_pb(metadata)
+    if None in values.values():
+        raise ValueError("a value of the metadata is none")
+    return values

@@ -1,0 +1,90 @@
+"""Routing policies and the bridge's status survive the way between messages and values."""
+
+from dataclasses import replace
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from mnemon.v1 import bridge_pb2 as pb
+from mnemon_server.domain.bridge import BridgeState, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.semantic import ConflictPolicy
+from mnemon_server.transport.checks import bridge as checks
+from mnemon_server.transport.convert import bridge as convert
+
+from tests.support.timeline_messages import NOON, stamp
+
+POLICY = RoutingPolicy(
+    min_importance=0.0,
+    event_types=frozenset({"task", "emotion"}),
+    mode=RoutingMode.ANY,
+    content_max=64,
+    on_prune=PruneAction.DEMOTE,
+    demoted_importance=0.0,
+    conflict_policy=ConflictPolicy.RESOLVE,
+)
+DEFAULTS = pb.RoutingPolicy(
+    min_importance=0.6,
+    event_types=["conversation", "reminder", "task"],
+    mode="ROUTING_MODE_ALL",
+    content_max=512,
+    on_prune="PRUNE_ACTION_DELETE",
+    demoted_importance=0.1,
+    conflict_policy="CONFLICT_POLICY_IGNORE",
+)
+
+
+def test_what_a_policy_leaves_out_has_its_default_and_is_told() -> None:
+    assert convert.policy_from_pb(pb.RoutingPolicy()) == RoutingPolicy()
+    assert convert.policy_to_pb(RoutingPolicy()) == DEFAULTS
+
+
+def test_a_policy_comes_back_as_it_was_given_zeros_included() -> None:
+    assert convert.policy_from_pb(convert.policy_to_pb(POLICY)) == POLICY
+    assert convert.policy_from_pb(DEFAULTS) == RoutingPolicy()
+
+
+@pytest.mark.parametrize("mode", list(RoutingMode))
+@pytest.mark.parametrize("action", list(PruneAction))
+@pytest.mark.parametrize("conflicts", list(ConflictPolicy))
+def test_every_choice_of_a_policy_has_a_number(
+    mode: RoutingMode, action: PruneAction, conflicts: ConflictPolicy
+) -> None:
+    message = convert.policy_to_pb(replace(POLICY, mode=mode, on_prune=action, conflict_policy=conflicts))
+    assert pb.RoutingMode.Name(message.mode) == f"ROUTING_MODE_{mode.name}"
+    assert pb.PruneAction.Name(message.on_prune) == f"PRUNE_ACTION_{action.name}"
+    assert convert.policy_from_pb(message).conflict_policy is conflicts
+
+
+@pytest.mark.parametrize("state", list(BridgeState))
+def test_the_status_of_the_bridge_goes_out_whole(state: BridgeState) -> None:
+    counts = {
+        "routed_count": 1, "linked_count": 2, "deleted_count": 3, "demoted_count": 4, "queue_depth": 5,
+        "segment_count": 6,
+    }  # fmt: skip
+    status = BridgeStatus(
+        state=state, message="waiting", skipped_counts={"importance": 7, "gone": 1}, timeline_lag_s=1.5,
+        handled_time=NOON, policy=POLICY, **counts,
+    )  # fmt: skip
+    assert convert.status_to_pb(status) == pb.GetBridgeStatusResponse(
+        state=f"BRIDGE_STATE_{state.name}", message="waiting", skipped_counts={"importance": 7, "gone": 1},
+        timeline_lag=Duration(seconds=1, nanos=500_000_000), handled_time=stamp(NOON),
+        policy=convert.policy_to_pb(POLICY), **counts,
+    )  # fmt: skip
+    fresh = convert.status_to_pb(BridgeStatus(state=state))
+    assert (fresh.HasField("timeline_lag"), fresh.HasField("handled_time"), fresh.policy) == (False, False, DEFAULTS)
+
+
+def test_a_policy_is_required_and_made_of_what_is_known() -> None:
+    def fields(request: pb.UpdateRoutingPolicyRequest) -> list[str]:
+        try:
+            checks.check_update_routing_policy(request)
+        except InvalidArgumentError as error:
+            return [violation.field for violation in error.violations]
+        return []
+
+    assert fields(pb.UpdateRoutingPolicyRequest()) == ["policy"]
+    assert fields(pb.UpdateRoutingPolicyRequest(policy={})) == []
+    unknown = pb.RoutingPolicy(mode=9, on_prune=9, conflict_policy=9)  # type: ignore[arg-type]
+    assert sorted(fields(pb.UpdateRoutingPolicyRequest(policy=unknown))) == [
+        "policy.conflict_policy", "policy.mode", "policy.on_prune",
+    ]  # fmt: skip

@@ -1,0 +1,278 @@
+"""Events, queries and answers of the timeline survive the way between messages and values."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon.v1 import common_pb2
+from mnemon.v1 import episodic_pb2 as pb
+from mnemon_server.domain.episodic import (
+    CompactionProgress,
+    EpisodicEvent,
+    EventPosition,
+    EventReceipt,
+    EventScore,
+    EventSelection,
+    LostRange,
+    PrunedEvents,
+    RangeSummary,
+    RecordEvent,
+    StoredEvent,
+    TimelineState,
+    TimelineStatus,
+    WindowDiagnostics,
+    WindowPage,
+    WindowQuery,
+)
+from mnemon_server.domain.errors import ThrottledError
+from mnemon_server.domain.filters import Condition, Operator
+from mnemon_server.domain.records import Scope, SearchMode
+from mnemon_server.engines.segments.codec import encode
+from mnemon_server.transport.convert import episodic as convert
+from mnemon_server.transport.convert import episodic_answers as answers
+from mnemon_server.transport.status import Failure
+
+from tests.support.memory_messages import compare
+from tests.support.timeline_messages import NOON, happened, minutes, stamp
+
+EVENT = EpisodicEvent(
+    event_id="lunch",
+    event_type="conversation",
+    event_time=NOON,
+    content="Ada had lunch.",
+    context="in the garden",
+    scope=Scope("ada", "home", "butler", "claude", "trip"),
+    importance=0.25,
+    source="user",
+    metadata={"rank": 1, "sure": 0.5, "tags": ("a", "b"), "when": NOON, "old": False, "topic": "food"},
+    record_time=NOON + timedelta(seconds=1),
+)
+STORED = StoredEvent(EventPosition(0, "lunch"), 7, 1, encode(EVENT))
+MESSAGE = pb.EpisodicEvent.FromString(STORED.body)
+RECEIPT = EventReceipt("lunch", 7, 1, NOON)
+
+times = st.datetimes(timezones=st.just(UTC))
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+events = st.builds(
+    EpisodicEvent,
+    event_id=texts,
+    event_type=texts,
+    event_time=times,
+    content=texts,
+    context=texts,
+    scope=st.builds(Scope, texts, texts, texts, texts, texts),
+    importance=st.none() | st.floats(0, 1),
+    source=texts,
+    metadata=st.dictionaries(texts, texts | st.integers(-(2**63), 2**63 - 1) | st.booleans() | times, max_size=3),
+)
+
+
+@given(events)
+def test_an_event_comes_in_as_it_was_sent(event: EpisodicEvent) -> None:
+    assert convert.event_from_pb(pb.EpisodicEvent.FromString(encode(event))) == event
+
+
+def test_of_an_event_that_comes_in_what_only_the_server_says_is_left_out() -> None:
+    assert convert.event_from_pb(MESSAGE) == replace(EVENT, record_time=EpisodicEvent("", "", NOON).record_time)
+
+
+def test_what_an_event_lacks_is_unknown_and_a_zero_is_not() -> None:
+    bare = convert.event_from_pb(pb.EpisodicEvent(event_time=Timestamp()))
+    assert bare == EpisodicEvent("", "", datetime(1970, 1, 1, tzinfo=UTC))
+    assert convert.event_from_pb(happened(importance=0.0)).importance == 0.0
+
+
+def test_a_time_is_kept_to_the_microsecond() -> None:
+    event = convert.event_from_pb(happened(event_time=Timestamp(seconds=-1, nanos=999_999_999)))
+    assert event.event_time == datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.EpisodicEvent(event_type="task"),
+        happened(event_time=Timestamp(seconds=10**13)),
+        happened(event_time=Timestamp(seconds=-(10**13))),
+        happened(event_time=Timestamp(nanos=-1)),
+        happened(event_time=Timestamp(nanos=1_000_000_000)),
+        happened(metadata={"fine": common_pb2.MetadataValue(int_value=1), "unset": common_pb2.MetadataValue()}),
+    ],
+)
+def test_what_is_no_event_does_not_become_one(message: pb.EpisodicEvent) -> None:
+    with pytest.raises(ValueError):
+        convert.event_from_pb(message)
+
+
+def test_a_request_comes_in_with_its_id() -> None:
+    request = pb.RecordEventRequest(event=happened("a"), request_id="once")
+    event = EpisodicEvent("", "conversation", NOON, "a", scope=Scope("ada"))
+    assert convert.record_from_pb(request) == RecordEvent(event, "once")
+
+
+def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
+    assert convert.window_query_from_pb(pb.QueryWindowRequest(), None) == WindowQuery()
+    days = convert.window_query_from_pb(pb.QueryWindowRequest(last_days=0, top_k=0, query=""), None)
+    assert days == WindowQuery(last_days=0, top_k=0, text="")
+    half_open = pb.QueryWindowRequest(range={"from": minutes(1)})
+    assert convert.window_query_from_pb(half_open, None) == WindowQuery(
+        where=EventSelection(start=NOON + timedelta(minutes=1)), has_range=True
+    )
+    endless = convert.window_query_from_pb(pb.QueryWindowRequest(range={}), None)
+    assert endless == WindowQuery(has_range=True)
+    where = pb.EpisodicEventFilter(
+        scope={"user": "ada"},
+        event_types=["task", "custom"],
+        min_importance=0.0,
+        filter=compare("source", "EQ", "user"),
+    )
+    whole = pb.QueryWindowRequest(
+        range={"from": minutes(0), "to": minutes(2)}, filter=where, top_k=7, query="tea", mode="SEARCH_MODE_KEYWORD"
+    )
+    after = EventPosition(9, "tea")
+    assert convert.window_query_from_pb(whole, after) == WindowQuery(
+        where=EventSelection(
+            scope=Scope("ada"),
+            event_types=frozenset({"task", "custom"}),
+            min_importance=0.0,
+            start=NOON,
+            end=NOON + timedelta(minutes=2),
+            expression=Condition("source", Operator.EQ, ("user",)),
+        ),
+        has_range=True,
+        top_k=7,
+        after=after,
+        text="tea",
+        mode=SearchMode.KEYWORD,
+    )
+
+
+def test_without_a_filter_every_event_is_meant() -> None:
+    assert not convert.selection_from_pb(pb.ListRecentEventsRequest())
+    assert not convert.selection_from_pb(pb.ListRecentEventsRequest(filter={}))
+
+
+def test_an_acknowledgement_says_where_the_event_is_and_what_was_known() -> None:
+    new = answers.recorded_to_pb(RECEIPT, None)
+    assert new == pb.RecordEventResponse(
+        receipt=pb.EventReceipt(event_id="lunch", sequence=7, segment_id=1, commit_time=stamp(NOON))
+    )
+    known = answers.recorded_to_pb(RECEIPT._replace(duplicate=True, replayed=True), STORED)
+    assert (known.receipt.duplicate, known.receipt.replayed, known.duplicate_of) == (True, True, MESSAGE)
+
+
+async def test_results_of_a_run_say_what_became_of_each_event() -> None:
+    later = NOON + timedelta(microseconds=1)
+    outcomes: list[EventReceipt | Failure] = [
+        RECEIPT,
+        Failure.of(ThrottledError("held back", 2.0)),
+        EventReceipt("tea", 8, 1, NOON, duplicate=True),
+        EventReceipt("task", 9, 1, NOON),
+        EventReceipt("next", 10, 10, NOON),
+        EventReceipt("later", 11, 10, later),
+    ]
+    results = (await answers.results_to_pb(outcomes)).results
+    assert [result.WhichOneof("outcome") for result in results] == ["receipt", "error", *["receipt"] * 4]
+    assert results[1].error.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+    assert results[1].error.retry_delay == Duration(seconds=2)
+    told = [result.receipt for result in results if result.HasField("receipt")]
+    assert [(each.event_id, each.sequence, each.segment_id, each.duplicate) for each in told] == [
+        ("lunch", 7, 1, False), ("tea", 8, 1, True), ("task", 9, 1, False), ("next", 10, 10, False),
+        ("later", 11, 10, False),
+    ]  # fmt: skip
+    assert [each.commit_time for each in told] == [*[stamp(NOON)] * 4, stamp(later)]
+
+
+async def test_long_runs_keep_their_order() -> None:
+    outcomes = [EventReceipt(f"event-{number}", number, 1, NOON) for number in range(1, 1_000)]
+    results = (await answers.results_to_pb(outcomes)).results
+    assert [result.receipt.sequence for result in results] == [*range(1, 1_000)]
+
+
+def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
+    diagnostics = WindowDiagnostics(
+        total_scanned=9, filtered_by_context=1, filtered_by_window=2, returned=2, duration_s=0.25,
+        mode=SearchMode.HYBRID, pending=3,
+    )  # fmt: skip
+    scores = (EventScore(0.75, 0.5, 0.25), EventScore(0.5, None, 0.0))
+    message = answers.window_to_pb(WindowPage((STORED, STORED), None, diagnostics, scores), "token")
+    assert ([*message.events], message.next_page_token) == ([MESSAGE, MESSAGE], "token")
+    assert message.diagnostics == pb.WindowDiagnostics(
+        total_scanned=9, filtered_by_context=1, filtered_by_window=2, returned=2,
+        duration=Duration(nanos=250_000_000), mode="SEARCH_MODE_HYBRID", pending=3,
+    )  # fmt: skip
+    assert [*message.scores] == [
+        pb.EventScore(relevance=0.75, similarity=0.5, keyword=0.25), pb.EventScore(relevance=0.5, keyword=0.0),
+    ]  # fmt: skip
+    assert not message.scores[1].HasField("similarity")
+    plain = answers.window_to_pb(WindowPage((), None, WindowDiagnostics()), "")
+    assert (plain.diagnostics.mode, len(plain.events), plain.HasField("diagnostics")) == (0, 0, True)
+
+
+def test_pages_and_single_events_go_out_as_they_are_kept() -> None:
+    page = answers.recent_to_pb(WindowPage((STORED,), None, WindowDiagnostics()), "token")
+    assert ([*page.events], page.next_page_token) == ([MESSAGE], "token")
+    assert answers.event_to_pb(STORED).event == MESSAGE
+
+
+def test_an_event_of_which_nothing_is_said_is_there_all_the_same() -> None:
+    empty = StoredEvent(EventPosition(0, ""), 1, 1, b"")
+    assert answers.event_to_pb(empty).HasField("event")
+    assert answers.recorded_to_pb(RECEIPT, empty).HasField("duplicate_of")
+
+
+def test_a_summary_names_days_as_dates() -> None:
+    summary = RangeSummary(3, NOON, NOON + timedelta(days=1), (("task", 2), ("emotion", 1)), ((-1, 1), (20_484, 2)))
+    assert answers.summary_to_pb(summary) == pb.SummarizeRangeResponse(
+        event_count=3,
+        earliest=stamp(NOON),
+        latest=stamp(NOON + timedelta(days=1)),
+        types=[pb.TypeCount(event_type="task", count=2), pb.TypeCount(event_type="emotion", count=1)],
+        days=[pb.DayCount(day="1969-12-31", count=1), pb.DayCount(day="2026-01-31", count=2)],
+    )
+    nothing = answers.summary_to_pb(RangeSummary(0, None, None))
+    assert (nothing.HasField("earliest"), nothing.HasField("latest")) == (False, False)
+
+
+@pytest.mark.parametrize(("time", "day"), [(datetime.min, "0001-01-01"), (datetime.max, "9999-12-31")])
+def test_the_first_and_the_last_day_have_names(time: datetime, day: str) -> None:
+    number = time.toordinal() - datetime(1970, 1, 1).toordinal()
+    assert answers.summary_to_pb(RangeSummary(1, None, None, (), ((number, 1),))).days[0].day == day
+
+
+def test_a_pruning_and_a_compaction_go_out_whole() -> None:
+    pruned = PrunedEvents(3, ("a", "b"), NOON, NOON, 2, replayed=True)
+    assert answers.pruned_to_pb(pruned) == pb.PruneEventsResponse(
+        pruned_count=3, event_ids=["a", "b"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=2, replayed=True
+    )
+    assert answers.pruned_to_pb(PrunedEvents(0)) == pb.PruneEventsResponse()
+    assert answers.progress_to_pb(CompactionProgress(1, 2, 3, 4, True)) == pb.CompactTimelineResponse(
+        processed_bytes=1, total_bytes=2, segment_count=3, reclaimed_bytes=4, done=True
+    )
+
+
+@pytest.mark.parametrize("state", list(TimelineState))
+def test_the_status_of_the_timeline_goes_out_whole(state: TimelineState) -> None:
+    numbers: dict[str, Any] = {
+        "event_count": 1, "segment_count": 2, "active_segment_id": 3, "segment_bytes": 4, "unsealed_count": 5,
+        "index_bytes": 6, "loaded_segment_count": 7, "removal_pending_count": 8, "text_pending_count": 9,
+    }  # fmt: skip
+    later = NOON + timedelta(days=1)
+    status = TimelineStatus(
+        state=state, message="half way", earliest=NOON, latest=later, lost=(LostRange(1, 3, 5, 2, NOON),),
+        scrub_time=later, retention_s=86_400.5, **numbers,
+    )  # fmt: skip
+    assert answers.status_to_pb(status) == pb.GetTimelineStatusResponse(
+        state=f"TIMELINE_STATE_{state.name}", message="half way", earliest=stamp(NOON), latest=stamp(later),
+        lost=[
+            pb.LostRange(segment_id=1, first_sequence=3, last_sequence=5, event_count=2, notice_time=stamp(NOON)),
+        ],
+        scrub_time=stamp(later), retention=Duration(seconds=86_400, nanos=500_000_000), **numbers,
+    )  # fmt: skip
+    empty = answers.status_to_pb(TimelineStatus(state=state))
+    assert not any(empty.HasField(field) for field in ("earliest", "latest", "scrub_time", "retention"))
