@@ -7,7 +7,8 @@ is hidden: nothing but its id finds it, and it is kept until it is deleted for g
 import asyncio
 import builtins
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 
@@ -40,7 +41,7 @@ from mnemon_server.services.semantic_deletion import delete, find_doomed, from_a
 from mnemon_server.services.semantic_documents import to_semantic
 from mnemon_server.services.semantic_filters import filter_violations, record_filter
 from mnemon_server.services.semantic_health import Capacity, SemanticHealth
-from mnemon_server.services.semantic_saving import SemanticSaving
+from mnemon_server.services.semantic_saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic_search import SemanticSearch
 from mnemon_server.services.semantic_status import read_status, warming_message
 from mnemon_server.services.write_pressure import WINDOW_S, WritePressure
@@ -175,6 +176,18 @@ class SemanticStore:
         self._check_warm()
         try:
             return await self._saving.save(requests)
+        finally:
+            self._health.notice()
+
+    @asynccontextmanager
+    async def prepared(
+        self, requests: Sequence[SaveSemantic]
+    ) -> AsyncIterator[builtins.list[SaveProgram | MnemonError]]:
+        """What saves these statements in a transaction of the caller's; see SemanticSaving."""
+        self._check_warm()
+        try:
+            async with self._saving.prepared(requests) as programs:
+                yield programs
         finally:
             self._health.notice()
 

@@ -47,14 +47,19 @@ def find_doomed(semantic: DocumentReader, memory_ids: Sequence[str], where: Sema
 
 def delete(tx: VaultTransaction, memory_ids: Sequence[str], where: SemanticFilter | None) -> str:
     """Removes it, and returns the answer to keep."""
+    doomed = find_doomed(tx.collection(SEMANTIC), memory_ids, where)
+    remove(tx, (*doomed.asked, *doomed.along))
+    return json.dumps([len(doomed.asked), len(doomed.along)])
+
+
+def remove(tx: VaultTransaction, memory_ids: Sequence[str]) -> None:
+    """Removes exactly these statements, and the decisions about them."""
     semantic, decisions = tx.collection(SEMANTIC), tx.collection(DECISIONS)
-    doomed = find_doomed(semantic, memory_ids, where)
-    for ids in _steps((*doomed.asked, *doomed.along)):
+    for ids in _steps(memory_ids):
         semantic.delete_documents(among("id", ids, hidden=None), event=EventType.SEMANTIC_PRUNED, details=DETAILS)
         about = AnyOf(tuple(Condition(field, Operator.IN, tuple(ids)) for field in ABOUT))
         # What happened to a decision is told by what happened to its statements.
         decisions.delete_documents(RecordFilter(expression=about, hidden=None), event=None)
-    return json.dumps([len(doomed.asked), len(doomed.along)])
 
 
 def from_answer(receipt: TransactionReceipt) -> DeletedSemantic:

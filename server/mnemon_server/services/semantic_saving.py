@@ -1,8 +1,9 @@
 """How statements are saved: checked, embedded together outside of any transaction, and written in their order."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from mnemon_server.domain.collections import SEMANTIC
@@ -19,6 +20,7 @@ from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction, Vector
+from mnemon_server.services.bridge_linking import told_directly
 from mnemon_server.services.completions import completion
 from mnemon_server.services.conflicts.planning import NewSemantic, Resolver
 from mnemon_server.services.memory_creation import vector_bytes
@@ -38,28 +40,30 @@ from mnemon_server.services.write_pressure import WritePressure
 from mnemon_server.services.writes import request_key
 
 
-class _Program:
+class SaveProgram:
     """What a save does inside its transaction; `saved` is what its last run came to."""
 
     def __init__(
         self, new: NewSemantic | None, memory: SemanticMemory, room: Room, capacity: Capacity, resolver: Resolver | None
     ) -> None:
         self.saved: SavedSemantic | None = None
+        self.memory = memory
+        """The statement, with the id that it gets where it is stored."""
         self._new = new
-        self._memory = memory
         self._room = room
         self._capacity = capacity
         self._resolver = resolver
 
     def __call__(self, tx: VaultTransaction) -> str:
-        """Runs it, and returns the answer to keep."""
-        self.saved = self._save(tx)
+        """Saves what a caller told, and returns the answer to keep."""
+        self.saved = told_directly(tx, self.save(tx), self.memory)
         return to_answer(self.saved)
 
-    def _save(self, tx: VaultTransaction) -> SavedSemantic:
+    def save(self, tx: VaultTransaction) -> SavedSemantic:
+        """Saves the statement; ThrottledError, before anything is written, where there is no room for it."""
         if self._room is not Room.AMPLE:
             semantic = tx.collection(SEMANTIC)
-            if (known := find_duplicate(semantic, self._memory)) is not None:
+            if (known := find_duplicate(semantic, self.memory)) is not None:
                 return as_duplicate(known, tx.now)
             if self._room is Room.NONE or semantic.count_documents(RecordFilter()) >= self._capacity.limit:
                 raise self._capacity.error()
@@ -72,7 +76,7 @@ class _Program:
 class _Write:
     """A save that was handed to the vault."""
 
-    def __init__(self, program: _Program, future: "Future[TransactionReceipt]") -> None:
+    def __init__(self, program: SaveProgram, future: "Future[TransactionReceipt]") -> None:
         self.program, self.future = program, future
 
 
@@ -150,13 +154,48 @@ class SemanticSaving:
             self._capacity.release(claimed)
         return writes
 
+    @asynccontextmanager
+    async def prepared(self, requests: Sequence[SaveSemantic]) -> AsyncIterator[list[SaveProgram | MnemonError]]:
+        """What saves these statements in a transaction of the caller's, one for each, or what is wrong with it.
+
+        The transaction must be over when the block ends: until then room is kept, and the time counts as that of a
+        save.
+
+        Raises:
+            ThrottledError: writes are held back.
+        """
+        problems = [self._problem(request) for request in requests]
+        valid = [request for request, problem in zip(requests, problems, strict=True) if problem is None]
+        with self._pressure.write(max(1, len(valid))):
+            room = self._capacity.claim(len(valid))
+            try:
+                programs = iter(await self._programs(valid, room))
+                yield [problem or next(programs) for problem in problems]
+            finally:
+                if room is not Room.NONE:
+                    self._capacity.release(len(valid))
+
+    async def _programs(self, requests: Sequence[SaveSemantic], room: Room) -> list[SaveProgram | MnemonError]:
+        if room is Room.NONE:
+            # Duplicates are found all the same; for them, nothing need be embedded.
+            return [self._program(request, None, room) for request in requests]
+        contents = [request.memory.content for request in requests]
+        vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
+        return [
+            vector if isinstance(vector, MnemonError) else self._program(request, vector, room)
+            for request, vector in zip(requests, vectors, strict=True)
+        ]
+
     def _hand_over(self, request: SaveSemantic, vector: Vector | None, room: Room) -> _Write:
+        program = self._program(request, vector, room)
+        return _Write(program, self._vault.transact(program, request=_request_key(request, program.memory)))
+
+    def _program(self, request: SaveSemantic, vector: Vector | None, room: Room) -> SaveProgram:
         memory = replace(given_statement(request.memory), memory_id=str(uuid.uuid4()))
         new = None
         if vector is not None:
             new = NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
-        program = _Program(new, memory, room, self._capacity, self._resolver)
-        return _Write(program, self._vault.transact(program, request=_request_key(request, memory)))
+        return SaveProgram(new, memory, room, self._capacity, self._resolver)
 
     async def _result(self, write: _Write | MnemonError) -> SavedSemantic | MnemonError:
         if isinstance(write, MnemonError):

@@ -18,6 +18,7 @@ from mnemon_server.domain.conflicts import (
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.keywords import STOP_WORDS
+from mnemon_server.services.bridge_links import merged_metadata
 from mnemon_server.services.conflicts.arbitration import source_priority
 from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
 from mnemon_server.services.conflicts.signals import direction, exceeds
@@ -42,8 +43,9 @@ def merge(
     """The two as one, without an id, times of change and revision, which are those of whoever stores it.
 
     What only one has is taken from it, and what neither has stays missing. Where both have another value under a key of
-    the metadata, or in a field of the scope, the second's counts. The vector is that of the content where it is one of
-    the two contents, else the mean of both vectors, of unit length. Contents may become twice as long as they may be.
+    the metadata, or in a field of the scope, the second's counts; links to events are those of both. The vector is that
+    of the content where it is one of the two contents, else the mean of both vectors, of unit length. Contents may
+    become twice as long as they may be.
     """
     strategy = _content_strategy(first, second, config)
     merged = _CONTENTS[strategy](first, second, config)
@@ -57,7 +59,7 @@ def merge(
         importance=importance,
         keywords=keywords,
         source=_source(first.source, second.source, config.source_strategy, source_priority),
-        metadata={**first.metadata, **second.metadata},
+        metadata=merged_metadata(first.metadata, second.metadata),
         create_time=_time(first.create_time, second.create_time, config.timestamp_strategy),
         merged_from=tuple(filter(None, (first.memory_id, second.memory_id))) if config.keep_history else (),
         embedding=_embedding(first, second, merged.text),

@@ -1,0 +1,129 @@
+"""Which events of the timeline become statements, and what such a statement says. Nothing here reads or writes."""
+
+import math
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from mnemon_server.domain.bridge import (
+    CONTENT_MAX_MAX,
+    CONTENT_MAX_MIN,
+    EVENT_TYPES_DEFAULT,
+    LINK_KEY,
+    PruneAction,
+    RoutingMode,
+    RoutingPolicy,
+)
+from mnemon_server.domain.episodic import EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX, EpisodicEvent
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
+from mnemon_server.domain.validation import text_violations
+
+SOURCE_DEFAULT = "conversation"
+ELLIPSIS = "…"
+
+
+class Skip(StrEnum):
+    """Why an event did not become a statement."""
+
+    IMPORTANCE = "importance"
+    EVENT_TYPE = "event_type"
+    NO_CONTENT = "no_content"
+    GONE = "gone"
+    """It was pruned before its turn."""
+    KNOWN = "known"
+    """The same was told directly: that stands by itself, and is not linked."""
+    REJECTED = "rejected"
+    """The rule for conflicts wants what was known instead."""
+    INVALID = "invalid"
+    """No statement can say it, as of an event without a user."""
+    FAILED = "failed"
+    """It could not be saved however often it was tried, though others can; the log says why."""
+
+
+def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None) -> Skip | None:
+    """Why a policy does not let an event through; None where it does. Unknown importance is never enough."""
+    is_important = importance is not None and importance >= policy.min_importance
+    is_of_type = event_type in policy.event_types
+    if policy.mode is RoutingMode.ANY:
+        return None if is_important or is_of_type else Skip.IMPORTANCE
+    if not is_important:
+        return Skip.IMPORTANCE
+    return None if is_of_type else Skip.EVENT_TYPE
+
+
+def statement_of(event: EpisodicEvent, policy: RoutingPolicy) -> SemanticMemory:
+    """What is saved of an event that has content."""
+    return SemanticMemory(
+        memory_id="",
+        content=shortened(event.content, policy.content_max),
+        scope=event.scope,
+        importance=event.importance,
+        source=event.source or SOURCE_DEFAULT,
+        metadata={LINK_KEY: (event.event_id,)},
+        create_time=event.event_time,
+    )
+
+
+def shortened(content: str, characters_max: int) -> str:
+    """The content, or its beginning up to the end of a word and an ellipsis: at most so many characters."""
+    if len(content) <= characters_max:
+        return content
+    text = content.strip()
+    if len(text) <= characters_max:
+        return text
+    beginning = text[: characters_max - len(ELLIPSIS)]
+    words = beginning.rstrip()
+    if len(words) == len(beginning) and not text[len(beginning)].isspace():
+        # A word is cut, unless it is so long that hardly anything would be left.
+        whole = beginning[: _end_of_words(beginning)].rstrip()
+        words = whole if 2 * len(whole) >= len(beginning) else beginning
+    return words + ELLIPSIS
+
+
+def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[FieldViolation]:
+    """What is wrong with a policy."""
+    for name in ("min_importance", "demoted_importance"):
+        value = getattr(policy, name)
+        if not (math.isfinite(value) and 0.0 <= value <= 1.0):
+            yield FieldViolation(f"{field}.{name}", "must be between 0 and 1")
+    if not CONTENT_MAX_MIN <= policy.content_max <= CONTENT_MAX_MAX:
+        yield FieldViolation(f"{field}.content_max", f"must be {CONTENT_MAX_MIN} to {CONTENT_MAX_MAX:,}")
+    if len(policy.event_types) > EVENT_TYPES_MAX:
+        yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
+        return
+    for event_type in sorted(policy.event_types):
+        if not event_type.strip():
+            yield FieldViolation(f"{field}.event_types", "must not be blank")
+        yield from text_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
+
+
+def policy_values(policy: RoutingPolicy) -> dict[str, Any]:
+    """The policy for JSON."""
+    return {
+        "min_importance": policy.min_importance,
+        "event_types": sorted(policy.event_types),
+        "mode": policy.mode,
+        "content_max": policy.content_max,
+        "on_prune": policy.on_prune,
+        "demoted_importance": policy.demoted_importance,
+        "conflict_policy": policy.conflict_policy,
+    }
+
+
+def policy_of(values: Mapping[str, Any]) -> RoutingPolicy:
+    """The policy that `policy_values` wrote."""
+    return RoutingPolicy(
+        min_importance=values["min_importance"],
+        event_types=frozenset(values["event_types"]) or EVENT_TYPES_DEFAULT,
+        mode=RoutingMode(values["mode"]),
+        content_max=values["content_max"],
+        on_prune=PruneAction(values["on_prune"]),
+        demoted_importance=values["demoted_importance"],
+        conflict_policy=ConflictPolicy(values["conflict_policy"]),
+    )
+
+
+def _end_of_words(text: str) -> int:
+    """Where the last space begins; 0 where there is none."""
+    return next((i for i in range(len(text) - 1, -1, -1) if text[i].isspace()), 0)

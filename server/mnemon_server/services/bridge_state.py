@@ -1,0 +1,93 @@
+"""How far the bridge has come, and what it did: kept as JSON in the vault, changed with the statements it is about."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from mnemon_server.domain.clock import from_microseconds
+
+STATE_KEY, POLICY_KEY = "bridge.state", "bridge.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """The warning of the timeline that suspends the bridge."""
+
+    severity: str
+    message: str
+    remediation: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What is to be taken from the timeline itself, since the log no longer tells of it."""
+
+    through: int
+    """Events of the timeline up to this sequence are; behind it, the log tells of them."""
+    links_after: int | None = 0
+    """Linked statements behind this position have yet to be compared with the timeline; None: all were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Positions are those of the log. Counts are since the vault was created."""
+
+    position: int = 0
+    """Everything up to here was handled."""
+    ahead: int = 0
+    """Warnings, and what was pruned, were handled up to here."""
+    ahead_pruned: int = 0
+    """Pruned events between the two, of those that the log tells of."""
+    timeline_sequence: int = 0
+    """The newest event of the timeline that was handled."""
+    taken_through: int = 0
+    """Events up to this sequence were taken from the timeline itself, and are passed over where the log names them."""
+    catch_up: CatchUp | None = None
+    suspension: Suspension | None = None
+    paused: bool = False
+    routed: int = 0
+    linked: int = 0
+    deleted: int = 0
+    demoted: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    lag_us: int | None = None
+    segment_count: int = 0
+    handled_us: int | None = None
+    """When the last event that was handled was committed, in microseconds since 1970."""
+
+    @property
+    def handled_time(self) -> datetime | None:
+        """The same as a time."""
+        return None if self.handled_us is None else from_microseconds(self.handled_us)
+
+    @property
+    def seen(self) -> int:
+        """How far the log was looked at."""
+        return max(self.position, self.ahead)
+
+    def counted(self, *, routed: int = 0, linked: int = 0, skipped: Mapping[str, int] | None = None) -> "State":
+        """With more events that were handled."""
+        counts = dict(self.skipped)
+        for reason, count in (skipped or {}).items():
+            counts[reason] = counts.get(reason, 0) + count
+        return replace(self, routed=self.routed + routed, linked=self.linked + linked, skipped=counts)
+
+
+def state_to_json(state: State) -> str:
+    """The state as it is kept."""
+    return json.dumps(asdict(state), ensure_ascii=False, separators=(",", ":"))
+
+
+def state_from_json(text: str | None) -> State:
+    """The state that `state_to_json` wrote; the first one where nothing was."""
+    if not text:
+        return State()
+    values: dict[str, Any] = json.loads(text)
+    suspension, catch_up = values.pop("suspension"), values.pop("catch_up")
+    return State(
+        **values,
+        suspension=Suspension(**suspension) if suspension else None,
+        catch_up=CatchUp(**catch_up) if catch_up else None,
+    )
