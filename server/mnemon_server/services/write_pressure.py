@@ -90,6 +90,12 @@ class WritePressure:
                 " and are held back",
                 self._retry_after_s(),
             )
+        with self.measure(records):
+            yield
+
+    @contextmanager
+    def measure(self, records: int = 1) -> Iterator[None]:
+        """As `write`, but holds nothing back."""
         key, start = object(), self._monotonic()
         self._under_way[key] = (start, records)
         try:
