@@ -1,0 +1,95 @@
+"""What every timeline must do: the suite behind `engines/timeline.py`. Subclass it and open a vault."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.episodic import PruneReason
+from mnemon_server.engines.timeline import Timeline
+
+from tests.contract.record_engine import START, ManualClock, key, write
+from tests.contract.timeline_machine import run_machine
+from tests.contract.timeline_pruning import TimelinePruningContract
+from tests.contract.timeline_reads import TimelineReadsContract
+from tests.contract.timeline_state import TimelineStateContract, TimelineTextContract
+from tests.contract.timeline_suite import ALL, SEGMENT_EVENTS_MAX, append, append_at, get, happening, told
+from tests.contract.timeline_writes import TimelineWritesContract
+from tests.support.server import wait_until
+
+
+class TimelineContract(
+    TimelineWritesContract, TimelineReadsContract, TimelinePruningContract, TimelineTextContract, TimelineStateContract
+):
+    """Every promise of `engines/timeline.py: Timeline`, as a test."""
+
+    machine_examples = 40
+    durable = False
+
+    def test_random_programs_agree_with_a_plain_list(self) -> None:
+        run_machine(self.open_vault, durable=self.durable, examples=self.machine_examples)
+
+
+class DurableTimelineContract(TimelineContract):
+    """Adds the promises of a timeline that is kept on disk."""
+
+    machine_examples = 15
+    durable = True
+
+    def test_what_was_recorded_and_pruned_is_so_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+        folder = tmp_path / "kept"
+        vault = self.open(folder, clock)
+        for number in range(23):
+            at = START - timedelta(hours=7 * number % 40)
+            append(vault.timeline, happening(f"e{number}", at, user="uv"[number % 2], importance=number / 23))
+        [receipt] = append(vault.timeline, happening("e23"), request=key("r"))
+        vault.timeline.prune(get(vault.timeline, "e0", "e7", "e8"), PruneReason.REQUESTED).result()
+        before, feed = seen(vault.timeline), told(vault)
+        vault.close()
+
+        vault = self.open(folder, clock)
+        assert (seen(vault.timeline), told(vault)) == (before, feed)
+        assert append(vault.timeline, happening("e23"), request=key("r")) == [receipt._replace(replayed=True)]
+        known = append(vault.timeline, happening("e5"), happening("other", content="content of e23"))
+        assert [(one.event_id, one.sequence, one.duplicate) for one in known] == [("e5", 6, True), ("e23", 24, True)]
+        [following, anew] = append(vault.timeline, happening("e24"), happening("e7"))
+        assert (following.sequence, anew.sequence, anew.duplicate) == (25, 26, False)
+        vault.close()
+
+    def test_sealed_segments_answer_as_their_rows_did(self, tmp_path: Path, clock: ManualClock) -> None:
+        vault = self.open(tmp_path / "kept", clock)
+        append_at(vault.timeline, [START - timedelta(hours=5 * number % 17) for number in range(33)])
+        vault.timeline.prune(get(vault.timeline, "e2", "e31"), PruneReason.REQUESTED).result()
+        before = seen(vault.timeline)
+        wait_until(lambda: vault.timeline.status().unsealed_count <= SEGMENT_EVENTS_MAX)
+        assert seen(vault.timeline) == before
+        vault.close()
+        vault = self.open(tmp_path / "kept", clock)
+        assert seen(vault.timeline) == before
+        assert all(one.duplicate for one in append(vault.timeline, *(happening(f"e{i}") for i in range(3, 31))))
+        vault.close()
+
+    def test_sequences_are_not_given_twice_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+        vault = self.open(tmp_path / "kept", clock)
+        append_at(vault.timeline, [START] * 12)
+        vault.timeline.prune(vault.timeline.window(ALL, limit=20).events, PruneReason.RETENTION).result()
+        vault.collection(DOCUMENTS).put_document(write("d")).result()
+        vault.close()
+        vault = self.open(tmp_path / "kept", clock)
+        assert seen(vault.timeline)[0] == []
+        [receipt] = append(vault.timeline, happening("e3"))
+        assert (receipt.sequence, receipt.duplicate) == (13, False)
+        vault.close()
+
+
+def seen(timeline: Timeline) -> Any:
+    """What a reader sees, but for the names of segments."""
+    found = timeline.window(ALL, limit=1_000)
+    by_id = timeline.get([f"e{number}" for number in range(40)])
+    return (
+        [(one.position, one.sequence, one.body) for one in found.events],
+        (found.total, found.in_context, found.in_window, found.next_position),
+        [one and one.sequence for one in by_id],
+        timeline.sequences(ALL).tolist(),
+        timeline.summarize(ALL),
+    )

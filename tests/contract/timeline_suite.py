@@ -1,0 +1,143 @@
+"""What the suites of the timeline share: how vaults are opened, events made, and answers read."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from mnemon_server.domain.episodic import (
+    EpisodicEvent,
+    EventReceipt,
+    EventSelection,
+    StoredEvent,
+)
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.segments.settings import TimelineSettings
+from mnemon_server.engines.timeline import (
+    SLICE_READS_MAX,
+    EventWrite,
+    Timeline,
+)
+
+from tests.contract.record_engine import START, ManualClock
+
+SEGMENT_EVENTS_MAX = 5
+SETTINGS = TimelineSettings(segment_events_max=SEGMENT_EVENTS_MAX, joined_min=10**6)
+"""Segments that are full soon, and keep their names."""
+ALL = EventSelection()
+SCOPE_NAMES = ("user", "household", "persona", "agent", "project")
+
+
+class TimelineVault(Vault, Protocol):
+    """A vault with a timeline."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline."""
+
+
+def happening(event_id: str, at: datetime = START, *, user: str = "u", **fields: Any) -> EpisodicEvent:
+    """An event; its text tells it from the others."""
+    usual = {"event_type": "conversation", "content": f"content of {event_id}", "scope": Scope(user=user)}
+    given: dict[str, Any] = usual | fields
+    return EpisodicEvent(event_id=event_id, event_time=at, record_time=START, **given)
+
+
+def try_append(
+    timeline: Timeline, events: Iterable[EpisodicEvent], requests: Iterable[RequestKey | None] | None = None
+) -> list[EventReceipt | MnemonError]:
+    """Appends events in one call."""
+    events = list(events)
+    keys = [None] * len(events) if requests is None else list(requests)
+    writes = [EventWrite(event, id_is_new=False, request=one) for event, one in zip(events, keys, strict=True)]
+    return timeline.append(writes).result()
+
+
+def append(timeline: Timeline, *events: EpisodicEvent, request: RequestKey | None = None) -> list[EventReceipt]:
+    """Appends events that must all be taken."""
+    receipts = try_append(timeline, events, [request] * len(events))
+    assert all(isinstance(receipt, EventReceipt) for receipt in receipts)
+    return receipts  # type: ignore[return-value]
+
+
+def append_at(timeline: Timeline, times: Iterable[datetime], **fields: Any) -> None:
+    """Appends an event for each time, named by its number."""
+    append(timeline, *(happening(f"e{number}", time, **fields) for number, time in enumerate(times)))
+
+
+def window(timeline: Timeline, where: EventSelection = ALL, limit: int = 1_000) -> list[str]:
+    """The ids of a window, in its order."""
+    return [stored.position.event_id for stored in timeline.window(where, limit=limit).events]
+
+
+def pages(timeline: Timeline, where: EventSelection, limit: int) -> list[list[StoredEvent]]:
+    """All pages of a window."""
+    found = [timeline.window(where, limit=limit)]
+    while found[-1].next_position is not None:
+        found.append(timeline.window(where, after=found[-1].next_position, limit=limit))
+    return [list(page.events) for page in found]
+
+
+def get(timeline: Timeline, *event_ids: str) -> list[StoredEvent]:
+    """The events with these ids, all of which are there."""
+    found = timeline.get(event_ids)
+    assert None not in found
+    return found  # type: ignore[return-value]
+
+
+def told(vault: Vault, *types: EventType, after: int = 0) -> list[Event]:
+    """What the feed tells of the timeline."""
+    found = vault.events.read(after, limit=10_000, where=EventFilter(types=frozenset(types)))
+    return list(found.events)
+
+
+def content_hash(content: str) -> str:
+    return sha256(content.encode()).hexdigest()
+
+
+def selection(**scope: str) -> EventSelection:
+    return EventSelection(scope=Scope(**scope))
+
+
+class TimelineSuite(ABC):
+    """A suite that runs over timelines; a subclass says which."""
+
+    @abstractmethod
+    def open_vault(
+        self,
+        folder: Path,
+        clock: ManualClock,
+        *,
+        settings: TimelineSettings = SETTINGS,
+        reads_max: int = SLICE_READS_MAX,
+    ) -> TimelineVault:
+        """A new vault; called again with the same folder, what it kept.
+
+        `reads_max`: see SLICE_READS_MAX, which is too many for a test.
+        """
+
+    def open(self, folder: Path, clock: ManualClock, **options: Any) -> TimelineVault:
+        """The same, warm."""
+        vault = self.open_vault(folder, clock, **options)
+        assert vault.timeline.wait_until_warm(30)
+        return vault
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def vault(self, tmp_path: Path, clock: ManualClock) -> Iterator[TimelineVault]:
+        vault = self.open(tmp_path / "vault", clock)
+        yield vault
+        vault.close()
+
+    @pytest.fixture
+    def timeline(self, vault: TimelineVault) -> Timeline:
+        return vault.timeline
