@@ -31,6 +31,8 @@ class FaultyFiles:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.cuts = 0
+        self.unreadable = range(0)
+        """Bytes of every file that cannot be read."""
         self._entries: dict[str, Inode] = {}
         self._durable_entries: dict[str, Inode] = {}
         self._pending_entries: list[dict[str, Inode]] = []
@@ -210,6 +212,9 @@ class _ReadFile:
     def pread(self, size: int, offset: int) -> bytes:
         with translated("read", self._name):
             self._files.check("pread")
+            bad = self._files.unreadable
+            if max(offset, bad.start) < min(offset + size, bad.stop):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
         return bytes(self._inode.data[offset : offset + size])
 
     def size(self) -> int:

@@ -226,6 +226,8 @@ def _lines(report: SegmentReport) -> Iterator[str]:
 
 
 def _range(damage: Damage) -> str:
+    if damage.start == damage.end:
+        return f"at byte {damage.start}"
     return f"bytes {damage.start} to {damage.end - 1} ({damage.end - damage.start:,})"
 
 
