@@ -9,7 +9,8 @@ from typing import cast
 
 import grpc
 
-from mnemon_server.assembly import is_in_memory, open_vault_of
+from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config import Settings
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from mnemon_server.app import open_configured_embedder
-from mnemon_server.assembly import vault_folder
+from mnemon_server.assembly.records import vault_folder
 from mnemon_server.config import Settings
 from mnemon_server.domain.collections import SEMANTIC, Collection
 from mnemon_server.domain.documents import Document

@@ -1,0 +1,38 @@
+"""The records of a tenant: where they lie, and what keeps them."""
+
+from pathlib import Path
+
+from mnemon_server.config import Settings
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.hnsw import GraphSettings
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite.vault import SQLiteVault
+from mnemon_server.transport.tenancy import DEFAULT_TENANT
+
+
+def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
+    """Where a tenant's records lie, and all that is derived from them."""
+    return settings.data_dir / "tenants" / tenant
+
+
+def is_in_memory(settings: Settings) -> bool:
+    """Whether nothing outlives the process."""
+    return settings.knowledge_store_backend == "in_memory"
+
+
+def open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vault:
+    """The tenant's records; blocks, and raises what SQLiteVault does."""
+    if is_in_memory(settings):
+        return InMemoryVault()
+    backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
+    return SQLiteVault(
+        vault_folder(settings, tenant),
+        model_identity=model.identity,
+        dimension=model.dimension,
+        vector_cache_bytes_max=settings.vector_cache_mib << 20,
+        graph=GraphSettings(graph_min=settings.graph_vectors_min),
+        # What ChromaDB indexes needs no second graph.
+        graphs_of=[SEMANTIC, *(collection for collection, backend in backends if backend == "local")],
+    )

@@ -1,0 +1,144 @@
+"""The services over the collections of a vault, and over its event log."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from mnemon_server.assembly.records import is_in_memory, vault_folder
+from mnemon_server.config import Settings
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import RecordEngine, Vault
+from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.services.conflicts.resolution import ConflictResolver
+from mnemon_server.services.event_feed import EventFeed
+from mnemon_server.services.event_retention import EventRetention
+from mnemon_server.services.index_applier import IndexApplier
+from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.services.memory import MemoryStore
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.semantic_documents import to_semantic
+from mnemon_server.transport.tenancy import DEFAULT_TENANT
+
+
+def open_documents(
+    settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
+) -> DocumentStore:
+    """The knowledge store; blocks, and raises ConfigurationError where its index cannot be had."""
+    records = vault.collection(DOCUMENTS)
+    collection = _collection_name(settings.collection, tenant)
+    in_chroma = settings.knowledge_store_backend == "chromadb"
+    return DocumentStore(
+        records,
+        batcher,
+        model=model,
+        backend=settings.knowledge_store_backend,
+        collection=collection,
+        applier=_open_applier(settings, tenant, records, model, collection, "chroma") if in_chroma else None,
+        exact_scan_max=settings.exact_scan_passages_max,
+        vector_weight=settings.fusion_vector_weight,
+    )
+
+
+def open_memories(
+    settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
+) -> MemoryStore:
+    """The memories, likewise."""
+    records = vault.collection(MEMORIES)
+    collection = _collection_name(settings.memory_collection, tenant)
+    in_chroma = settings.memory_backend == "chromadb" and not is_in_memory(settings)
+    return MemoryStore(
+        records,
+        batcher,
+        model=model,
+        backend=settings.memory_backend,
+        collection=collection,
+        applier=_open_applier(settings, tenant, records, model, collection, "chroma-memories") if in_chroma else None,
+        decay=decay_of(settings),
+        exact_scan_max=settings.exact_scan_passages_max,
+        vector_weight=settings.fusion_vector_weight,
+    )
+
+
+def open_semantic(
+    settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
+) -> SemanticStore:
+    """The statements."""
+    return SemanticStore(
+        vault,
+        batcher,
+        model=model,
+        resolver=ConflictResolver(rules),
+        capacity=settings.semantic_capacity,
+        write_latency_target_s=settings.semantic_write_latency_target_ms / 1000,
+        exact_scan_max=settings.exact_scan_passages_max,
+    )
+
+
+def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> EventFeed:
+    """What watches and reads the event log."""
+    return EventFeed(
+        vault.events,
+        vault.subscribe,
+        read_documents=vault.collection(DOCUMENTS).get_documents,
+        read_memories=memories.read_many,
+        read_semantic=_reader_of_semantic(vault),
+        offload=offload,
+        heartbeat_default_s=settings.watch_heartbeat_s,
+    )
+
+
+def open_event_retention(settings: Settings, vault: Vault, offload: Offload) -> EventRetention:
+    """What keeps the event log short; not begun yet."""
+    return EventRetention(
+        vault.events,
+        keep_for=timedelta(days=settings.event_retention_days),
+        keep_max=settings.event_retention_max,
+        offload=offload,
+    )
+
+
+def decay_of(settings: Settings) -> dict[DecayPolicy, Decay]:
+    """How the memories of each policy fade that fade."""
+    return {
+        DecayPolicy.REINFORCEABLE: Decay(
+            timedelta(hours=settings.reinforceable_half_life_h), DecayCurve(settings.reinforceable_curve)
+        ),
+        DecayPolicy.CONTEXTUAL: Decay(
+            timedelta(hours=settings.contextual_half_life_h), DecayCurve(settings.contextual_curve)
+        ),
+    }
+
+
+def _open_applier(
+    settings: Settings, tenant: str, records: RecordEngine, model: EmbeddingModel, collection: str, folder: str
+) -> IndexApplier:
+    index = ChromaIndex(
+        collection=collection,
+        dimension=model.dimension,
+        model_identity=model.identity,
+        path=None if settings.chroma_host else vault_folder(settings, tenant) / folder,
+        host=settings.chroma_host,
+        port=settings.chroma_port,
+        ssl=settings.chroma_ssl,
+    )
+    return IndexApplier(records, index)
+
+
+def _collection_name(name: str, tenant: str) -> str:
+    """On a server that several tenants share, each has collections of its own."""
+    return name if tenant == DEFAULT_TENANT else f"{name}-{tenant}"
+
+
+def _reader_of_semantic(vault: Vault) -> Callable[[Sequence[str]], list[SemanticMemory | None]]:
+    """What reads statements by their ids, those that gave way to others too."""
+
+    def read(memory_ids: Sequence[str]) -> list[SemanticMemory | None]:
+        found = vault.collection(SEMANTIC).get_documents(memory_ids)
+        return [None if document is None else to_semantic(document) for document in found]
+
+    return read

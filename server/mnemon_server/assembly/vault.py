@@ -1,0 +1,60 @@
+"""A tenant's vault with all that works on it, opened in the order in which one needs the other."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from mnemon_server.assembly.records import open_records
+from mnemon_server.assembly.stores import (
+    open_documents,
+    open_event_retention,
+    open_feed,
+    open_memories,
+    open_semantic,
+)
+from mnemon_server.config import Settings
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.rule_files import apply_rules_file
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.vaults import OpenVault
+
+FEED_THREADS = 4
+
+
+async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> OpenVault:
+    """The tenant's vault, with its services.
+
+    Raises:
+        ConfigurationError: the folder or the model cannot be had, with what would help.
+    """
+    async with AsyncExitStack() as stack:
+        vault = await asyncio.to_thread(open_records, settings, tenant, model)
+        stack.push_async_callback(asyncio.to_thread, vault.close)
+        documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher, model)
+        stack.push_async_callback(documents.aclose)
+        memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher, model)
+        stack.push_async_callback(memories.aclose)
+        rules = RuleStore(vault)
+        stack.push_async_callback(rules.aclose)
+        if settings.rules_file is not None:
+            await apply_rules_file(rules, settings.rules_file)
+        conflicts = ConflictStore(vault, batcher, model=model, rules=rules)
+        stack.push_async_callback(conflicts.aclose)
+        semantic = open_semantic(settings, vault, batcher, model, rules)
+        stack.push_async_callback(semantic.aclose)
+        offload = Offload(FEED_THREADS, "event-reader")
+        stack.push_async_callback(asyncio.to_thread, offload.close)
+        feed = open_feed(settings, vault, memories, offload)
+        stack.callback(feed.close)
+        await stack.enter_async_context(open_event_retention(settings, vault, offload))
+        return OpenVault(
+            documents=documents,
+            memories=memories,
+            semantic=semantic,
+            conflicts=conflicts,
+            rules=rules,
+            feed=feed,
+            close=stack.pop_all().aclose,
+        )
