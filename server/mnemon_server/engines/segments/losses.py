@@ -1,0 +1,62 @@
+"""Which events a damage took along: exactly, where it is known what the segment held."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemon_server.domain.episodic import LostRange
+from mnemon_server.engines.segments.manifest import SegmentRow
+from mnemon_server.engines.segments.salvage import Damage
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A run of lost events, of which there were so many between its ends."""
+
+    first: int
+    last: int
+    count: int
+
+    def of(self, segment_id: int, time: datetime) -> LostRange:
+        """As it is remembered."""
+        return LostRange(segment_id, self.first, self.last, self.count, time)
+
+
+def lost_of_known(held: Sequence[int], missing: Iterable[int]) -> list[Lost]:
+    """The runs of `missing` in `held`: what the segment held, ascending. Neighbours in `held` are one run."""
+    wanted, runs = set(missing), list[Lost]()
+    first = last = count = 0
+    for sequence in held:
+        if sequence in wanted:
+            first, last, count = first or sequence, sequence, count + 1
+        elif count:
+            runs.append(Lost(first, last, count))
+            first = count = 0
+    return [*runs, Lost(first, last, count)] if count else runs
+
+
+def lost_of_unknown(
+    row: SegmentRow, damages: Sequence[Damage], found: Sequence[int], gone: Iterable[int]
+) -> list[Lost]:
+    """What lay in the damaged ranges, where nothing but its number is known of what the segment held.
+
+    Args:
+        row: the segment.
+        damages: the damaged ranges of its file.
+        found: what was found of its events.
+        gone: events that had been removed before.
+    """
+    held = set(found)
+    known = held.union(gone)
+    missing = row.event_count - len(known)
+    lost: list[Lost] = []
+    for damage in damages:
+        first = row.first_sequence if damage.after is None else damage.after + 1
+        last = row.last_sequence if damage.before is None else damage.before - 1
+        candidates = [sequence for sequence in range(first, last + 1) if sequence not in known]
+        if candidates and missing > 0:
+            # A sequence may have been missing for long, from an earlier rewriting; then fewer were lost than fit in.
+            count = min(len(candidates), missing)
+            missing -= count
+            lost.append(Lost(candidates[0], candidates[-1], count))
+    return lost

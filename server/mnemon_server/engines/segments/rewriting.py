@@ -1,0 +1,90 @@
+"""Writing a segment anew, as the next generation of its file."""
+
+from collections.abc import Sequence
+
+from mnemon_server.engines.segments.columns import encode_index
+from mnemon_server.engines.segments.event_rows import event_row
+from mnemon_server.engines.segments.layout import segment_name
+from mnemon_server.engines.segments.manifest import SegmentRow, SegmentState
+from mnemon_server.engines.segments.rows import EventRow
+from mnemon_server.engines.segments.sealed_block import SealedBlock
+from mnemon_server.engines.segments.segment_writer import SealedFile, SegmentSummary, SegmentWriter
+from mnemon_server.engines.segments.store import SegmentStore
+
+DRAFT_SUFFIX = ".tmp"
+
+
+class Rewriting:
+    """A sealed file of events that come in order; it gets its name once it is complete and was read back."""
+
+    def __init__(self, store: SegmentStore, row: SegmentRow) -> None:
+        """Starts the file that follows `row`, in its segment."""
+        self._store = store
+        self._row = row
+        self._generation = row.generation + 1
+        self._name = segment_name(row.segment_id, self._generation)
+        self._draft = self._name + DRAFT_SUFFIX
+        store.discard(self._draft)
+        self._writer = SegmentWriter.create(store.files, self._draft, store.new_header(row, self._generation))
+        self._rows: list[EventRow] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._writer.size
+
+    def add(self, events: Sequence[tuple[int, bytes]]) -> None:
+        """Adds events: (sequence, body), ascending.
+
+        Raises:
+            StorageFullError: no space is left.
+            StorageFailedError: the disk failed.
+        """
+        offsets = self._writer.append_many(events)
+        self._rows += [event_row(*event, offset) for event, offset in zip(events, offsets, strict=True)]
+
+    def finish(self) -> tuple[SegmentRow, SealedBlock] | None:
+        """Seals the file; None, and no file, where nothing was added.
+
+        Raises:
+            SegmentDamagedError: what was read back is not what was written.
+            StorageFullError: no space is left.
+            StorageFailedError: the disk failed.
+        """
+        if not self._rows:
+            self.abandon()
+            return None
+        block = SealedBlock.from_rows(self._row.segment_id, self._rows, self._store.index.interners)
+        self._rows = []
+        sealed = seal_file(self._writer, block)
+        self._store.files.rename(self._draft, self._name)
+        self._store.files.sync_folder()
+        header = self._writer.header
+        return sealed_row(self._row._replace(generation=self._generation, seed=header.seed), sealed), block
+
+    def abandon(self) -> None:
+        """Gives the file up."""
+        self._writer.close()
+        self._store.discard(self._draft)
+
+
+def seal_file(writer: SegmentWriter, block: SealedBlock) -> SealedFile:
+    """Seals the file of a block's events; see `SegmentWriter.seal`."""
+    return writer.seal(encode_index(block), SegmentSummary(block.count, block.min_time, block.max_time))
+
+
+def sealed_row(row: SegmentRow, sealed: SealedFile) -> SegmentRow:
+    """What records.db is to say of a segment that was sealed."""
+    footer = sealed.footer
+    return row._replace(
+        state=SegmentState.SEALED,
+        first_sequence=footer.first_sequence,
+        last_sequence=footer.last_sequence,
+        event_count=footer.event_count,
+        byte_count=sealed.size,
+        synced_offset=sealed.size,
+        synced_sequence=footer.last_sequence,
+        min_time_us=footer.min_time_us,
+        max_time_us=footer.max_time_us,
+        sha256=sealed.sha256,
+    )
