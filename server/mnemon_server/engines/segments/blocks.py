@@ -55,6 +55,9 @@ class BlockView(Protocol):
     def find_keys(self, users: Codes, times: Times, hashes: Hashes) -> Matches:
         """Which events have this user, this time, and this hash of their key."""
 
+    def find_sequences(self, sequences: Times) -> Positions:
+        """Where the events with these sequences are, of those that it has; ascending."""
+
     def times(self, positions: Positions) -> Times:
         """When they happened."""
 

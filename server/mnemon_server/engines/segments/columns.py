@@ -27,8 +27,9 @@ All numbers are little-endian. Sizes are in bytes; n is the number of events.
             rest  the texts: for each its size (4), and UTF-8
 
 Events are in the order of user (by text), time and hash of the key. Texts ascend, and so do scopes and types; none is
-there twice. Text in UTF-8 has the same order by bytes and by code points. Each column starts at a multiple of its
-number's size, so that it can be used where it lies, without a copy. The total size follows from the first 40 bytes.
+there twice, and no text that is in none of those. Text in UTF-8 has the same order by bytes and by code points. Each
+column starts at a multiple of its number's size, so that it can be used where it lies, without a copy. The total size
+follows from the first 40 bytes.
 
 There is no checksum: the frame around it has one. What is checked is all that reading relies on.
 """
@@ -41,8 +42,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.encoding import scope_values
-from mnemon_server.domain.records import INT64_MAX, Scope
+from mnemon_server.domain.encoding import SCOPE_FIELDS
+from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.engines.segments.interning import Interners
 from mnemon_server.engines.segments.rows import Codes
 from mnemon_server.engines.segments.sealed_block import SealedBlock
@@ -55,9 +56,10 @@ _LENGTH = struct.Struct("<I")
 _COLUMNS = ("<i8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4")
 """The types of SealedColumns, in the order of its fields."""
 _EVENT_BYTES = sum(np.dtype(column).itemsize for column in _COLUMNS)
-_SCOPE_FIELDS = len(scope_values(Scope()))
+_SCOPE_FIELDS = len(SCOPE_FIELDS)
 _SEQUENCE_MAX = INT64_MAX - 2**32
 _ALIGNMENT = 8
+_PROBLEM = "The index of a segment is damaged: {}."
 
 
 class IndexFrameError(Exception):
@@ -79,7 +81,7 @@ class _Counts(NamedTuple):
 
 def encode_index(block: SealedBlock) -> bytes:
     """The index of a block, with all of its events; which of them are dead is not in it."""
-    scopes = [scope_values(scope) for scope in block.dictionary.scope_values()]
+    scopes = block.dictionary.scope_texts()
     types = block.dictionary.type_names()
     texts = sorted({text for values in scopes for text in values} | set(types))
     places = {text: place for place, text in enumerate(texts)}
@@ -112,9 +114,7 @@ def decode_index(data: bytes | memoryview, interners: Interners) -> SealedBlock:
     scope_table = reader.array("<u4", _SCOPE_FIELDS * counts.scopes).reshape(-1, _SCOPE_FIELDS)
     type_table = reader.array("<u4", counts.types)
     texts = reader.texts(counts.texts)
-    _check(bool(np.all(scope_table < counts.texts) and np.all(type_table < counts.texts)), "a text is missing")
-    _check(_rows_ascend(scope_table), "scopes are not in order")
-    _check(_ascends(type_table), "types are not in order")
+    _check_tables(scope_table, type_table, counts)
     _check_columns(columns, counts, scope_table[:, 0])
     dictionary = _dictionary(scope_table.tolist(), type_table.tolist(), texts, interners)
     return SealedBlock(segment_id, columns, dictionary)
@@ -136,11 +136,11 @@ class _Reader:
         raw = bytes(self._data[self._at :])
         texts, at = [], 0
         for _ in range(count):
-            _check(at + _LENGTH.size <= len(raw), "a text is cut off")
-            (size,) = _LENGTH.unpack_from(raw, at)
-            at += _LENGTH.size + size
-            _check(at <= len(raw), "a text is cut off")
-            texts.append(_text(raw[at - size : at]))
+            start = at + _LENGTH.size
+            at = start + int.from_bytes(raw[at:start], "little")
+            if start > len(raw) or at > len(raw):
+                raise IndexFrameError(_PROBLEM.format("a text is cut off"))
+            texts.append(_text(raw[start:at]))
         _check(at == len(raw), "something follows the texts")
         _check(all(text < following for text, following in pairwise(texts)), "texts are out of order")
         return texts
@@ -160,6 +160,15 @@ def _header(data: bytes | memoryview) -> tuple[int, _Counts]:
     return segment_id, sizes
 
 
+def _check_tables(scope_table: Codes, type_table: Codes, counts: _Counts) -> None:
+    _check(bool(np.all(scope_table < counts.texts) and np.all(type_table < counts.texts)), "a text is missing")
+    used = np.zeros(counts.texts, np.bool_)
+    used[scope_table] = used[type_table] = True
+    _check(bool(used.all()), "a text is nobody's")
+    _check(_rows_ascend(scope_table), "scopes are not in order")
+    _check(_ascends(type_table), "types are not in order")
+
+
 def _check_columns(columns: SealedColumns, counts: _Counts, scope_users: Codes) -> None:
     _check(bool(np.all(columns.scopes < counts.scopes)), "an event's scope is missing")
     _check(bool(np.all(columns.types < counts.types)), "an event's type is missing")
@@ -175,7 +184,7 @@ def _check_columns(columns: SealedColumns, counts: _Counts, scope_users: Codes) 
 
 
 def _dictionary(scopes: list[list[int]], types: list[int], texts: Sequence[str], interners: Interners) -> Dictionary:
-    scope_codes = interners.scopes.codes(Scope(*(texts[place] for place in places)) for places in scopes)
+    scope_codes = interners.scopes.codes(tuple([texts[place] for place in places]) for places in scopes)
     type_codes = interners.types.codes(texts[place] for place in types)
     return Dictionary(np.array(scope_codes, np.uint32), np.array(type_codes, np.uint32), interners)
 
@@ -197,9 +206,9 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise IndexFrameError(f"a text is not UTF-8: {error}") from None
+        raise IndexFrameError(_PROBLEM.format(f"a text is not UTF-8 ({error})")) from None
 
 
 def _check(sound: bool, problem: str) -> None:  # noqa: FBT001 - reads like an assertion
     if not sound:
-        raise IndexFrameError(f"The index of a segment is damaged: {problem}.")
+        raise IndexFrameError(_PROBLEM.format(problem))

@@ -39,44 +39,47 @@ def spread(first: Positions, end: Positions) -> Matches:
 
 def find_sorted(hashes: Hashes, positions: Codes, wanted: Hashes) -> Matches:
     """Where each wanted hash is: `hashes` ascend, and `positions[i]` is where `hashes[i]` belongs."""
+    if not len(hashes):
+        return Matches.none()
     first = hashes.searchsorted(wanted)
-    end = hashes.searchsorted(wanted, "right")
-    found = spread(first, end)
-    return Matches(found.asked, positions[found.positions].astype(np.intp))
+    hits = np.flatnonzero(hashes[np.minimum(first, len(hashes) - 1)] == wanted)
+    if not len(hits):
+        return Matches.none()
+    found = spread(first[hits], hashes.searchsorted(wanted[hits], "right"))
+    return Matches(hits[found.asked], positions[found.positions].astype(np.intp))
 
 
 class HashIndex:
     """Positions of rows by hash; rows come one batch behind the other.
 
-    The newest rows are in a dictionary, all others in sorted arrays. One thread adds, any number look up: what they
+    Recent rows are in a dictionary, all others in sorted arrays. One thread adds, any number look up: what they
     find of rows that are just being added, they leave out by its position.
     """
 
     def __init__(self) -> None:
-        self._state = _State(np.empty(0, np.uint64), np.empty(0, np.uint32), {}, {})
+        self._state = _State(np.empty(0, np.uint64), np.empty(0, np.uint32), {}, [])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays, and about those of the dictionary."""
         state = self._state
-        return state.hashes.nbytes + state.positions.nbytes + _TAIL_ROW_BYTES * len(state.newest)
+        return state.hashes.nbytes + state.positions.nbytes + _TAIL_ROW_BYTES * len(state.recent)
 
     def add(self, hashes: Sequence[int], start: int) -> None:
         """Adds rows at the positions `start`, `start` + 1, …"""
         state = self._state
-        for position, value in enumerate(hashes, start):
-            older = state.newest.get(value)
-            if older is not None:
-                state.older[position] = older
-            state.newest[value] = position
-        if len(state.newest) + len(state.older) > TAIL_MAX:
+        if len(set(hashes)) == len(hashes) and state.recent.keys().isdisjoint(hashes):
+            state.recent.update(zip(hashes, range(start, start + len(hashes)), strict=True))
+        else:
+            state.add_repeating(hashes, start)
+        if len(state.recent) + len(state.repeated) > TAIL_MAX:
             self._state = state.folded()
 
     def find(self, wanted: Hashes) -> Matches:
         """Where each wanted hash is."""
         state = self._state
         found = find_sorted(state.hashes, state.positions, wanted)
-        asked, positions = state.recent(wanted.tolist())
+        asked, positions = state.find_recent(wanted.tolist())
         if not asked:
             return found
         return Matches(
@@ -88,30 +91,32 @@ class HashIndex:
 class _State(NamedTuple):
     hashes: Hashes
     positions: Codes
-    newest: dict[int, int]
-    """The last position of each recent hash."""
-    older: dict[int, int]
-    """For a position, the recent one before it with the same hash."""
+    recent: dict[int, int]
+    """The first position of each recent hash."""
+    repeated: list[tuple[int, int]]
+    """Recent hashes that were there before, with their positions."""
 
-    def recent(self, wanted: list[int]) -> tuple[list[int], list[int]]:
-        asked, positions = [], []
-        for index, value in enumerate(wanted):
-            position = self.newest.get(value)
-            while position is not None:
-                asked.append(index)
-                positions.append(position)
-                position = self.older.get(position)
-        return asked, positions
+    def add_repeating(self, hashes: Sequence[int], start: int) -> None:
+        for position, value in enumerate(hashes, start):
+            if value in self.recent:
+                self.repeated.append((value, position))
+            else:
+                self.recent[value] = position
+
+    def find_recent(self, wanted: Sequence[int]) -> tuple[list[int], list[int]]:
+        known = self.recent
+        pairs = [(index, known[value]) for index, value in enumerate(wanted) if value in known]
+        if self.repeated:
+            pairs += [
+                (index, at) for index, value in enumerate(wanted) for again, at in self.repeated if again == value
+            ]
+        return [asked for asked, _ in pairs], [position for _, position in pairs]
 
     def folded(self) -> "_State":
-        wanted = list(self.newest)
-        asked, positions = self.recent(wanted)
-        hashes = np.array(wanted, np.uint64)[asked]
+        hashes = np.array([*self.recent, *(value for value, _ in self.repeated)], np.uint64)
+        positions = np.array([*self.recent.values(), *(at for _, at in self.repeated)], np.uint32)
         order = np.argsort(hashes, kind="stable")
         at = self.hashes.searchsorted(hashes[order])
         return _State(
-            np.insert(self.hashes, at, hashes[order]),
-            np.insert(self.positions, at, np.array(positions, np.uint32)[order]),
-            {},
-            {},
+            np.insert(self.hashes, at, hashes[order]), np.insert(self.positions, at, positions[order]), {}, []
         )

@@ -14,7 +14,7 @@ from mnemon_server.engines.segments.hashes import id_hash
 from mnemon_server.engines.segments.interning import Interners
 from mnemon_server.engines.segments.open_block import OpenBlock
 from mnemon_server.engines.segments.paging import find_all, find_first, references, references_in_order
-from mnemon_server.engines.segments.rows import Counts, EventKey, EventRef, EventRow, Expired, Summary
+from mnemon_server.engines.segments.rows import Counts, EventKey, EventRef, EventRow, Expired, Summary, Times
 from mnemon_server.engines.segments.sealed_block import SealedBlock
 from mnemon_server.engines.segments.selection import Query, Selection
 from mnemon_server.engines.segments.summaries import summarize
@@ -81,13 +81,14 @@ class TimelineIndex:
         query = Query.of(selection, self.interners)
         if query is None:
             return []
-        if before is None:
-            return references(find_first(views, query, limit, oldest_first=oldest_first), oldest_first=oldest_first)
-        time_us = before[0]
-        found = find_all(_within(views, time_us, time_us), query.between(time_us, time_us))
-        rest = query.between(time_us + 1, INT64_MAX) if oldest_first else query.between(INT64_MIN, time_us - 1)
-        found += find_first(views, rest, limit, oldest_first=oldest_first)
-        return references(found, oldest_first=oldest_first)
+        refs: list[EventRef] = []
+        if before is not None:
+            time_us = before[0]
+            same_time = query.between(time_us, time_us)
+            refs = references(find_all(_within(views, time_us, time_us), same_time), oldest_first=oldest_first)
+            query = query.between(time_us + 1, INT64_MAX) if oldest_first else query.between(INT64_MIN, time_us - 1)
+        found = find_first(views, query, limit, oldest_first=oldest_first)
+        return refs + references(found, oldest_first=oldest_first, limit=limit)
 
     def iterate(
         self,
@@ -131,7 +132,7 @@ class TimelineIndex:
         query = Query.of(selection, self.interners)
         if query is None:
             return Expired([], 0)
-        oldest = references(find_first(views, query, limit, oldest_first=True), oldest_first=True)
+        oldest = references(find_first(views, query, limit, oldest_first=True), oldest_first=True, limit=limit)
         return Expired(oldest[:limit], sum(view.tally(query)[1] for view in views))
 
     def find_ids(self, ids: Sequence[str]) -> list[list[EventRef]]:
@@ -159,6 +160,28 @@ class TimelineIndex:
                 matches = view.find_keys(users[near], times[near], hashes[near])
                 _hand_out(view, Matches(asked[near[matches.asked]], matches.positions), refs)
         return refs
+
+    def sequences(self, selection: Selection) -> Times:
+        """The sequences of the events of a selection, ascending."""
+        views = self._blocks.overlapping(*selection.window)
+        query = Query.of(selection, self.interners)
+        found = [] if query is None else [view.sequences(view.select(query)) for view in views]
+        ascending: Times = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        return ascending
+
+    def locate(self, sequences: Sequence[int]) -> list[EventRef]:
+        """Where the events with these sequences are; those that are gone are left out, and the order is any."""
+        wanted = np.sort(np.array(sequences, np.int64))
+        refs: list[EventRef] = []
+        for view in self._blocks.views():
+            low, high = wanted.searchsorted((view.segment_id, view.last_sequence + 1)).tolist()
+            if low < high:
+                refs += references_in_order(view, view.find_sequences(wanted[low:high]))
+        return refs
+
+    def has(self, segment_id: int) -> bool:
+        """Whether a segment has a block."""
+        return self._blocks.get(segment_id) is not None
 
     # The life of blocks
 
@@ -225,6 +248,8 @@ def _within(views: Sequence[BlockView], start_us: int, end_us: int) -> list[Bloc
 
 
 def _hand_out(view: BlockView, matches: Matches, refs: list[list[EventRef]]) -> None:
+    if not len(matches.asked):
+        return
     found = references_in_order(view, matches.positions)
     for asked, ref in zip(matches.asked.tolist(), found, strict=True):
         refs[asked].append(ref)

@@ -1,20 +1,26 @@
 """Small numbers for the scopes and event types of a vault, so that columns hold numbers and no text."""
 
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.encoding import scope_values
+from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.rows import Codes
+from mnemon_server.engines.segments.rows import Codes, Flags
 
 Value = TypeVar("Value", bound=Hashable)
 
+ScopeTexts = tuple[str, ...]
+"""The fields of a scope in the order of SCOPE_FIELDS: hashed and compared far faster than the scope itself."""
+
+scope_texts: Callable[[Scope], ScopeTexts] = attrgetter(*SCOPE_FIELDS)
+
 _CAPACITY_MIN = 64
-_SCOPE_FIELDS = len(scope_values(Scope()))
+_SCOPE_FIELDS = len(SCOPE_FIELDS)
 
 
 class Interner(Generic[Value]):
@@ -64,8 +70,8 @@ class Interner(Generic[Value]):
         self._codes[value] = code
 
 
-class ScopeInterner(Interner[Scope]):
-    """Scopes by number, and the texts in their fields by numbers of their own."""
+class ScopeInterner(Interner[ScopeTexts]):
+    """Scopes, as tuples of their texts, by number, and the texts by numbers of their own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,21 +97,21 @@ class ScopeInterner(Interner[Scope]):
         # The length first: the table may be exchanged for a longer one, never for a shorter one.
         count = len(self)
         table = self._table[:, :count]
-        hits = np.ones(count, np.bool_)
-        for texts, column, text in zip(self._texts, table, scope_values(wanted), strict=True):
+        hits: Flags | None = None
+        for texts, column, text in zip(self._texts, table, scope_texts(wanted), strict=True):
             if text:
                 code = texts.find(text)
                 if code is None:
                     return np.empty(0, np.uint32)
-                hits &= column == code
-        return np.flatnonzero(hits).astype(np.uint32)
+                hits = column == code if hits is None else hits & (column == code)
+        return np.arange(count, dtype=np.uint32) if hits is None else np.flatnonzero(hits).astype(np.uint32)
 
-    def _store(self, value: Scope, code: int) -> None:
+    def _store(self, value: ScopeTexts, code: int) -> None:
         if code == self._table.shape[1]:
             larger = np.empty((_SCOPE_FIELDS, 2 * code), np.uint32)
             larger[:, :code] = self._table
             self._table = larger
-        texts = zip(self._texts, scope_values(value), strict=True)
+        texts = zip(self._texts, value, strict=True)
         self._table[:, code] = [interner.code(text) for interner, text in texts]
         super()._store(value, code)
 

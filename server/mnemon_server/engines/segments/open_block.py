@@ -8,7 +8,7 @@ import numpy as np
 
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
 from mnemon_server.engines.segments.hash_index import HashIndex, Matches
-from mnemon_server.engines.segments.interning import Interners
+from mnemon_server.engines.segments.interning import Interners, scope_texts
 from mnemon_server.engines.segments.rows import (
     NO_OFFSET,
     Codes,
@@ -19,7 +19,7 @@ from mnemon_server.engines.segments.rows import (
     Positions,
     Times,
 )
-from mnemon_server.engines.segments.selection import Query, both, first_groups
+from mnemon_server.engines.segments.selection import Query, both, first_groups, rows_numbered
 
 _CAPACITY_MIN = 256
 
@@ -77,7 +77,7 @@ class OpenColumns:
         self.deltas[span] = [sequence - segment_id for sequence in sequences]
         self.id_hashes[span] = id_hashes
         self.key_hashes[span] = key_hashes
-        self.scopes[span] = interners.scopes.codes(scopes)
+        self.scopes[span] = interners.scopes.codes(map(scope_texts, scopes))
         self.types[span] = interners.types.codes(types)
         self.importances[span] = [math.nan if value is None else value for value in importances]
 
@@ -101,9 +101,10 @@ class OpenView:
 
     def select(self, query: Query) -> Positions:
         """See BlockView."""
-        flags = self._context(query)
-        flags = both(flags, query.timely(self.columns.times_us, self.min_time, self.max_time))
-        return np.arange(self.count) if flags is None else np.flatnonzero(flags)
+        rows = self._of_scope(query)
+        timely = query.timely(self.columns.times_us[rows], self.min_time, self.max_time)
+        flags = both(timely, self._context(query, rows))
+        return rows if flags is None else rows[flags]
 
     def first(self, query: Query, limit: int, *, oldest_first: bool) -> Positions:
         """See BlockView."""
@@ -113,10 +114,11 @@ class OpenView:
 
     def tally(self, query: Query) -> tuple[int, int]:
         """See BlockView."""
-        context = self._context(query)
-        timely = query.timely(self.columns.times_us, self.min_time, self.max_time)
-        in_context = self._count(context)
-        return in_context, in_context if timely is None else self._count(both(timely, context))
+        rows = self._of_scope(query)
+        context = self._context(query, rows)
+        timely = query.timely(self.columns.times_us[rows], self.min_time, self.max_time)
+        in_context = _count(context, len(rows))
+        return in_context, in_context if timely is None else _count(both(timely, context), len(rows))
 
     def find_ids(self, hashes: Hashes) -> Matches:
         """See BlockView."""
@@ -128,6 +130,12 @@ class OpenView:
         asked, positions = found
         same_user = self.interners.scopes.user_codes(self.columns.scopes[positions]) == users[asked]
         return found.where(same_user & (self.times(positions) == times[asked]))
+
+    def find_sequences(self, sequences: Times) -> Positions:
+        """See BlockView."""
+        flags = rows_numbered(self.columns.deltas, sequences - self.segment_id)
+        positions = np.flatnonzero(flags)
+        return positions if self.dead is None else positions[self._is_alive(positions)]
 
     def times(self, positions: Positions) -> Times:
         """See BlockView."""
@@ -145,28 +153,28 @@ class OpenView:
         """See BlockView."""
         return self.columns.types[positions]
 
-    def _context(self, query: Query) -> Flags | None:
-        columns = self.columns
-        flags = None if query.scopes is None else query.scopes.rows(columns.scopes)
-        flags = both(flags, None if query.types is None else query.types.rows(columns.types))
-        flags = both(flags, query.important(columns.importances))
-        if self.dead is None:
-            return flags
-        alive = np.ones(self.count, np.bool_)
-        alive[: len(self.dead)] = ~self.dead
-        return both(alive, flags)
+    def _of_scope(self, query: Query) -> Positions:
+        if query.scopes is None:
+            return np.arange(self.count)
+        # A user has few of the rows: what else there is to check, is checked for those alone.
+        return np.flatnonzero(query.scopes.rows(self.columns.scopes))
 
-    def _count(self, flags: Flags | None) -> int:
-        return self.count if flags is None else int(np.count_nonzero(flags))
+    def _context(self, query: Query, rows: Positions) -> Flags | None:
+        flags = None if query.types is None else query.types.rows(self.columns.types[rows])
+        flags = both(flags, query.important(self.columns.importances[rows]))
+        return flags if self.dead is None else both(self._is_alive(rows), flags)
+
+    def _is_alive(self, positions: Positions) -> Flags:
+        alive = np.ones(len(positions), np.bool_)
+        if self.dead is not None:
+            marked = np.flatnonzero(positions < len(self.dead))
+            alive[marked] = ~self.dead[positions[marked]]
+        return alive
 
     def _alive(self, found: Matches) -> Matches:
         # The indexes may already know rows that came after this view.
-        keep = found.positions < self.count
-        if self.dead is not None:
-            dead = self.dead
-            known = found.positions < len(dead)
-            keep &= ~(known & dead[np.where(known, found.positions, 0)])
-        return found.where(keep)
+        shown = found.where(found.positions < self.count)
+        return shown if self.dead is None else shown.where(self._is_alive(shown.positions))
 
 
 class OpenBlock:
@@ -244,8 +252,7 @@ class OpenBlock:
     def mark_dead(self, sequences: Iterable[int]) -> int:
         """Hides events; says how many of them were there and alive."""
         view = self._view
-        wanted = np.fromiter(sequences, np.int64) - view.segment_id
-        dead: Flags = np.isin(view.columns.deltas, wanted)
+        dead = rows_numbered(view.columns.deltas, np.fromiter(sequences, np.int64) - view.segment_id)
         if view.dead is not None:
             dead[: len(view.dead)] |= view.dead
         alive_count = view.count - int(np.count_nonzero(dead))
@@ -258,3 +265,7 @@ class OpenBlock:
         capacity = len(self._columns.times_us)
         if end > capacity:
             self._columns = self._columns.grown(count, max(end, 2 * capacity))
+
+
+def _count(flags: Flags | None, length: int) -> int:
+    return length if flags is None else int(np.count_nonzero(flags))

@@ -1,6 +1,7 @@
 """The first events of some order in time, out of blocks that each know theirs."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +24,6 @@ class Found(NamedTuple):
         """These events, with their times."""
         return cls(view, positions, view.times(positions))
 
-    def within(self, start_us: int, end_us: int) -> "Found":
-        """Those in a span of time, both ends included."""
-        keep = (self.times >= start_us) & (self.times <= end_us)
-        return Found(self.view, self.positions[keep], self.times[keep])
-
 
 def find_all(views: Sequence[BlockView], query: Query) -> list[Found]:
     """All that matches."""
@@ -35,7 +31,7 @@ def find_all(views: Sequence[BlockView], query: Query) -> list[Found]:
 
 
 def find_first(views: Sequence[BlockView], query: Query, limit: int, *, oldest_first: bool) -> list[Found]:
-    """Of what matches the `limit` newest or oldest, and all that are as old as the last of them.
+    """Of what matches at least the `limit` newest or oldest, and all that are of the last one's time.
 
     Blocks are asked in order of time, and none any more that cannot have any of those.
     """
@@ -51,11 +47,15 @@ def find_first(views: Sequence[BlockView], query: Query, limit: int, *, oldest_f
         if missing <= 0:
             reach = rim(np.concatenate([part.times for part in found]), limit, oldest_first=oldest_first)
             query = query.between(INT64_MIN, reach) if oldest_first else query.between(reach, INT64_MAX)
-    return [part.within(query.start_us, query.end_us) for part in found]
+            missing = limit
+    return found
 
 
-def references(found: Sequence[Found], *, oldest_first: bool) -> list[EventRef]:
-    """Where these events are, by time, and those of the same time by sequence."""
+def references(found: Sequence[Found], *, oldest_first: bool, limit: int | None = None) -> list[EventRef]:
+    """Where these events are, by time, and those of the same time by sequence.
+
+    With `limit` only the first of them, and all that are of the last one's time.
+    """
     parts = [part for part in found if len(part.positions)]
     if not parts:
         return []
@@ -66,15 +66,16 @@ def references(found: Sequence[Found], *, oldest_first: bool) -> list[EventRef]:
     order = np.lexsort((sequences, times))
     if not oldest_first:
         order = order[::-1]
-    columns = (column[order].tolist() for column in (times, sequences, segments, offsets))
-    return list(map(EventRef._make, zip(*columns, strict=True)))
+    if limit is not None and limit < len(order):
+        reach = times[order[limit - 1]]
+        order = order[: np.count_nonzero(times <= reach if oldest_first else times >= reach)]
+    return list(map(EventRef, *(column[order].tolist() for column in (times, sequences, segments, offsets))))
 
 
 def references_in_order(view: BlockView, positions: Positions) -> list[EventRef]:
     """Where these events of one block are, in the order of the positions."""
-    columns = (view.times(positions), view.sequences(positions), view.offsets(positions))
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [EventRef(time_us, sequence, view.segment_id, offset) for time_us, sequence, offset in rows]
+    times, sequences, offsets = view.times(positions), view.sequences(positions), view.offsets(positions)
+    return list(map(EventRef, times.tolist(), sequences.tolist(), repeat(view.segment_id), offsets.tolist()))
 
 
 def _in_order(views: Sequence[BlockView], *, oldest_first: bool) -> list[BlockView]:

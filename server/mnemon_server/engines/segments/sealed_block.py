@@ -10,7 +10,7 @@ from mnemon_server.engines.segments.interning import Interners
 from mnemon_server.engines.segments.open_block import OpenBlock, OpenColumns
 from mnemon_server.engines.segments.rows import Codes, EventRow, Flags, Hashes, Positions, Times
 from mnemon_server.engines.segments.sealed_columns import Dictionary, SealedColumns, canonical_order, dictionary_of
-from mnemon_server.engines.segments.selection import Query, both, first_groups
+from mnemon_server.engines.segments.selection import Query, both, first_groups, rows_numbered
 
 _FILTERED_ROWS_MIN = 1024
 
@@ -88,8 +88,7 @@ class SealedBlock:
     def mark_dead(self, sequences: Iterable[int]) -> int:
         """Hides events; says how many of them were there and alive."""
         alive_count = self.alive_count
-        wanted = np.fromiter(sequences, np.int64) - self.segment_id
-        dead: Flags = np.isin(self.columns.deltas, wanted)
+        dead = rows_numbered(self.columns.deltas, np.fromiter(sequences, np.int64) - self.segment_id)
         if dead.any():
             # Other flags, not other values: readers count what they hold.
             self._dead = dead if self._dead is None else dead | self._dead
@@ -99,6 +98,11 @@ class SealedBlock:
         """The sequences of the dead."""
         dead: list[int] = [] if self._dead is None else self.sequences(np.flatnonzero(self._dead)).tolist()
         return dead
+
+    def all_sequences(self) -> list[int]:
+        """The sequences of all events, dead ones included, ascending."""
+        sequences: list[int] = (np.sort(self.columns.deltas) + np.int64(self.segment_id)).tolist()
+        return sequences
 
     def select(self, query: Query) -> Positions:
         """See BlockView."""
@@ -140,7 +144,19 @@ class SealedBlock:
         start = np.where(known, self._starts[at], 0).astype(np.intp)
         end = np.where(known, self._ends[at], 0).astype(np.intp)
         first = self._bound(start, end, times, hashes, behind_equal=False)
-        return self._alive(spread(first, self._bound(first, end, times, hashes, behind_equal=True)))
+        at = np.minimum(first, self.count - 1)
+        equal = (self.columns.times_us[at] == times) & (self.columns.key_hashes[at] == hashes)
+        hits = np.flatnonzero((first < end) & equal)
+        if not len(hits):
+            return Matches.none()
+        behind = self._bound(first[hits], end[hits], times[hits], hashes[hits], behind_equal=True)
+        found = spread(first[hits], behind)
+        return self._alive(Matches(hits[found.asked], found.positions))
+
+    def find_sequences(self, sequences: Times) -> Positions:
+        """See BlockView."""
+        flags = rows_numbered(self.columns.deltas, sequences - self.segment_id)
+        return np.flatnonzero(flags if self._dead is None else flags & ~self._dead)
 
     def times(self, positions: Positions) -> Times:
         """See BlockView."""

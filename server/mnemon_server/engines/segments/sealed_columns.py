@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.encoding import scope_values
-from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.interning import Interners
+from mnemon_server.engines.segments.interning import Interners, ScopeTexts
 from mnemon_server.engines.segments.rows import Codes, Hashes, Importances, Positions, Times
 
 
@@ -56,7 +54,7 @@ class Dictionary:
         """Bytes of the codes."""
         return self.scopes.nbytes + self.types.nbytes
 
-    def scope_values(self) -> list[Scope]:
+    def scope_texts(self) -> list[ScopeTexts]:
         """The scopes in their order."""
         return [self.interners.scopes.value(code) for code in self.scopes.tolist()]
 
@@ -73,8 +71,8 @@ class Dictionary:
 
 def dictionary_of(scopes: Codes, types: Codes, interners: Interners) -> tuple[Dictionary, Codes, Codes]:
     """The dictionary for two columns of codes, and the columns as positions in it."""
-    scope_codes, scope_column = _ranked(scopes, lambda code: scope_values(interners.scopes.value(code)))
-    type_codes, type_column = _ranked(types, lambda code: (interners.types.value(code),))
+    scope_codes, scope_column = _ranked(scopes, interners.scopes.value)
+    type_codes, type_column = _ranked(types, interners.types.value)
     return Dictionary(scope_codes, type_codes, interners), scope_column, type_column
 
 
@@ -92,7 +90,7 @@ def is_canonical(users: Codes, times: Times, key_hashes: Hashes) -> bool:
     return bool(np.all(later | (same_time & (key_hashes[1:] >= key_hashes[:-1]))))
 
 
-def _ranked(codes: Codes, text: Callable[[int], tuple[str, ...]]) -> tuple[Codes, Codes]:
+def _ranked(codes: Codes, text: Callable[[int], str | ScopeTexts]) -> tuple[Codes, Codes]:
     """The different codes in the order of their texts, and for each row its code's position among those."""
     different, positions = np.unique(codes, return_inverse=True)
     texts = [text(code) for code in different.tolist()]

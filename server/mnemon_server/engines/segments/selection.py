@@ -12,6 +12,9 @@ from mnemon_server.engines.segments.rows import Codes, Flags, Importances, Posit
 COMPARED_CODES_MAX = 4
 """So many codes are compared with a column one after the other, which is faster than looking each row up."""
 
+_SPAN_MAX = 1_000_000
+"""A table of so many flags is no trouble, however few rows there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -50,8 +53,7 @@ class Wanted:
     def rows(self, column: Codes) -> Flags:
         """Which rows of a column of codes are wanted."""
         if len(self.codes) > COMPARED_CODES_MAX:
-            looked_up: Flags = self._flags[column]
-            return looked_up
+            return self._flags.take(column)
         return _equal_to_any(column, self.codes)
 
     def local_rows(self, column: Codes, dictionary: Codes) -> Flags | None:
@@ -63,8 +65,7 @@ class Wanted:
         if len(wanted) == len(dictionary):
             return None
         if len(wanted) > COMPARED_CODES_MAX:
-            looked_up: Flags = flags[column]
-            return looked_up
+            return flags.take(column)
         return _equal_to_any(column, wanted.astype(np.uint32))
 
 
@@ -140,6 +141,15 @@ def first_groups(times: Times, limit: int, *, oldest_first: bool) -> Positions |
         return None
     reach = rim(times, limit, oldest_first=oldest_first)
     return np.flatnonzero(times <= reach if oldest_first else times >= reach)
+
+
+def rows_numbered(column: Codes, numbers: Times) -> Flags:
+    """Which rows of a column of numbers, each of them below 2**32, are among these numbers."""
+    span = int(column.max(initial=0)) + 1
+    inside = numbers[(numbers >= 0) & (numbers < span)]
+    if span > _SPAN_MAX + len(column) * 8:
+        return np.isin(column, inside)
+    return Wanted(inside.astype(np.uint32), span).rows(column)
 
 
 def _equal_to_any(column: Codes, codes: Codes) -> Flags:
