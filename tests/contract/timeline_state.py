@@ -92,6 +92,14 @@ class TimelineStateContract(TimelineSuite):
         assert (status.earliest, status.latest) == (START - timedelta(days=10), START - timedelta(days=1))
         wait_until(lambda: timeline.status().segment_bytes >= sum(len(one.body) for one in timeline.read(range(2, 11))))
 
+    def test_a_segment_without_events_counts_until_it_is_gone(self, timeline: Timeline) -> None:
+        append_at(timeline, [START] * 12)
+        timeline.prune(get(timeline, *(f"e{i}" for i in range(5))), PruneReason.RETENTION).result()
+        wait_until(lambda: timeline.status().segment_count == 2)
+        timeline.prune(get(timeline, *(f"e{i}" for i in range(5, 12))), PruneReason.RETENTION).result()
+        wait_until(lambda: timeline.status().segment_count <= 1)
+        wait_until(lambda: timeline.status().removal_pending_count == 0)
+
     def test_warnings_and_their_end_are_told(self, vault: TimelineVault, clock: ManualClock) -> None:
         clock.now += timedelta(minutes=1)
         vault.timeline.warn(TimelineWarning("critical", 'a "message"', "a remedy")).result()

@@ -28,8 +28,10 @@ from mnemon_server.engines.timeline import (
 from tests.contract.record_engine import START, ManualClock
 
 SEGMENT_EVENTS_MAX = 5
-SETTINGS = TimelineSettings(segment_events_max=SEGMENT_EVENTS_MAX, joined_min=10**6)
-"""Segments that are full soon, and keep their names."""
+SETTINGS = TimelineSettings(
+    segment_events_max=SEGMENT_EVENTS_MAX, joined_min=10**6, sync_interval_s=0.02, erase_delay_s=0.05
+)
+"""Segments that are full soon, and keep their names; what is done later is done soon."""
 ALL = EventSelection()
 SCOPE_NAMES = ("user", "household", "persona", "agent", "project")
 

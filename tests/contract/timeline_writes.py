@@ -217,6 +217,8 @@ class TimelineWritesContract(TimelineSuite):
         append(timeline, happening("a", content="one"), happening("b", content="two"))
         [receipt] = append(timeline, happening("b", content="one"))
         assert (receipt.event_id, receipt.sequence, receipt.duplicate) == ("b", 2, True)
+        stored, same = append(timeline, happening("c", content="three"), happening("c", content="one"))
+        assert (stored.sequence, same.event_id, same.sequence, same.duplicate) == (3, "c", 3, True)
 
     def test_duplicates_of_events_long_ago_are_found(self, timeline: Timeline) -> None:
         events = [happening(f"e{i}", START + timedelta(seconds=i)) for i in range(40)]
