@@ -12,6 +12,9 @@ from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.records import MetadataValue, Scope
 
 _NO_SCOPE = Scope()
+_EVENT_ID_TAG = episodic_pb2.EpisodicEvent.EVENT_ID_FIELD_NUMBER << 3 | 2
+_LONG_LENGTH = 0x80
+"""A length of so many bytes takes more than one byte itself."""
 
 
 def encode(event: EpisodicEvent) -> bytes:
@@ -53,6 +56,13 @@ def decode(body: bytes) -> EpisodicEvent:
         metadata={key: _value(value) for key, value in message.metadata.items()} if message.metadata else {},
         record_time=_time(message.record_time),
     )
+
+
+def event_id_of(body: bytes) -> str:
+    """The id of an event, without reading the rest of it: its field is the first, where `encode` wrote it."""
+    if len(body) > 2 and body[0] == _EVENT_ID_TAG and body[1] < _LONG_LENGTH:
+        return body[2 : 2 + body[1]].decode()
+    return str(episodic_pb2.EpisodicEvent.FromString(body).event_id)
 
 
 def _fill_scope(target: common_pb2.Scope, scope: Scope) -> None:

@@ -1,7 +1,8 @@
 """Answers to request ids: what makes a repeated write harmless."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import apsw
 
@@ -12,6 +13,9 @@ from mnemon_server.engines.base import TransactionReceipt
 from mnemon_server.engines.sqlite.query import fetch
 
 LIFETIME_US = 24 * 3600 * 1_000_000
+
+StoredAnswer: TypeAlias = tuple[bytes, dict[str, Any]]
+"""The digest of the request that it was given to, and the answer as JSON values."""
 
 
 def stored_answer(connection: apsw.Connection, request: RequestKey | None, now: int) -> dict[str, Any] | None:
@@ -30,20 +34,44 @@ def stored_answer(connection: apsw.Connection, request: RequestKey | None, now: 
     if not rows:
         return None
     digest, answer = rows[0]
+    return checked_answer(request, (digest, json.loads(answer)))
+
+
+def stored_answers(connection: apsw.Connection, asked: Sequence[RequestKey], now: int) -> dict[str, StoredAnswer]:
+    """The first answers to these requests, by their ids; new ones are left out."""
+    if not asked:
+        return {}
+    statement = "SELECT id, digest, answer FROM request WHERE id IN (SELECT value FROM carray(?)) AND expire_time > ?"
+    rows = fetch(connection, statement, (apsw.carray(tuple(request.request_id for request in asked)), now))
+    return {request_id: (digest, json.loads(answer)) for request_id, digest, answer in rows}
+
+
+def checked_answer(request: RequestKey, answer: StoredAnswer) -> dict[str, Any]:
+    """The answer, if it was given to this request.
+
+    Raises:
+        RequestIdReusedError: it was another's.
+    """
+    digest, values = answer
     if digest != request.digest:
         raise RequestIdReusedError(
             f"request_id {request.request_id!r} was used for a different request; take a new one for each request"
         )
-    return json.loads(answer)  # type: ignore[no-any-return]
+    return values
 
 
 def store_answer(connection: apsw.Connection, request: RequestKey | None, answer: dict[str, Any], now: int) -> None:
     """Keeps the answer for the lifetime of a request id."""
     if request is not None:
-        connection.execute(
-            "INSERT OR REPLACE INTO request (id, digest, answer, expire_time) VALUES (?, ?, ?, ?)",
-            (request.request_id, request.digest, json.dumps(answer), now + LIFETIME_US),
-        )
+        store_answers(connection, [(request, answer)], now)
+
+
+def store_answers(connection: apsw.Connection, answers: Sequence[tuple[RequestKey, dict[str, Any]]], now: int) -> None:
+    """Keeps answers for the lifetime of their request ids."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO request (id, digest, answer, expire_time) VALUES (?, ?, ?, ?)",
+        [(request.request_id, request.digest, json.dumps(answer), now + LIFETIME_US) for request, answer in answers],
+    )
 
 
 def forget_expired(connection: apsw.Connection, now: int) -> None:

@@ -1,139 +1,153 @@
-"""The manifest of the timeline's segments in records.db, and what is gone of them: removed events, and lost ones."""
+"""What the keeper of a timeline asks of records.db; see `engines/segments/manifest.py`."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import apsw
 
-from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.domain.episodic import LostRange
-from mnemon_server.engines.sqlite.query import fetch, id_array
-from mnemon_server.engines.sqlite.timeline_tables import SET_META, SegmentRow, SegmentState
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.engines.segments.layout import epoch_digest
+from mnemon_server.engines.segments.manifest import Change, SegmentRow, SyncedFile
+from mnemon_server.engines.segments.rows import EventRow
+from mnemon_server.engines.sqlite import timeline_segments, timeline_tables
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.sqlite.timeline_ledger import Ledger
+from mnemon_server.engines.sqlite.timeline_prunes import note_health
 
-_SCRUB_KEY = "timeline.scrub_time"
-_PUT_SEGMENT = "INSERT OR REPLACE INTO timeline_segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+T = TypeVar("T")
 
-
-def segments(connection: apsw.Connection) -> list[SegmentRow]:
-    """The manifest, in the order of the segments."""
-    return [_segment(row) for row in fetch(connection, "SELECT * FROM timeline_segment ORDER BY segment_id")]
-
-
-def find_segment(connection: apsw.Connection, segment_id: int) -> SegmentRow | None:
-    """A row of the manifest; None where there is no such segment any more."""
-    rows = fetch(connection, "SELECT * FROM timeline_segment WHERE segment_id = ?", (segment_id,))
-    return _segment(rows[0]) if rows else None
+_ROWS_AT_ONCE = 5_000
 
 
-def put_segment(connection: apsw.Connection, row: SegmentRow) -> None:
-    """Sets a row of the manifest."""
-    connection.execute(_PUT_SEGMENT, row)
+class SQLiteManifest:
+    """See Manifest. It follows the transactions (see Follower), so that what was noted is written with the next one."""
 
+    def __init__(self, journal: Journal, ledger: Ledger, connections: Connections) -> None:
+        self._journal = journal
+        self._ledger = ledger
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._noted: dict[int, SyncedFile] = {}
+        self._writing: dict[int, SyncedFile] = {}
 
-def note_synced(
-    connection: apsw.Connection, segment_id: int, generation: int, *, seed: int, offset: int, sequence: int
-) -> None:
-    """Notes how far the file of a segment that is not sealed is on the disk, and which generation it is."""
-    connection.execute(
-        "UPDATE timeline_segment SET generation = ?, seed = ?, synced_offset = ?, synced_sequence = ?"
-        " WHERE segment_id = ? AND state <> 'sealed'",
-        (generation, seed, offset, sequence, segment_id),
-    )
+    @property
+    def epoch(self) -> bytes:
+        """See Manifest."""
+        return epoch_digest(self._journal.epoch)
 
+    # Reads
 
-def swap_segments(
-    connection: apsw.Connection, removed: Iterable[int], added: Sequence[SegmentRow], left_out: Iterable[int] = ()
-) -> None:
-    """Puts rewritten segments in the place of others.
+    def is_warned(self) -> bool:
+        """See Manifest."""
+        with self._connections.lend() as connection:
+            return timeline_segments.is_warned(connection)
 
-    Args:
-        connection: the writer's.
-        removed: ids of the segments that were rewritten, and of those with nothing left.
-        added: the new ones; their ids may be those of removed ones. Sequences of a removed one belong to the last
-            added one that begins before them, or to the first.
-        left_out: sequences of removed events whose bytes the new files do not hold. Those that were removed since the
-            new files were written stay noted, as events of their new segment.
-    """
-    ids = id_array(sorted(removed))
-    connection.execute(
-        "DELETE FROM timeline_dead WHERE segment_id IN (SELECT value FROM carray(?))"
-        " AND sequence IN (SELECT value FROM carray(?))",
-        (ids, id_array(sorted(left_out))),
-    )
-    dead = fetch(
-        connection,
-        "SELECT segment_id, sequence FROM timeline_dead WHERE segment_id IN (SELECT value FROM carray(?))",
-        (ids,),
-    )
-    for table in ("timeline_dead", "timeline_segment"):
-        connection.execute(f"DELETE FROM {table} WHERE segment_id IN (SELECT value FROM carray(?))", (ids,))  # noqa: S608
-    for row in added:
-        put_segment(connection, row)
-    starts = sorted(row.segment_id for row in added)
-    if starts:
-        mark_dead(
-            connection,
-            [(max((start for start in starts if start <= one), default=starts[0]), one) for _, one in dead],
-        )
+    def segments(self) -> list[SegmentRow]:
+        """See Manifest."""
+        with self._connections.lend() as connection:
+            return timeline_segments.segments(connection)
 
+    def bodies(self, segment_id: int, after: int) -> list[tuple[int, bytes]]:
+        """See Manifest."""
+        return [(row.sequence, row.body) for row in self._rows(segment_id, after)]
 
-def _segment(row: Sequence[Any]) -> SegmentRow:
-    return SegmentRow(row[0], row[1], SegmentState(row[2]), *row[3:])
+    def index_rows(self, segment_id: int) -> Iterator[Sequence[EventRow]]:
+        """See Manifest."""
+        after = 0
+        while rows := self._rows(segment_id, after):
+            yield [timeline_tables.index_row(row) for row in rows]
+            after = rows[-1].sequence
 
+    def dead(self, segment_id: int) -> list[int]:
+        """See Manifest."""
+        with self._connections.lend() as connection:
+            return timeline_segments.dead_sequences(connection, segment_id)
 
-# What is gone
+    # Writes
 
+    def note_synced(self, synced: SyncedFile) -> None:
+        """See Manifest."""
+        with self._lock:
+            self._noted[synced.segment_id] = synced
 
-def mark_dead(connection: apsw.Connection, events: Iterable[tuple[int, int]]) -> None:
-    """Notes events as removed, each as (segment id, sequence)."""
-    connection.executemany("INSERT OR IGNORE INTO timeline_dead (segment_id, sequence) VALUES (?, ?)", events)
+    def flush(self) -> None:
+        """See Manifest."""
+        with self._lock:
+            nothing = not self._noted and not self._writing
+        if not nothing:
+            self._run(lambda connection: None)
 
+    def roll(self, segment_id: int) -> None:
+        """See Manifest."""
+        self._run(lambda connection: self._ledger.roll(connection, segment_id))
 
-def dead_sequences(connection: apsw.Connection, segment_id: int) -> list[int]:
-    """The sequences of a segment's removed events, ascending."""
-    statement = "SELECT sequence FROM timeline_dead WHERE segment_id = ? ORDER BY sequence"
-    return [sequence for (sequence,) in fetch(connection, statement, (segment_id,))]
+    def commit(self, change: Change) -> None:
+        """See Manifest."""
+        changed = {row.segment_id for row in change.put} | set(change.dropped)
+        if change.synced is not None:
+            changed.add(change.synced.segment_id)
+        with self._lock:
+            # What was noted of an earlier file says nothing of the one that takes its place.
+            for segment_id in changed:
+                self._noted.pop(segment_id, None)
+        self._run(lambda connection: self._change(connection, change))
 
+    def delete_sealed_rows(self) -> bool:
+        """See Manifest."""
+        return bool(self._run(timeline_tables.delete_sealed_rows))
 
-def dead_counts(connection: apsw.Connection) -> dict[int, int]:
-    """How many removed events each segment has; those without any are left out."""
-    return dict(fetch(connection, "SELECT segment_id, count(*) FROM timeline_dead GROUP BY segment_id"))
+    def _rows(self, segment_id: int, after: int) -> list[timeline_tables.TimelineRow]:
+        with self._connections.lend() as connection:
+            segment = timeline_segments.find_segment(connection, segment_id)
+            if segment is None:
+                return []
+            return timeline_tables.event_rows(connection, segment, after=after, limit=_ROWS_AT_ONCE)
 
+    def _run(self, job: Any) -> Any:
+        done: Future[Any] = self._connections.submit(job)
+        return done.result()
 
-def forget_dead(connection: apsw.Connection, segment_id: int) -> None:
-    """Forgets a segment's removed events: no file holds them."""
-    connection.execute("DELETE FROM timeline_dead WHERE segment_id = ?", (segment_id,))
+    def _change(self, connection: apsw.Connection, change: Change) -> None:
+        for segment_id, sequences in change.erased.items():
+            timeline_segments.forget_dead(connection, segment_id, sequences)
+        timeline_segments.drop_segments(connection, change.dropped, joined_into=change.joined_into)
+        for row in change.put:
+            timeline_segments.put_segment(connection, row)
+        if change.synced is not None:
+            timeline_segments.note_synced(connection, change.synced)
+        timeline_segments.note_lost(connection, change.lost)
+        if change.scrub_time is not None:
+            timeline_segments.set_scrub_time(connection, to_microseconds(change.scrub_time))
+        self._ledger.relist()
+        if change.warning is not None:
+            note_health(connection, self._journal, change.warning)
+        if change.healthy:
+            note_health(connection, self._journal, None)
 
+    # With the transactions; see Follower
 
-def note_lost(connection: apsw.Connection, ranges: Iterable[LostRange]) -> None:
-    """Notes what damage took along."""
-    connection.executemany(
-        "INSERT OR REPLACE INTO timeline_lost VALUES (?, ?, ?, ?, ?)",
-        [
-            (
-                lost.segment_id,
-                lost.first_sequence,
-                lost.last_sequence,
-                lost.event_count,
-                to_microseconds(lost.notice_time),
-            )
-            for lost in ranges
-        ],
-    )
+    def load(self, connection: apsw.Connection) -> None:
+        """What was noted before a failure is noted still."""
+        self.after_rollback()
 
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Writes what was noted."""
+        if not self._noted:
+            return
+        with self._lock:
+            self._writing, self._noted = self._noted, {}
+        for synced in self._writing.values():
+            timeline_segments.note_synced(connection, synced)
 
-def lost_ranges(connection: apsw.Connection) -> tuple[LostRange, ...]:
-    """What damage took along, in the order of the events."""
-    rows = fetch(connection, "SELECT * FROM timeline_lost ORDER BY first_sequence, segment_id")
-    return tuple(LostRange(*numbers, from_microseconds(time)) for *numbers, time in rows)
+    def after_commit(self) -> None:
+        """It is written."""
+        self._writing = {}
 
-
-def scrub_time_us(connection: apsw.Connection) -> int | None:
-    """When every segment was last read and found sound; None where that was never."""
-    time = connection.execute("SELECT value FROM meta WHERE key = ?", (_SCRUB_KEY,)).get
-    return None if time is None else int(time)
-
-
-def set_scrub_time(connection: apsw.Connection, time_us: int) -> None:
-    """Notes when every segment was read and found sound."""
-    connection.execute(SET_META, (_SCRUB_KEY, time_us))
+    def after_rollback(self) -> None:
+        """It has yet to be written."""
+        with self._lock:
+            self._noted = {**self._writing, **self._noted}
+            self._writing = {}

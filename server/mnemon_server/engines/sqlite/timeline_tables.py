@@ -1,15 +1,17 @@
 """The timeline's tables in records.db, and the rows of events whose segment is not sealed yet.
 
-Here and in `timeline_manifest.py`, functions that read take any connection; those that write belong to a job of the
+Here and in `timeline_segments.py`, functions that read take any connection; those that write belong to a job of the
 writer's.
 """
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import apsw
 
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.segments.manifest import SegmentRow
+from mnemon_server.engines.segments.rows import NO_OFFSET, EventRow
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
 REMOVED_AT_ONCE_MAX = 2_000
@@ -76,17 +78,6 @@ SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 _INSERT_EVENT = "INSERT INTO timeline_event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-class SegmentState(StrEnum):
-    """How far a segment is."""
-
-    OPEN = "open"
-    """Events are added to it: there is one at most, the newest."""
-    ROLLED = "rolled"
-    """It gets no more events, and its file has yet to be sealed."""
-    SEALED = "sealed"
-    """Its file holds it, and needs no rows."""
-
-
 class TimelineRow(NamedTuple):
     """A row of `timeline_event`: times in microseconds, hashes as signed numbers."""
 
@@ -105,31 +96,8 @@ class TimelineRow(NamedTuple):
     body: bytes
 
 
-class SegmentRow(NamedTuple):
-    """A row of the manifest. Times in microseconds."""
-
-    segment_id: int
-    generation: int
-    state: SegmentState
-    first_sequence: int
-    """Of the segment's events; of a rewritten one, of those that are left."""
-    last_sequence: int
-    event_count: int
-    """Events in it, removed ones too until it is rewritten."""
-    byte_count: int
-    """Of its file once it is sealed; before that, of the frames of its events."""
-    create_time_us: int
-    seed: int = 0
-    """What the header of its file says; 0 before there is one."""
-    synced_offset: int = 0
-    """Bytes of its file that are on the disk for sure; 0 before there is one."""
-    synced_sequence: int = 0
-    """The last event among them; 0 where there is none."""
-    min_time_us: int | None = None
-    """Of its events; None before it is sealed."""
-    max_time_us: int | None = None
-    sha256: bytes | None = None
-    """See `Footer.sha256`; None before it is sealed."""
+EventValues: TypeAlias = tuple[int, int, int, int, int, str, str, str, str, str, str, float | None, bytes]
+"""The fields of a TimelineRow, without their names."""
 
 
 def unsigned(number: int) -> int:
@@ -142,10 +110,21 @@ def signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-# Events
+def index_row(row: TimelineRow) -> EventRow:
+    """What the index is told of an event that is not sealed."""
+    return EventRow(
+        row.sequence,
+        row.time_us,
+        unsigned(row.id_hash),
+        unsigned(row.key_hash),
+        Scope(row.user, row.household, row.persona, row.agent, row.project),
+        row.event_type,
+        row.importance,
+        NO_OFFSET,
+    )
 
 
-def insert_events(connection: apsw.Connection, rows: Iterable[TimelineRow]) -> None:
+def insert_events(connection: apsw.Connection, rows: Iterable[EventValues]) -> None:
     """Adds events."""
     connection.executemany(_INSERT_EVENT, rows)
 

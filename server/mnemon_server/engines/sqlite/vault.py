@@ -15,6 +15,7 @@ from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
+from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.documents import DocumentTable
@@ -23,7 +24,11 @@ from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import VectorScanners
+from mnemon_server.engines.sqlite.timeline import SQLiteTimeline, TimelineRecords
 from mnemon_server.engines.sqlite.transactions import Transactions
+from mnemon_server.engines.timeline import SLICE_READS_MAX
+
+DEFAULT_TIMELINE = TimelineSettings()
 
 
 class SQLiteVault:
@@ -39,6 +44,8 @@ class SQLiteVault:
         vector_cache_bytes_max: int = 256 << 20,
         graph: GraphSettings = DEFAULT_GRAPH,
         graphs_of: Container[Collection] = COLLECTIONS,
+        timeline: TimelineSettings = DEFAULT_TIMELINE,
+        slice_reads_max: int = SLICE_READS_MAX,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, creating what is missing; records of an older format are brought to the newest.
@@ -52,7 +59,9 @@ class SQLiteVault:
                 beyond it; a graph is built while both fit.
             graph: when and how the graph of a collection's vectors is built.
             graphs_of: the collections that may have one.
-            vfs: the file layer: the name of a registered SQLite VFS; the operating system's where None.
+            timeline: when segments of the timeline are sealed, and so on.
+            slice_reads_max: see SLICE_READS_MAX.
+            vfs: the file layer of records.db: the name of a registered SQLite VFS; the operating system's where None.
 
         Raises:
             ConfigurationError: another process holds the folder, the file is not ours, or its format is newer.
@@ -82,14 +91,21 @@ class SQLiteVault:
             mutations[collection] = writing
             self._collections[collection] = SQLiteCollection(table, writing, self._connections, self.subscribe)
         self._transactions = Transactions(journal, mutations)
+        records = TimelineRecords(journal, self._connections)
         try:
             # The model is checked before its vectors are read; whoever listens finds everything in place.
             housekeeping = _Housekeeping(model_identity, journal)
-            self._connections.open([housekeeping, journal, *mutations.values(), self._listeners])
+            self._connections.open([housekeeping, journal, *mutations.values(), *records.followers, self._listeners])
         except BaseException:
             self._scanners.close(save=False)
             self._lock.close()
             raise
+        self._timeline = SQLiteTimeline(folder, records, clock=clock, settings=timeline, reads_max=slice_reads_max)
+
+    @property
+    def timeline(self) -> SQLiteTimeline:
+        """See Vault."""
+        return self._timeline
 
     @property
     def events(self) -> SQLiteEventLog:
@@ -125,6 +141,8 @@ class SQLiteVault:
 
     def close(self) -> None:
         """See Vault."""
+        # What is done in the background ends before what it works on.
+        self._timeline.close()
         self._connections.close()
         # After the last write, so that the snapshots know of it.
         self._scanners.close()

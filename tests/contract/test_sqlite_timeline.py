@@ -1,0 +1,30 @@
+"""The timeline on SQLite and segments keeps the contract."""
+
+from pathlib import Path
+
+from mnemon_server.engines.segments.settings import TimelineSettings
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.timeline import SLICE_READS_MAX
+
+from tests.contract.record_engine import DIMENSION, ManualClock
+from tests.contract.timeline import DurableTimelineContract
+from tests.contract.timeline_suite import SETTINGS, TimelineVault
+
+
+class TestSQLiteTimeline(DurableTimelineContract):
+    def open_vault(
+        self,
+        folder: Path,
+        clock: ManualClock,
+        *,
+        settings: TimelineSettings = SETTINGS,
+        reads_max: int = SLICE_READS_MAX,
+    ) -> TimelineVault:
+        return SQLiteVault(
+            folder,
+            model_identity="test/1",
+            dimension=DIMENSION,
+            clock=clock,
+            timeline=settings,
+            slice_reads_max=reads_max,
+        )
