@@ -1,0 +1,104 @@
+"""What the log and the timeline say, as what the bridge has to handle."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from mnemon_server.domain.bridge import RoutingPolicy
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent
+from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.engines.segments.codec import decode
+from mnemon_server.engines.timeline import Timeline
+from mnemon_server.services.bridge_routing import Skip, skip_reason
+from mnemon_server.services.bridge_saving import Item
+from mnemon_server.services.bridge_state import Suspension
+
+FOLLOWED = EventFilter(
+    types=frozenset(
+        {
+            EventType.EPISODIC_SAVED,
+            EventType.EPISODIC_PRUNED,
+            EventType.EPISODIC_WARNING,
+            EventType.EPISODIC_HEALTHY,
+        }
+    )
+)
+
+
+def runs_of(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """The events in their order: saved ones that follow each other together, every other one by itself."""
+    for kind, run in groupby(events, key=lambda event: event.type):
+        if kind is EventType.EPISODIC_SAVED:
+            yield list(run)
+        else:
+            yield from ([event] for event in run)
+
+
+def items_of_log(
+    timeline: Timeline, events: Sequence[Event], policy: RoutingPolicy, *, taken_through: int
+) -> list[Item]:
+    """What is to be done about saved events; those up to `taken_through` were handled before. Reads the timeline."""
+    said = [details_of(event) for event in events]
+    skips = [skip_reason(policy, one["event_type"], one["importance"]) for one in said]
+    wanted = [event.record_id for event, skip in zip(events, skips, strict=True) if skip is None]
+    # The last one is looked up in any case, to know how far the timeline was handled.
+    ids = list(dict.fromkeys([*wanted, events[-1].record_id]))
+    stored = dict(zip(ids, timeline.get(ids), strict=True))
+    items = []
+    for event, one, skip in zip(events, said, skips, strict=True):
+        found = stored.get(event.record_id)
+        progress = {
+            "position": event.sequence,
+            "lag_us": one["lag_us"],
+            "segment_count": one["segment_count"],
+            "handled_us": to_microseconds(event.time),
+        }
+        # An id may have been used again, for an event that comes later.
+        if found is not None and found.position.time_us == one["event_time"]:
+            progress["timeline_sequence"] = found.sequence
+        if found is not None and found.sequence <= taken_through:
+            items.append(Item({"position": event.sequence}))
+        else:
+            items.append(Item(progress, skip=skip) if skip else _item(found, progress))
+    return items
+
+
+def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, segment_count: int) -> list[Item]:
+    """What is to be done about events that the log no longer tells of."""
+    items = []
+    for stored in events:
+        event = decode(stored.body)
+        recorded_us = to_microseconds(event.record_time)
+        progress = {
+            "timeline_sequence": stored.sequence,
+            "lag_us": max(0, recorded_us - stored.position.time_us),
+            "segment_count": segment_count,
+            "handled_us": recorded_us,
+        }
+        skip = skip_reason(policy, event.event_type, event.importance)
+        items.append(Item(progress, skip=skip) if skip else _item_of(event, progress))
+    return items
+
+
+def details_of(event: Event) -> dict[str, Any]:
+    """What an event says beyond its type."""
+    details: dict[str, Any] = json.loads(event.details)
+    return details
+
+
+def suspension_of(event: Event) -> Suspension:
+    """The warning that an event is."""
+    said = details_of(event)
+    return Suspension(said["severity"], said["message"], said["remediation"])
+
+
+def _item(found: StoredEvent | None, progress: dict[str, Any]) -> Item:
+    return Item(progress, skip=Skip.GONE) if found is None else _item_of(decode(found.body), progress)
+
+
+def _item_of(event: EpisodicEvent, progress: dict[str, Any]) -> Item:
+    if not event.content.strip():
+        return Item(progress, skip=Skip.NO_CONTENT)
+    return Item(progress, event=event)
