@@ -1,14 +1,15 @@
 """What engines promise: the contract that `tests/contract` holds every engine to.
 
-Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, and the log of their events. A
-`VectorIndex` is a cache of it: derived, disposable, rebuilt from the records whenever it is lost, damaged or behind.
+Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, the timeline of episodic events
+(`engines/timeline.py`), and the log of what happened to them. A `VectorIndex` is a cache of it: derived, disposable,
+rebuilt from the records whenever it is lost, damaged or behind.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from mnemon_server.domain.events import EventFilter, EventLogState, EventSlice, 
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+
+if TYPE_CHECKING:  # which imports this module
+    from mnemon_server.engines.timeline import Timeline
 
 Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]
@@ -381,6 +385,10 @@ class Vault(Protocol):
     @property
     def events(self) -> EventLog:
         """The log."""
+
+    @property
+    def timeline(self) -> "Timeline":
+        """The timeline; the same object every time."""
 
     def collection(self, collection: Collection) -> RecordEngine:
         """One collection; the same object every time."""
