@@ -45,8 +45,11 @@ class Interner(Generic[Value]):
 
     def codes(self, values: Iterable[Value]) -> list[int]:
         """The code of each value."""
-        known = self._codes
-        return [code if (code := known.get(value)) is not None else self._add(value) for value in values]
+        wanted = list(values)
+        try:
+            return list(map(self._codes.__getitem__, wanted))
+        except KeyError:
+            return [self.code(value) for value in wanted]
 
     def find(self, value: Value) -> int | None:
         """The value's code, or None where it has none."""
