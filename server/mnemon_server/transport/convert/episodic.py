@@ -68,7 +68,7 @@ def window_query_from_pb(message: pb.QueryWindowRequest, after: EventPosition | 
     """What a window is asked for."""
     window = message.WhichOneof("window")
     return WindowQuery(
-        where=selection_from_pb(message, message.range if window == "range" else None),
+        where=selection_from_pb(message),
         last_days=message.last_days if window == "last_days" else None,
         has_range=window == "range",
         top_k=message.top_k if message.HasField("top_k") else TOP_K_DEFAULT,
@@ -78,11 +78,12 @@ def window_query_from_pb(message: pb.QueryWindowRequest, after: EventPosition | 
     )
 
 
-def selection_from_pb(owner: Any, times: pb.TimeRange | None = None) -> EventSelection:
-    """Which events the `filter` of a request means, within a range of times."""
-    if times is None and not owner.HasField("filter"):
+def selection_from_pb(request: Any) -> EventSelection:
+    """Which events a request means: those of its `filter`, within its `range` where it has one."""
+    times = request.range if "range" in request.DESCRIPTOR.fields_by_name and request.HasField("range") else None
+    if times is None and not request.HasField("filter"):
         return _EVERYTHING
-    message: pb.EpisodicEventFilter = owner.filter
+    message: pb.EpisodicEventFilter = request.filter
     return EventSelection(
         scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
         event_types=frozenset(message.event_types),

@@ -1,0 +1,92 @@
+"""Runs of events are stored in the order of their stream, whatever the size of each, and counted."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from mnemon.v1 import episodic_pb2 as pb
+from mnemon_server.domain.episodic import EventReceipt
+from mnemon_server.domain.errors import IndexWarmingError, InvalidArgumentError, RequestIdReusedError, StorageFullError
+from mnemon_server.transport.event_runs import ERRORS_MAX, PART, EventRuns, Tally
+from mnemon_server.transport.status import Failure
+
+from tests.support.episodic_stores import open_episodic
+from tests.support.timeline_messages import NOON, happened
+
+RECEIPT = EventReceipt("lunch", 7, 1, NOON)
+
+
+def run_of(first: int, count: int, **fields: Any) -> pb.RecordEventsRequest:
+    """A run of events that are numbered."""
+    numbers = range(first, first + count)
+    return pb.RecordEventsRequest(events=[happened(f"event {number}", number, **fields) for number in numbers])
+
+
+def stored(outcomes: list[EventReceipt | Failure]) -> list[EventReceipt]:
+    """The outcomes, all of which must be receipts."""
+    receipts = [outcome for outcome in outcomes if isinstance(outcome, EventReceipt)]
+    assert len(receipts) == len(outcomes), outcomes
+    return receipts
+
+
+async def test_events_of_a_stream_are_stored_in_its_order() -> None:
+    async with open_episodic() as opened:
+        runs = EventRuns(opened.store)
+        # Each begins while the one before is read, and is done sooner.
+        sizes, first, working = (3 * PART + 7, 2 * PART, PART, 150, 1, 1), 0, []
+        for size in sizes:
+            working.append(asyncio.create_task(runs.record(run_of(first, size))))
+            first += size
+        outcomes = [await work for work in working]
+        assert [len(outcome) for outcome in outcomes] == list(sizes)
+        receipts = stored([outcome for run in outcomes for outcome in run])
+        assert [receipt.sequence for receipt in receipts] == list(range(1, first + 1))
+
+
+async def test_an_event_that_is_wrong_fails_alone_where_it_stands() -> None:
+    async with open_episodic() as opened:
+        run = run_of(0, 5)
+        run.events[1].ClearField("event_time")
+        run.events[3].scope.Clear()
+        outcomes = await EventRuns(opened.store).record(run)
+        assert [isinstance(outcome, EventReceipt) for outcome in outcomes] == [True, False, True, False, True]
+        timeless, nobodys = (outcome for outcome in outcomes if isinstance(outcome, Failure))
+        assert timeless.code is nobodys.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert [violation.field for violation in timeless.violations] == ["event.event_time"]
+        assert [violation.field for violation in nobodys.violations] == ["event.scope.user"]
+        assert sorted(await opened.contents()) == ["event 0", "event 2", "event 4"]
+
+
+@pytest.mark.parametrize("count", [0, 10_001])
+async def test_a_run_has_a_size(count: int) -> None:
+    async with open_episodic() as opened:
+        with pytest.raises(InvalidArgumentError, match="events: must be 1 to 10,000"):
+            await EventRuns(opened.store).record(run_of(0, count))
+        assert await opened.contents() == []
+
+
+async def test_a_full_disk_fails_each_event_and_a_cold_index_the_stream() -> None:
+    async with open_episodic() as opened:
+        opened.timeline.append_error = StorageFullError("no space is left")
+        outcomes = await EventRuns(opened.store).record(run_of(0, PART + 1))
+        assert {outcome.code for outcome in outcomes if isinstance(outcome, Failure)} == {
+            grpc.StatusCode.RESOURCE_EXHAUSTED
+        }
+        assert len(outcomes) == PART + 1
+        opened.timeline.is_warm = False
+        with pytest.raises(IndexWarmingError):
+            await EventRuns(opened.store).record(run_of(0, PART + 1))
+
+
+def test_a_tally_counts_and_names_the_first_failures_by_their_place_in_the_stream() -> None:
+    tally = Tally()
+    assert tally.answer() == pb.RecordEventsResponse()
+    failure = Failure.of(RequestIdReusedError("another request had it"))
+    tally.add([RECEIPT, RECEIPT._replace(duplicate=True), failure])
+    tally.add([RECEIPT] * 3)
+    tally.add([failure] * (ERRORS_MAX + 5))
+    answer = tally.answer()
+    assert (answer.stored_count, answer.duplicate_count, answer.failed_count) == (4, 1, ERRORS_MAX + 6)
+    assert [error.index for error in answer.errors] == [2, *range(6, 6 + ERRORS_MAX - 1)]
+    assert {error.error.code for error in answer.errors} == {grpc.StatusCode.ALREADY_EXISTS.value[0]}
