@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -112,20 +113,23 @@ class EpisodicStore:
         """
         self._check_warm()
         started = []
-        with self.health.append(len(requests)):
+        with ExitStack() as timed:
             for start in range(0, len(requests), TOGETHER_MAX):
                 if start:
                     # Others get the loop in between.
                     await asyncio.sleep(0)
-                started.append(self._start(requests[start : start + TOGETHER_MAX]))
+                started.append(self._start(requests[start : start + TOGETHER_MAX], timed))
             results = [result for batch in started for result in await batch.results()]
         self.health.note(results)
         return results
 
-    def _start(self, requests: Sequence[RecordEvent]) -> "_Batch":
+    def _start(self, requests: Sequence[RecordEvent], timed: ExitStack) -> "_Batch":
         sound = [request for request in requests if is_sound(request)]
-        writes = event_writes(sound, self._clock())
-        return _Batch(requests if len(sound) < len(requests) else (), self._appends.start(writes) if writes else None)
+        checked = requests if len(sound) < len(requests) else ()
+        if not sound:
+            return _Batch(checked, None)
+        timed.enter_context(self.health.append(len(sound)))
+        return _Batch(checked, self._appends.start(event_writes(sound, self._clock())))
 
     # Asking
 

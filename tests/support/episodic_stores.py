@@ -1,0 +1,187 @@
+"""Episodic stores with a clock that only the test moves, over a timeline that can be held, and that can fail."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from mnemon_server.domain.episodic import (
+    CompactionProgress,
+    EpisodicEvent,
+    EventReceipt,
+    PruneReason,
+    RecordEvent,
+    StoredEvent,
+)
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.embedding.base import Embedder
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.segments.codec import decode
+from mnemon_server.engines.timeline import EventWrite, Timeline
+from mnemon_server.services.episodic import EpisodicStore
+from mnemon_server.services.episodic_pruning import PAUSE_S
+
+from tests.support.memory_stores import MovingClock
+
+DIMENSION = 64
+WAIT_S = 30.0
+ADA, BOB = Scope(user="ada"), Scope(user="bob")
+DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+assert PAUSE_S < 1.0
+
+
+class TroubledTimeline:
+    """A timeline whose disk can be slow, full or broken, and whose compaction goes as far as it is let."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.appended: list[int] = []
+        """How many events came with each append."""
+        self.held: list[Callable[[], None]] | None = None
+        """What lets the appends go on; None while none is held."""
+        self.append_error: MnemonError | None = None
+        self.prunings_left: int | None = None
+        """How many prunings succeed until they fail with `prune_error`."""
+        self.prune_error: MnemonError | None = None
+        self.pruned: list[int] = []
+        self.compactions = 0
+        self.progress: list[CompactionProgress] = []
+        self.compact_gate = threading.Event()
+        self.is_warm = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timeline, name)
+
+    def append(self, writes: Sequence[EventWrite]) -> "Future[list[EventReceipt | MnemonError]]":
+        """See Timeline."""
+        self.appended.append(len(writes))
+        if self.append_error is not None:
+            failed: Future[list[EventReceipt | MnemonError]] = Future()
+            failed.set_exception(self.append_error)
+            return failed
+        future = self._timeline.append(writes)
+        if self.held is None:
+            return future
+        late: Future[list[EventReceipt | MnemonError]] = Future()
+        self.held.append(lambda: late.set_result(future.result()))
+        return late
+
+    def let_go(self) -> None:
+        """Lets all that is held go on, and holds no more."""
+        held, self.held = self.held or [], None
+        for go_on in held:
+            go_on()
+
+    def prune(
+        self,
+        events: Sequence[StoredEvent],
+        reason: PruneReason,
+        *,
+        answer: Callable[[], str] | None = None,
+        request: RequestKey | None = None,
+    ) -> "Future[int]":
+        """See Timeline."""
+        if self.prunings_left == 0 and self.prune_error is not None:
+            failed: Future[int] = Future()
+            failed.set_exception(self.prune_error)
+            return failed
+        if self.prunings_left is not None:
+            self.prunings_left -= 1
+        self.pruned.append(len(events))
+        return self._timeline.prune(events, reason, answer=answer, request=request)
+
+    def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
+        """See Timeline."""
+        self.compactions += 1
+        for progress in self.progress:
+            report(progress)
+        assert self.compact_gate.wait(WAIT_S)
+        return self._timeline.compact(report)
+
+
+class OpenedEpisodic:
+    """An episodic store with its vault, its timeline and its clock."""
+
+    def __init__(self, store: EpisodicStore, vault: Vault, timeline: TroubledTimeline, clock: MovingClock) -> None:
+        self.store, self.vault, self.timeline, self.clock = store, vault, timeline, clock
+
+    async def happened(self, *contents: str, ago: timedelta = MINUTE, **fields: Any) -> list[EventReceipt]:
+        """Records events, all of which must be stored."""
+        time = self.clock() - ago
+        return receipts(await self.store.record([happening(content, time, **fields) for content in contents]))
+
+    def feed(self, *types: EventType) -> list[Event]:
+        """What the log says, of some types or of all."""
+        return list(self.vault.events.read(0, limit=10_000, where=EventFilter(frozenset(types))).events)
+
+    def warnings(self) -> list[str]:
+        """What the log says of the timeline's health: a warning by its message, and "healthy"."""
+        types = (EventType.EPISODIC_WARNING, EventType.EPISODIC_HEALTHY)
+        return [
+            "healthy" if event.type is EventType.EPISODIC_HEALTHY else json.loads(event.details)["message"]
+            for event in self.feed(*types)
+        ]
+
+    async def contents(self) -> list[str]:
+        """What all events say, the newest first."""
+        return said((await self.store.recent(limit=1_000)).events)
+
+
+def happening(
+    content: str,
+    time: datetime,
+    *,
+    scope: Scope = ADA,
+    event_type: str = "conversation",
+    request_id: str = "",
+    **rest: Any,
+) -> RecordEvent:
+    """A request to record an event."""
+    event_id = rest.pop("event_id", "")
+    return RecordEvent(EpisodicEvent(event_id, event_type, time, content, scope=scope, **rest), request_id=request_id)
+
+
+def receipts(results: Iterable[EventReceipt | MnemonError]) -> list[EventReceipt]:
+    """The results, all of which must be receipts."""
+    found = list(results)
+    assert all(isinstance(result, EventReceipt) for result in found), found
+    return cast(list[EventReceipt], found)
+
+
+def said(events: Iterable[StoredEvent]) -> list[str]:
+    """What events say."""
+    return [decode(event.body).content for event in events]
+
+
+@asynccontextmanager
+async def open_episodic(
+    vault: Vault | None = None,
+    *,
+    clock: MovingClock | None = None,
+    embedder: Embedder | None = None,
+    **options: Any,
+) -> AsyncIterator[OpenedEpisodic]:
+    """A store over a vault of its own, or over one that was there before; `options` are those of EpisodicStore."""
+    clock = clock or MovingClock()
+    opened_vault = vault or InMemoryVault(clock=clock)
+    timeline = TroubledTimeline(cast(Any, opened_vault).timeline)
+    options = {"write_latency_target_s": 60.0} | options
+    async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
+        store = EpisodicStore(cast(Timeline, timeline), opened_vault, batcher, clock=clock, **options)
+        try:
+            yield OpenedEpisodic(store, opened_vault, timeline, clock)
+        finally:
+            timeline.compact_gate.set()
+            timeline.let_go()
+            await store.aclose()
+            if vault is None:
+                await asyncio.to_thread(opened_vault.close)

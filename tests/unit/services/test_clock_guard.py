@@ -1,0 +1,118 @@
+"""A clock that jumps is doubted, over restarts too, until it is put right or has stayed so for a day."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from mnemon_server.services.clock_guard import BELIEVED_AFTER_S, ClockGuard
+
+from tests.support.memory_stores import MovingClock
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+class Times:
+    """A wall clock and an uptime."""
+
+    def __init__(self) -> None:
+        self.wall, self.up = MovingClock(datetime(2026, 1, 1, tzinfo=UTC)), 50.0
+
+    def uptime(self) -> float:
+        """Seconds that pass when they are told to."""
+        return self.up
+
+    def guard(self, doubt: str = "") -> ClockGuard:
+        """A guard that looks at them."""
+        return ClockGuard(doubt, clock=self.wall, uptime=self.uptime)
+
+    def pass_by(self, time: timedelta) -> None:
+        """Lets time pass, by both."""
+        self.wall.time += time
+        self.up += time.total_seconds()
+
+
+@pytest.fixture
+def times() -> Times:
+    """The times of the test."""
+    return Times()
+
+
+def test_a_clock_that_goes_as_it_should_is_believed_however_long_nobody_looks(times: Times) -> None:
+    guard = times.guard()
+    for days in (0, 1, 30, 365):
+        times.pass_by(timedelta(days=days))
+        assert not guard.look()
+    assert guard.doubt == ""
+
+
+def test_a_clock_that_is_slewed_a_little_at_a_time_is_believed(times: Times) -> None:
+    guard = times.guard()
+    for _ in range(10):
+        times.pass_by(5 * MINUTE)
+        times.wall.time += 30 * MINUTE
+        assert not guard.look()
+
+
+@pytest.mark.parametrize("jump", [2 * HOUR, -2 * HOUR, timedelta(days=3650)])
+def test_a_clock_that_jumped_is_doubted_until_it_is_put_right(times: Times, jump: timedelta) -> None:
+    guard = times.guard()
+    times.wall.time += jump
+    assert guard.look() == jump
+    times.pass_by(3 * HOUR)
+    assert guard.look() == jump
+    times.wall.time -= jump
+
+    assert not guard.look()
+    assert guard.doubt == ""
+
+
+def test_a_clock_that_stays_so_is_believed_after_a_day(times: Times) -> None:
+    guard = times.guard()
+    times.wall.time += 5 * HOUR
+    guard.look()
+    times.pass_by(timedelta(seconds=BELIEVED_AFTER_S - 1))
+    assert guard.look()
+    times.pass_by(timedelta(seconds=1))
+
+    assert not guard.look()
+    times.pass_by(HOUR)
+    assert not guard.look()
+
+
+def test_a_clock_that_jumps_again_is_doubted_anew(times: Times) -> None:
+    guard = times.guard()
+    times.wall.time += 5 * HOUR
+    guard.look()
+    times.pass_by(timedelta(seconds=BELIEVED_AFTER_S - 1))
+    times.wall.time += 5 * HOUR
+    guard.look()
+    times.pass_by(timedelta(seconds=1))
+
+    assert guard.look() == 10 * HOUR
+
+
+def test_a_doubt_outlives_a_restart(times: Times) -> None:
+    guard = times.guard()
+    times.wall.time += timedelta(days=365)
+    guard.look()
+    doubt = guard.doubt
+    times.pass_by(MINUTE)
+    times.up = 3.0
+    restarted = times.guard(doubt)
+    times.pass_by(HOUR)
+
+    assert restarted.look() == timedelta(days=365)
+    assert restarted.doubt != ""
+    times.wall.time -= timedelta(days=365)
+    assert not restarted.look()
+    assert restarted.doubt == ""
+
+
+def test_a_clock_that_was_put_right_before_the_restart_is_believed(times: Times) -> None:
+    guard = times.guard()
+    times.wall.time += timedelta(days=365)
+    guard.look()
+    doubt = guard.doubt
+    times.pass_by(HOUR)
+    times.wall.time -= timedelta(days=365)
+
+    assert not times.guard(doubt).look()

@@ -1,0 +1,120 @@
+"""A compaction is shared by all who follow it, reports while it lasts, and goes on without them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from mnemon_server.domain.episodic import CompactionProgress
+from mnemon_server.domain.errors import StorageFullError
+from mnemon_server.engines.timeline import Timeline
+from mnemon_server.services.episodic_compaction import REPORT_EVERY_S, SharedCompaction
+
+from tests.support.episodic_stores import OpenedEpisodic, open_episodic
+from tests.support.server import until
+
+HALF = CompactionProgress(processed_bytes=50, total_bytes=100, segment_count=4)
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[OpenedEpisodic]:
+    """A store whose compaction comes half the way, and then waits for its gate."""
+    async with open_episodic() as opened:
+        await opened.happened("a", "b")
+        opened.timeline.progress = [HALF]
+        yield opened
+
+
+async def all_of(progress: AsyncIterator[CompactionProgress]) -> list[CompactionProgress]:
+    """Everything that is reported."""
+    return [one async for one in progress]
+
+
+async def test_it_says_how_far_it_is_and_at_the_end_that_it_is_done(opened: OpenedEpisodic) -> None:
+    seen = []
+    async for progress in opened.store.compact():
+        seen.append(progress)
+        if progress == HALF:
+            opened.timeline.compact_gate.set()
+
+    assert HALF in seen
+    assert [progress.done for progress in seen] == [False] * (len(seen) - 1) + [True]
+
+
+async def test_it_reports_again_and_again_where_nothing_is_new(opened: OpenedEpisodic) -> None:
+    assert REPORT_EVERY_S <= 1.0
+
+    class Held:
+        """A compaction that waits."""
+
+        gate = threading.Event()
+
+        def compact(self, _report: object) -> CompactionProgress:
+            assert self.gate.wait(TIMEOUT_S)
+            return CompactionProgress(done=True)
+
+    held = Held()
+    reports = SharedCompaction(as_timeline(held), report_every_s=0.01).follow()
+    silent = [await asyncio.wait_for(anext(reports), TIMEOUT_S) for _ in range(5)]
+    held.gate.set()
+
+    assert silent == [CompactionProgress()] * 5
+    assert (await all_of(reports))[-1].done
+
+
+def as_timeline(compacting: object) -> Timeline:
+    """It is asked for nothing but its compaction."""
+    return compacting  # type: ignore[return-value]
+
+
+async def test_two_callers_share_one_run(opened: OpenedEpisodic) -> None:
+    first = asyncio.create_task(all_of(opened.store.compact()))
+    second = asyncio.create_task(all_of(opened.store.compact()))
+    await until(lambda: opened.timeline.compactions)
+    opened.timeline.compact_gate.set()
+
+    assert (await first)[-1].done
+    assert (await second)[-1].done
+    assert opened.timeline.compactions == 1
+    assert (await all_of(opened.store.compact()))[-1].done
+    assert opened.timeline.compactions == 2
+
+
+async def test_ending_the_call_does_not_end_the_run(opened: OpenedEpisodic) -> None:
+    call = opened.store.compact()
+    await anext(call)
+    await call.aclose()
+    again = opened.store.compact()
+    await anext(again)
+    opened.timeline.compact_gate.set()
+
+    assert (await all_of(again))[-1].done
+    assert opened.timeline.compactions == 1
+
+
+async def test_events_are_recorded_while_it_runs(opened: OpenedEpisodic) -> None:
+    call = opened.store.compact()
+    await anext(call)
+    await opened.happened("meanwhile")
+
+    assert "meanwhile" in await opened.contents()
+    await call.aclose()
+
+
+async def test_a_run_that_fails_tells_all_who_follow_it_and_the_next_is_a_new_one(opened: OpenedEpisodic) -> None:
+    compact = opened.timeline.compact
+
+    def fail(report: object) -> CompactionProgress:
+        assert opened.timeline.compact_gate.wait(TIMEOUT_S)
+        raise StorageFullError("the disk is full")
+
+    opened.timeline.__dict__["compact"] = fail
+    calls = [asyncio.create_task(all_of(opened.store.compact())) for _ in range(2)]
+    await asyncio.sleep(0)
+    opened.timeline.compact_gate.set()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(result, StorageFullError) for result in results)
+    opened.timeline.__dict__["compact"] = compact
+
+    assert (await all_of(opened.store.compact()))[-1].done

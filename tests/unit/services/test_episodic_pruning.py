@@ -1,0 +1,259 @@
+"""What is pruned is what was meant, is counted once wherever the call was cut off, and is named in the feed."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from mnemon_server.domain.episodic import EventSelection, PrunedEvents, StoredEvent
+from mnemon_server.domain.errors import InvalidArgumentError, RequestIdReusedError, StorageFailedError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import Condition, Operator
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.services import episodic_pruning
+
+from tests.support.episodic_stores import (
+    ADA,
+    BOB,
+    DAY,
+    HOUR,
+    MINUTE,
+    OpenedEpisodic,
+    happening,
+    open_episodic,
+    receipts,
+)
+from tests.support.memory_stores import NOON, MovingClock
+from tests.support.server import until
+
+STEP = 4
+BOBS = EventSelection(scope=BOB)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[OpenedEpisodic]:
+    """Ten events of Ada's, "0" an hour old and "9" ten hours, and one of Bob's, in segments of three."""
+    async with open_episodic(vault_of_ten()) as opened:
+        await fill(opened)
+        yield opened
+
+
+@pytest.fixture
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of four events, read two at a time."""
+    monkeypatch.setattr(episodic_pruning, "STEP", STEP)
+    monkeypatch.setattr(episodic_pruning, "READ", 2)
+
+
+def vault_of_ten() -> InMemoryVault:
+    """A vault with short segments."""
+    return InMemoryVault(clock=MovingClock(), segment_events_max=3)
+
+
+async def fill(opened: OpenedEpisodic) -> None:
+    """Records the events."""
+    requests = [happening(str(n), NOON - (n + 1) * HOUR, event_id=str(n)) for n in range(10)]
+    receipts(await opened.store.record([*requests, happening("bob's", NOON - 5 * HOUR, scope=BOB, event_id="bob")]))
+
+
+def pruned_in_feed(opened: OpenedEpisodic) -> list[str]:
+    """The ids of all events of which the feed says that they were pruned."""
+    events = opened.feed(EventType.EPISODIC_PRUNED)
+    return sorted(event_id for event in events for event_id, _ in json.loads(event.details)["events"])
+
+
+async def test_what_happened_before_a_time_goes(opened: OpenedEpisodic) -> None:
+    pruned = await opened.store.prune(before=NOON - 8 * HOUR)
+
+    assert pruned == PrunedEvents(2, ("8", "9"), NOON - 10 * HOUR, NOON - 9 * HOUR, segment_count=2)
+    assert sorted(await opened.contents()) == [*"01234567", "bob's"]
+    assert pruned_in_feed(opened) == ["8", "9"]
+
+
+async def test_what_matches_a_filter_goes_and_a_time_beside_it_holds_as_well(opened: OpenedEpisodic) -> None:
+    by_content = EventSelection(scope=ADA, expression=Condition("content", Operator.IN, ("1", "5")))
+
+    assert (await opened.store.prune(where=by_content, before=(NOON - 3 * HOUR).replace(tzinfo=None))).event_ids == (
+        "5",
+    )
+    assert (await opened.store.prune(where=BOBS)).event_ids == ("bob",)
+    assert sorted(await opened.contents()) == ["0", "1", "2", "3", "4", "6", "7", "8", "9"]
+
+
+async def test_ids_go_once_and_those_that_are_not_there_are_passed_over(opened: OpenedEpisodic) -> None:
+    pruned = await opened.store.prune(event_ids=["3", "unknown", "3", "bob"])
+
+    assert (pruned.count, pruned.event_ids) == (2, ("3", "bob"))
+    assert (await opened.store.prune(event_ids=["3"])).count == 0
+
+
+async def test_nothing_happened_before_the_first_of_all_times(opened: OpenedEpisodic) -> None:
+    assert await opened.store.prune(before=datetime(1, 1, 1)) == PrunedEvents(0)
+    assert len(await opened.contents()) == 11
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("filter", {}),
+        ("filter", {"where": EventSelection()}),
+        ("event_ids", {"event_ids": ["1"], "before": NOON}),
+        ("request_id", {"before": NOON, "request_id": "x" * 129}),
+    ],
+)
+async def test_a_request_that_names_nothing_or_is_wrong_removes_nothing(
+    opened: OpenedEpisodic, field: str, asked: dict[str, Any]
+) -> None:
+    for dry_run in (True, False):
+        with pytest.raises(InvalidArgumentError) as refusal:
+            await opened.store.prune(dry_run=dry_run, **asked)
+        assert [violation.field for violation in refusal.value.violations] == [field]
+    assert len(await opened.contents()) == 11
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_a_dry_run_says_what_would_go_and_removes_nothing(opened: OpenedEpisodic) -> None:
+    would = await opened.store.prune(where=EventSelection(scope=ADA), dry_run=True, request_id="r")
+    assert len(await opened.contents()) == 11
+    did = await opened.store.prune(where=EventSelection(scope=ADA), request_id="r")
+
+    assert would == did == PrunedEvents(10, tuple("0123456789"), NOON - 10 * HOUR, NOON - HOUR, segment_count=4)
+    assert await opened.contents() == ["bob's"]
+
+
+async def test_many_events_go_in_bounded_steps_and_the_first_thousand_are_named(opened: OpenedEpisodic) -> None:
+    many = [happening("x", NOON - DAY - n * MINUTE, event_id=f"m{n:04}") for n in range(4_100)]
+    receipts(await opened.store.record(many))
+    pruned = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
+
+    assert opened.timeline.pruned == [2_000, 2_000, 100]
+    assert (pruned.count, pruned.event_ids) == (4_100, tuple(f"m{n:04}" for n in range(1_000)))
+    assert (pruned.earliest, pruned.latest) == (NOON - DAY - 4_099 * MINUTE, NOON - DAY)
+    assert len(pruned_in_feed(opened)) == 4_100
+    again = await opened.store.prune(before=NOON - DAY + MINUTE, request_id="r")
+    assert again == replace(pruned, replayed=True)
+
+
+async def test_a_step_of_large_events_ends_early(opened: OpenedEpisodic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodic_pruning, "READ", 2)
+    monkeypatch.setattr(episodic_pruning, "READ_BYTES_MAX", 250_000)
+    large = [happening(f"{n}" * 100_000, NOON - DAY, event_id=f"m{n}") for n in range(6)]
+    receipts(await opened.store.record(large))
+
+    assert (await opened.store.prune(before=NOON - DAY + MINUTE)).count == 6
+    assert opened.timeline.pruned == [4, 2]
+
+
+# Repeated
+
+
+async def test_a_repeated_request_is_answered_as_the_first_and_removes_nothing_more(opened: OpenedEpisodic) -> None:
+    first = await opened.store.prune(where=BOBS, request_id="r")
+    await opened.happened("bob again", scope=BOB)
+    again = await opened.store.prune(where=BOBS, request_id="r")
+
+    assert again == replace(first, replayed=True)
+    assert "bob again" in await opened.contents()
+    with pytest.raises(RequestIdReusedError, match="'r' was used"):
+        await opened.store.prune(where=EventSelection(scope=ADA), request_id="r")
+
+
+async def test_a_request_that_found_nothing_finds_nothing_when_it_is_repeated(opened: OpenedEpisodic) -> None:
+    nobody = EventSelection(event_types=frozenset({"task"}))
+    assert await opened.store.prune(where=nobody, request_id="r") == PrunedEvents(0)
+    await opened.happened("a task", event_type="task")
+
+    assert await opened.store.prune(where=nobody, request_id="r") == PrunedEvents(0, replayed=True)
+    assert "a task" in await opened.contents()
+
+
+@pytest.mark.usefixtures("short_steps")
+@pytest.mark.parametrize("steps", [0, 1, 2])
+async def test_a_request_that_is_repeated_after_a_crash_in_the_middle_goes_on_and_counts_every_event_once(
+    steps: int,
+) -> None:
+    vault, asked = vault_of_ten(), EventSelection(scope=ADA, event_types=frozenset({"conversation", "task"}))
+    async with open_episodic(vault) as opened:
+        await fill(opened)
+        opened.timeline.prunings_left, opened.timeline.prune_error = steps, StorageFailedError("the disk failed")
+        with pytest.raises(StorageFailedError):
+            await opened.store.prune(where=asked, request_id="r")
+        assert len(await opened.contents()) == 11 - steps * STEP
+        if steps:
+            await opened.happened("said since")
+    async with open_episodic(vault) as opened:
+        if steps:
+            with pytest.raises(RequestIdReusedError, match="request_id 'r' was used"):
+                await opened.store.prune(where=BOBS, request_id="r")
+        pruned = await opened.store.prune(where=asked, request_id="r")
+
+        assert pruned == PrunedEvents(10, tuple("0123456789"), NOON - 10 * HOUR, NOON - HOUR, segment_count=4)
+        assert sorted(await opened.contents()) == sorted(["bob's"] + ["said since"] * bool(steps))
+        assert pruned_in_feed(opened) == list("0123456789")
+        assert await opened.store.prune(where=asked, request_id="r") == replace(pruned, replayed=True)
+    vault.close()
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_a_request_that_is_repeated_while_the_first_call_is_at_work_waits_for_its_answer(
+    opened: OpenedEpisodic,
+) -> None:
+    everything = EventSelection(scope=ADA)
+    calls = [opened.store.prune(where=everything, request_id="r") for _ in range(3)]
+    first, *others = await asyncio.gather(*calls)
+
+    assert first.count == 10
+    assert others == [replace(first, replayed=True)] * 2
+    assert opened.timeline.pruned == [4, 4, 2]
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_prunings_at_the_same_time_count_no_event_twice(opened: OpenedEpisodic) -> None:
+    calls = [opened.store.prune(where=EventSelection(scope=ADA), request_id=name) for name in ("r", "s", "")]
+    found = await asyncio.gather(*calls)
+
+    assert sum(pruned.count for pruned in found) == 10
+    assert sorted(event_id for pruned in found for event_id in pruned.event_ids) == list("0123456789")
+    assert pruned_in_feed(opened) == list("0123456789")
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_a_caller_who_goes_away_ends_it_after_a_step_and_can_go_on_later(opened: OpenedEpisodic) -> None:
+    everything = EventSelection(scope=ADA)
+    task = asyncio.create_task(opened.store.prune(where=everything, request_id="r"))
+    await until(lambda: opened.timeline.pruned)
+    task.cancel()
+    await asyncio.wait([task])
+    left = len(await opened.contents())
+
+    assert task.cancelled()
+    assert left == 11 - sum(opened.timeline.pruned)
+    assert (await opened.store.prune(where=everything, request_id="r")).count == 10
+    assert await opened.contents() == ["bob's"]
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_what_is_recorded_while_it_is_pruned_stays(opened: OpenedEpisodic) -> None:
+    read = opened.timeline.read
+    said = []
+
+    def read_slowly(sequences: list[int]) -> list[StoredEvent]:
+        if not said:
+            said.append(opened.timeline.append)
+            asyncio.run_coroutine_threadsafe(opened.happened("meanwhile", ago=2 * DAY), loop).result(30)
+        found: list[StoredEvent] = read(sequences)
+        return found
+
+    loop = asyncio.get_running_loop()
+    opened.timeline.__dict__["read"] = read_slowly
+
+    assert (await opened.store.prune(before=NOON)).count == 11
+    assert await opened.contents() == ["meanwhile"]
+
+
+async def test_times_are_compared_to_the_microsecond(opened: OpenedEpisodic) -> None:
+    assert (await opened.store.prune(before=NOON - 10 * HOUR)).count == 0
+    assert (await opened.store.prune(before=NOON - 10 * HOUR + timedelta(microseconds=1))).event_ids == ("9",)

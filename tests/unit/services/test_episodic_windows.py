@@ -1,0 +1,277 @@
+"""Windows of time: what lies in them, newest first or best first, page by page, and what was left out by what."""
+
+import random
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from mnemon_server.domain.episodic import (
+    EventPosition,
+    EventScore,
+    EventSelection,
+    PruneReason,
+    WindowPage,
+    WindowQuery,
+)
+from mnemon_server.domain.errors import EmbeddingError, InvalidArgumentError
+from mnemon_server.domain.filters import Condition, Operator
+from mnemon_server.domain.records import Scope, SearchMode
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.timeline import Sequences, TextScores
+
+from tests.support.episodic_stores import (
+    ADA,
+    BOB,
+    DAY,
+    DIMENSION,
+    HOUR,
+    MINUTE,
+    OpenedEpisodic,
+    happening,
+    open_episodic,
+    receipts,
+    said,
+)
+from tests.support.gated_embedder import GatedEmbedder
+from tests.support.memory_stores import NOON
+
+ADAS = EventSelection(scope=ADA)
+BY_CONTENT = Condition("content", Operator.NE, ("a",))
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[OpenedEpisodic]:
+    """A store with nothing in it."""
+    async with open_episodic() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def quarter(opened: OpenedEpisodic) -> OpenedEpisodic:
+    """Events of Ada and Bob up to 90 days ago, and one that is yet to come."""
+    for content, days in (("a", 1), ("b", 29), ("c", 31), ("d", 90)):
+        await opened.happened(content, ago=days * DAY)
+        await opened.happened(f"bob's {content}", ago=days * DAY, scope=BOB, importance=0.5)
+    await opened.happened("tomorrow", ago=-DAY)
+    return opened
+
+
+async def window(opened: OpenedEpisodic, *, where: EventSelection = ADAS, **query: Any) -> WindowPage:
+    """Ada's events of a window."""
+    return await opened.store.window(WindowQuery(where=where, **query))
+
+
+def between(start: datetime | None, end: datetime | None) -> dict[str, Any]:
+    """A query of a range."""
+    return {"where": EventSelection(scope=ADA, start=start, end=end), "has_range": True}
+
+
+# What lies in a window
+
+
+async def test_without_a_window_the_last_thirty_days_are_meant(quarter: OpenedEpisodic) -> None:
+    assert said((await window(quarter)).events) == ["a", "b"]
+
+
+async def test_the_last_days_go_up_to_now_by_the_clock(quarter: OpenedEpisodic) -> None:
+    assert said((await window(quarter, last_days=31)).events) == ["a", "b", "c"]
+    assert said((await window(quarter, last_days=1)).events) == ["a"]
+    quarter.clock.pass_hours(48)
+    assert said((await window(quarter, last_days=31)).events) == ["tomorrow", "a", "b"]
+
+
+async def test_both_ends_of_a_range_belong_to_it_and_an_end_may_be_open(quarter: OpenedEpisodic) -> None:
+    first, last = NOON - 31 * DAY, NOON - 29 * DAY
+    moment = timedelta(microseconds=1)
+
+    assert said((await window(quarter, **between(first, last))).events) == ["b", "c"]
+    assert said((await window(quarter, **between(first + moment, last - moment))).events) == []
+    assert said((await window(quarter, **between(None, first))).events) == ["c", "d"]
+    assert said((await window(quarter, **between(last, None))).events) == ["tomorrow", "a", "b"]
+    assert said((await window(quarter, **between(None, None))).events) == ["tomorrow", "a", "b", "c", "d"]
+    naive = first.replace(tzinfo=None)
+    assert said((await window(quarter, **between(naive, last))).events) == ["b", "c"]
+
+
+async def test_events_that_come_late_are_found_in_their_place(opened: OpenedEpisodic) -> None:
+    hours = list(range(100))
+    random.Random(3).shuffle(hours)
+    for hour in hours:
+        await opened.happened(str(hour), ago=hour * HOUR)
+
+    assert said((await window(opened, top_k=100)).events) == list(map(str, range(100)))
+
+
+async def test_the_diagnostics_say_what_was_left_out_by_what(quarter: OpenedEpisodic) -> None:
+    found = (await window(quarter, top_k=1)).diagnostics
+    assert (found.total_scanned, found.filtered_by_context, found.filtered_by_window, found.returned) == (9, 4, 3, 1)
+    filtered = (await window(quarter, where=EventSelection(scope=ADA, expression=BY_CONTENT))).diagnostics
+    assert (filtered.filtered_by_context, filtered.filtered_by_window, filtered.returned) == (5, 3, 1)
+    assert found.duration_s > 0
+    assert found.mode is None
+
+
+async def test_pages_go_on_where_the_last_one_ended_and_hold_everything_once(opened: OpenedEpisodic) -> None:
+    requests = [happening(str(number), NOON - (number // 10) * MINUTE) for number in range(95)]
+    receipts(await opened.store.record(requests))
+    seen: list[str] = []
+    after: EventPosition | None = None
+    for page_number in range(10):
+        page = await window(opened, top_k=10, after=after)
+        seen += said(page.events)
+        after = page.next_position
+        if page_number == 3:
+            # What comes late, and what is new, moves no page.
+            await opened.happened("new", ago=timedelta(0))
+    assert after is None
+    assert sorted(seen, key=int) == list(map(str, range(95)))
+    assert [int(content) // 10 for content in seen] == sorted(int(content) // 10 for content in seen)
+
+
+async def test_recent_events_are_those_of_all_times(quarter: OpenedEpisodic) -> None:
+    bobs = EventSelection(scope=BOB, min_importance=0.5)
+    first = await quarter.store.recent(bobs, None, 3)
+    rest = await quarter.store.recent(bobs, first.next_position, 3)
+
+    assert said(first.events) == ["bob's a", "bob's b", "bob's c"]
+    assert (said(rest.events), rest.next_position) == (["bob's d"], None)
+    with pytest.raises(InvalidArgumentError, match="page_size"):
+        await quarter.store.recent(bobs, None, 1_001)
+
+
+async def test_a_range_is_summarized_by_type_and_day(opened: OpenedEpisodic) -> None:
+    await opened.happened("a", "b", ago=DAY, event_type="task")
+    await opened.happened("c", ago=2 * DAY)
+    await opened.happened("d", ago=40 * DAY)
+    await opened.happened("e", ago=DAY, scope=BOB)
+    summary = await opened.store.summarize(EventSelection(scope=ADA, start=NOON - 30 * DAY))
+
+    assert (summary.event_count, summary.earliest, summary.latest) == (3, NOON - 2 * DAY, NOON - DAY)
+    assert summary.types == (("task", 2), ("conversation", 1))
+    assert [count for _, count in summary.days] == [1, 2]
+    assert (await opened.store.summarize()).event_count == 5
+    with pytest.raises(InvalidArgumentError, match=r"range\.to"):
+        await opened.store.summarize(EventSelection(start=NOON, end=NOON - DAY))
+
+
+async def test_a_query_that_is_wrong_is_refused_with_its_field(opened: OpenedEpisodic) -> None:
+    with pytest.raises(InvalidArgumentError, match="top_k: must be 1 to 1,000"):
+        await window(opened, top_k=1_001)
+
+
+# By a text
+
+
+async def test_a_text_finds_events_of_the_window_by_word_best_first(opened: OpenedEpisodic) -> None:
+    await opened.happened("Ada planted tomatoes in the garden")
+    await opened.happened("tomatoes")
+    await opened.happened("Ada called Bob")
+    await opened.happened("tomatoes of last year", ago=300 * DAY)
+    await opened.happened("Bob ate tomatoes", scope=BOB)
+    found = await window(opened, text="tomatoes")
+
+    assert said(found.events) == ["tomatoes", "Ada planted tomatoes in the garden"]
+    assert found.next_position is None
+    relevance = [score.relevance for score in found.scores]
+    assert relevance == sorted(relevance, reverse=True)
+    assert relevance[0] <= 1.0
+    assert all(score.similarity is None and score.keyword == score.relevance for score in found.scores)
+    assert found.diagnostics.mode is SearchMode.KEYWORD
+
+
+async def test_of_events_that_fit_equally_well_the_newest_come_first_and_top_k_is_applied_last(
+    opened: OpenedEpisodic,
+) -> None:
+    for number in range(120):
+        await opened.happened("the same words", ago=number * MINUTE)
+    found = await window(opened, text="words", top_k=70)
+
+    assert [event.sequence for event in found.events] == list(range(120, 50, -1))
+    assert found.diagnostics.returned == 70
+    assert len(found.scores) == 70
+
+
+async def test_a_text_has_the_diagnostics_of_its_window(quarter: OpenedEpisodic) -> None:
+    found = (await window(quarter, text="b")).diagnostics
+    assert (found.total_scanned, found.filtered_by_context, found.filtered_by_window, found.returned) == (9, 4, 3, 1)
+    where = EventSelection(scope=ADA, expression=BY_CONTENT)
+    filtered = (await window(quarter, where=where, text="a")).diagnostics
+    assert (filtered.filtered_by_context, filtered.filtered_by_window, filtered.returned) == (5, 3, 0)
+
+
+async def test_a_blank_text_finds_nothing(quarter: OpenedEpisodic) -> None:
+    page = await window(quarter, text=" \n")
+
+    assert (page.events, page.scores, page.next_position) == ((), (), None)
+    assert page.diagnostics.mode is SearchMode.KEYWORD
+
+
+async def test_a_page_of_large_events_ends_before_it_outgrows_a_message(opened: OpenedEpisodic) -> None:
+    for number in range(6):
+        await opened.happened(f"tomatoes {number} " + "x" * 900_000)
+
+    assert len((await window(opened, text="tomatoes")).events) == 4
+
+
+def with_embeddings(opened: OpenedEpisodic) -> list[Vector | None]:
+    """Lets the timeline have an embedding of each event; returns the vectors that it is asked with."""
+    asked: list[Vector | None] = []
+
+    def search_text(_query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
+        asked.append(vector)
+        count = len(among)
+        relevance = np.linspace(1.0, 0.5, count)
+        return TextScores(among, relevance, relevance, np.zeros(count), mode, pending=2)
+
+    opened.timeline.__dict__ |= {"has_embeddings": True, "search_text": search_text}
+    return asked
+
+
+@pytest.mark.parametrize("mode", [SearchMode.HYBRID, SearchMode.VECTOR])
+async def test_where_events_have_embeddings_a_text_is_embedded(mode: SearchMode) -> None:
+    async with open_episodic(embedder=HashingEmbedder(DIMENSION)) as opened:
+        await opened.happened("a", "b")
+        asked = with_embeddings(opened)
+        found = await window(opened, text="anything", mode=mode)
+
+        [vector] = asked
+        assert vector is not None
+        assert np.array_equal(vector, HashingEmbedder(DIMENSION).embed(["anything"])[0])
+        assert found.scores == (EventScore(1.0, 1.0, 0.0), EventScore(0.5, 0.5, 0.0))
+        assert (found.diagnostics.mode, found.diagnostics.pending) == (mode, 2)
+
+
+async def test_a_text_is_not_embedded_where_words_are_all_that_counts() -> None:
+    embedder = GatedEmbedder()
+    async with open_episodic(embedder=embedder) as opened:
+        await opened.happened("poison")
+        await window(opened, text="poison", mode=SearchMode.HYBRID)
+        with_embeddings(opened)
+        await window(opened, text="poison", mode=SearchMode.KEYWORD)
+        await window(opened, text="  ", mode=SearchMode.HYBRID)
+
+        assert embedder.batches == []
+        with pytest.raises(EmbeddingError):
+            await window(opened, text="poison", mode=SearchMode.HYBRID)
+
+
+async def test_what_was_pruned_while_it_was_searched_makes_room_for_the_next(opened: OpenedEpisodic) -> None:
+    found = await opened.happened("a", "b", "c", scope=Scope("ada"))
+    asked = with_embeddings(opened)
+    searched = opened.timeline.__dict__["search_text"]
+
+    def search_then_prune(*given: Any) -> TextScores:
+        scores: TextScores = searched(*given)
+        gone = [event for event in opened.timeline.get([found[0].event_id]) if event is not None]
+        opened.timeline.prune(gone, PruneReason.REQUESTED).result()
+        return scores
+
+    opened.timeline.__dict__["search_text"] = search_then_prune
+    page = await window(opened, text="anything", top_k=2)
+
+    assert said(page.events) == ["b", "c"]
+    assert [score.relevance for score in page.scores] == [0.75, 0.5]
+    assert len(asked) == 1

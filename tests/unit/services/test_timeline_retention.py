@@ -1,0 +1,251 @@
+"""Old events go by themselves; a sweep that would take too many, or by a clock that jumped, is stopped and says so."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from mnemon_server.domain.episodic import TimelineState
+from mnemon_server.domain.errors import IndexWarmingError
+from mnemon_server.domain.events import EventType
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.timeline import Timeline
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.timeline_retention import TimelineRetention
+
+from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_episodic, receipts
+from tests.support.memory_stores import NOON, MovingClock
+from tests.support.server import until
+
+KEEP_FOR = 90 * DAY
+TOO_MANY = "retention would remove 60 of 100 events, more than the share of 0.5 that a sweep may, and is stopped"
+AHEAD = "the clock went 2.0 hours ahead, and retention is stopped until it is put right, or has stayed so for a day"
+
+
+class Kept:
+    """A store whose events are kept for 90 days, and what moves its clocks."""
+
+    def __init__(self, opened: OpenedEpisodic, offload: Offload) -> None:
+        self.opened, self.offload = opened, offload
+        self.uptime = 0.0
+
+    def retention(self, *, keep_for: timedelta = KEEP_FOR, **options: Any) -> TimelineRetention:
+        """A retention of the store."""
+        opened = self.opened
+        return TimelineRetention(
+            cast(Timeline, opened.timeline),
+            opened.vault,
+            keep_for=keep_for,
+            pruning=opened.store.pruning,
+            health=opened.store.health,
+            offload=self.offload,
+            clock=opened.clock,
+            uptime=lambda: self.uptime,
+            **options,
+        )
+
+    async def record(self, old: int, new: int) -> None:
+        """Records events, so many of which are older than 90 days."""
+        requests = [happening(f"old {n}", NOON - 91 * DAY) for n in range(old)]
+        requests += [happening(f"new {n}", NOON - 89 * DAY) for n in range(new)]
+        receipts(await self.opened.store.record(requests))
+
+    async def count(self) -> int:
+        """How many events there are."""
+        return (await self.opened.store.summarize()).event_count
+
+    def pass_by(self, time: timedelta) -> None:
+        """Lets time pass, by both clocks."""
+        self.opened.clock.time += time
+        self.uptime += time.total_seconds()
+
+
+@asynccontextmanager
+async def keeping(vault: InMemoryVault | None = None, clock: MovingClock | None = None) -> AsyncIterator[Kept]:
+    """A store whose events are kept for 90 days."""
+    offload = Offload(1, "retention")
+    async with open_episodic(vault, clock=clock, keep_for=KEEP_FOR) as opened:
+        yield Kept(opened, offload)
+    offload.close()
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Kept]:
+    """A store with nothing in it."""
+    async with keeping() as kept:
+        yield kept
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What the server's log says."""
+    logger = logging.getLogger("mnemon_server")
+    logger.addHandler(caplog.handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    yield caplog
+    logger.setLevel(level)
+    logger.removeHandler(caplog.handler)
+
+
+async def told(kept: Kept, *expected: str) -> None:
+    """Returns once the log of the vault says this of the timeline's health, and nothing else."""
+    await until(lambda: len(kept.opened.warnings()) >= len(expected))
+    assert kept.opened.warnings() == list(expected)
+
+
+async def test_events_older_than_they_may_be_go_and_the_log_says_how_many(
+    kept: Kept, logged: pytest.LogCaptureFixture
+) -> None:
+    await kept.record(old=3, new=7)
+
+    assert await kept.retention().sweep() == 3
+    assert all(content.startswith("new") for content in await kept.opened.contents())
+    assert await kept.count() == 7
+    assert "retention removed 3 events that happened before 2025-12-01T12:00:00+00:00" in logged.messages
+    [pruned] = kept.opened.feed(EventType.EPISODIC_PRUNED)
+    assert '"reason": "retention"' in pruned.details
+
+
+async def test_an_event_of_just_that_age_stays(kept: Kept) -> None:
+    receipts(await kept.opened.store.record([happening("just", NOON - KEEP_FOR)]))
+
+    assert await kept.retention().sweep() == 0
+    kept.pass_by(timedelta(microseconds=1))
+    assert await kept.retention().sweep() == 1
+
+
+async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_warns_once(kept: Kept) -> None:
+    await kept.record(old=60, new=40)
+    retention = kept.retention()
+    for _ in range(3):
+        assert await retention.sweep() == 0
+    await told(kept, TOO_MANY)
+
+    assert await kept.count() == 100
+    status = await kept.opened.store.status()
+    assert (status.state, status.message) == (TimelineState.DEGRADED, TOO_MANY)
+    assert "PruneEvents" in kept.opened.feed(EventType.EPISODIC_WARNING)[0].details
+
+
+async def test_after_somebody_pruned_by_hand_it_goes_on_and_says_so(kept: Kept) -> None:
+    await kept.record(old=60, new=100)
+    retention = kept.retention(share_max=0.25)
+    await retention.sweep()
+    await until(kept.opened.warnings)
+    await kept.opened.store.prune(before=NOON - 90 * DAY)
+
+    assert await retention.sweep() == 0
+    await until(lambda: kept.opened.warnings()[1:] == ["healthy"])
+    assert (await kept.opened.store.status()).state is TimelineState.READY
+
+
+async def test_a_greater_share_lets_it_through(kept: Kept) -> None:
+    await kept.record(old=60, new=40)
+
+    assert await kept.retention(share_max=0.6).sweep() == 60
+
+
+async def test_of_few_events_any_share_may_go(kept: Kept) -> None:
+    await kept.record(old=99, new=0)
+
+    assert await kept.retention().sweep() == 99
+
+
+@pytest.mark.parametrize("hours", [2, 24 * 3650])
+async def test_a_clock_that_jumped_removes_nothing_until_it_is_put_right(kept: Kept, hours: int) -> None:
+    await kept.record(old=1, new=9)
+    retention = kept.retention()
+    await retention.sweep()
+    kept.opened.clock.time += hours * HOUR
+    await kept.opened.happened("just then", ago=KEEP_FOR + HOUR)
+    for _ in range(2):
+        assert await retention.sweep() == 0
+        kept.pass_by(HOUR)
+    await until(kept.opened.warnings)
+    assert await kept.count() == 10
+
+    kept.opened.clock.time -= hours * HOUR
+    assert await retention.sweep() == (1 if hours == 2 else 0)
+    await told(kept, AHEAD.replace("2.0", f"{hours:.1f}"), "healthy")
+
+
+async def test_a_clock_that_stays_so_is_believed_after_a_day(kept: Kept) -> None:
+    await kept.record(old=0, new=1)
+    retention = kept.retention()
+    await retention.sweep()
+    kept.opened.clock.time += 2 * DAY
+    assert await retention.sweep() == 0
+    kept.pass_by(DAY)
+
+    assert await retention.sweep() == 1
+
+
+async def test_neither_a_warning_nor_a_doubt_about_the_clock_ends_with_a_restart() -> None:
+    clock = MovingClock()
+    vault = InMemoryVault(clock=clock)
+    async with keeping(vault, clock) as kept:
+        await kept.record(old=0, new=9)
+        retention = kept.retention()
+        await retention.sweep()
+        clock.time += 2 * DAY
+        assert await retention.sweep() == 0
+        await until(kept.opened.warnings)
+    async with keeping(vault, clock) as kept:
+        await kept.opened.happened("after the restart")
+        retention = kept.retention()
+        assert await retention.sweep() == 0
+        assert len(kept.opened.warnings()) == 1
+        clock.time -= 2 * DAY
+        assert await retention.sweep() == 0
+        await until(lambda: kept.opened.warnings()[1:] == ["healthy"])
+    async with keeping(vault, clock) as kept:
+        assert await kept.retention().sweep() == 0
+        assert len(kept.opened.warnings()) == 2
+    vault.close()
+
+
+async def test_a_warning_of_a_retention_that_is_none_any_more_ends_with_the_restart() -> None:
+    clock = MovingClock()
+    vault = InMemoryVault(clock=clock)
+    async with keeping(vault, clock) as kept:
+        await kept.record(old=60, new=40)
+        await kept.retention().sweep()
+        await told(kept, TOO_MANY)
+    async with open_episodic(vault, clock=clock) as opened:
+        await opened.store.status()
+        await opened.contents()
+        await until(lambda: opened.warnings() == [TOO_MANY, "healthy"])
+    vault.close()
+
+
+async def test_a_retention_longer_than_all_time_removes_nothing(kept: Kept) -> None:
+    await kept.record(old=5, new=5)
+
+    assert await kept.retention(keep_for=timedelta.max).sweep() == 0
+
+
+async def test_it_sweeps_by_itself_for_as_long_as_it_is_open_and_waits_until_the_index_is_there(kept: Kept) -> None:
+    await kept.record(old=5, new=5)
+    attempts: list[object] = []
+    expired = kept.opened.timeline.expired
+
+    def warming(*given: Any, **options: Any) -> object:
+        attempts.append(given)
+        if len(attempts) < 3:
+            raise IndexWarmingError("the timeline is being loaded")
+        return expired(*given, **options)
+
+    kept.opened.timeline.__dict__["expired"] = warming
+    async with kept.retention(interval_s=0.01):
+        await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 1)
+        assert await kept.count() == 5
+        kept.pass_by(2 * DAY)
+        await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 2)
+    assert await kept.count() == 0
+    before = len(attempts)
+    await kept.record(old=1, new=0)
+    assert await kept.count() == 1
+    assert len(attempts) == before
