@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.timeline import SLICE_READS_MAX
 
 from tests.contract.record_engine import ManualClock
 from tests.contract.timeline import TimelineContract
-from tests.contract.timeline_suite import SETTINGS, TimelineVault
+from tests.contract.timeline_suite import SETTINGS
 
 
 class TestInMemoryTimeline(TimelineContract):
@@ -19,5 +20,5 @@ class TestInMemoryTimeline(TimelineContract):
         *,
         settings: TimelineSettings = SETTINGS,
         reads_max: int = SLICE_READS_MAX,
-    ) -> TimelineVault:
+    ) -> Vault:
         return InMemoryVault(clock=clock, segment_events_max=settings.segment_events_max, slice_reads_max=reads_max)

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from mnemon_server.engines.base import Vault
 from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.timeline import SLICE_READS_MAX
 
 from tests.contract.record_engine import DIMENSION, ManualClock
 from tests.contract.timeline import DurableTimelineContract
-from tests.contract.timeline_suite import SETTINGS, TimelineVault
+from tests.contract.timeline_suite import SETTINGS
 
 
 class TestSQLiteTimeline(DurableTimelineContract):
@@ -19,7 +20,7 @@ class TestSQLiteTimeline(DurableTimelineContract):
         *,
         settings: TimelineSettings = SETTINGS,
         reads_max: int = SLICE_READS_MAX,
-    ) -> TimelineVault:
+    ) -> Vault:
         return SQLiteVault(
             folder,
             model_identity="test/1",

@@ -16,11 +16,12 @@ from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventSel
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation, Operator, matches
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.base import Vault
 from mnemon_server.engines.segments.codec import decode
 from mnemon_server.engines.segments.event_fields import field_reader
 
 from tests.contract.record_engine import START, ManualClock, key
-from tests.contract.timeline_suite import ALL, TimelineVault, pages, told, try_append
+from tests.contract.timeline_suite import ALL, pages, told, try_append
 
 DAY = timedelta(days=1)
 TIMES = [
@@ -115,7 +116,7 @@ class Known:
 class TimelineMachine(RuleBasedStateMachine):
     """Appends, prunes, reads and reopens at random."""
 
-    def __init__(self, open_vault: Callable[[Path, ManualClock], TimelineVault], *, durable: bool) -> None:
+    def __init__(self, open_vault: Callable[[Path, ManualClock], Vault], *, durable: bool) -> None:
         super().__init__()
         self.open_vault, self.durable = open_vault, durable
         self.folder = TemporaryDirectory()
@@ -126,7 +127,7 @@ class TimelineMachine(RuleBasedStateMachine):
         self.saved: list[str] = []
         self.vault = self.opened()
 
-    def opened(self) -> TimelineVault:
+    def opened(self) -> Vault:
         vault = self.open_vault(Path(self.folder.name) / "vault", self.clock)
         assert vault.timeline.wait_until_warm(30)
         return vault
@@ -213,7 +214,7 @@ class TimelineMachine(RuleBasedStateMachine):
         assert [event.record_id for event in saved] == self.saved
 
 
-def run_machine(open_vault: Callable[[Path, ManualClock], TimelineVault], *, durable: bool, examples: int) -> None:
+def run_machine(open_vault: Callable[[Path, ManualClock], Vault], *, durable: bool, examples: int) -> None:
     """Runs so many programs."""
     run_state_machine_as_test(  # the annotation asks for a class; any maker of machines will do
         cast("type[TimelineMachine]", lambda: TimelineMachine(open_vault, durable=durable)),

@@ -11,6 +11,7 @@ from mnemon_server.domain.episodic import EventSelection, PruneReason, StoredEve
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.records import Scope, SearchMode
+from mnemon_server.engines.base import Vault
 from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.timeline import Timeline
 
@@ -18,7 +19,6 @@ from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_suite import (
     ALL,
     TimelineSuite,
-    TimelineVault,
     append,
     append_at,
     content_hash,
@@ -75,9 +75,7 @@ class TimelinePruningContract(TimelineSuite):
         wait_until(lambda: search().pending == 0)
         assert search().sequences.tolist() == [1, 3]
 
-    def test_the_feed_names_what_was_pruned_by_segment_and_scope(
-        self, vault: TimelineVault, clock: ManualClock
-    ) -> None:
+    def test_the_feed_names_what_was_pruned_by_segment_and_scope(self, vault: Vault, clock: ManualClock) -> None:
         timeline = vault.timeline
         scopes = [Scope("u", persona="p"), Scope("u", persona="q")]
         append(timeline, *(happening(f"e{i}", scope=scopes[i % 2], content=f"Grüße {i}") for i in range(8)))
@@ -110,7 +108,7 @@ class TimelinePruningContract(TimelineSuite):
         assert vault.timeline.count(ALL) == 0
         vault.close()
 
-    def test_what_is_not_there_is_passed_over(self, vault: TimelineVault) -> None:
+    def test_what_is_not_there_is_passed_over(self, vault: Vault) -> None:
         timeline = vault.timeline
         append(timeline, *map(happening, "abc"))
         first, second = get(timeline, "a", "b")
@@ -121,14 +119,14 @@ class TimelinePruningContract(TimelineSuite):
         assert [[event_id for event_id, _ in named(event)] for event in told(vault, PRUNED)] == [["a"], ["b"]]
         assert window(timeline) == ["c"]
 
-    def test_looking_for_what_would_be_pruned_removes_nothing(self, vault: TimelineVault) -> None:
+    def test_looking_for_what_would_be_pruned_removes_nothing(self, vault: Vault) -> None:
         append_at(vault.timeline, [START - timedelta(days=i) for i in range(6)])
         head = vault.events.state().head
         old = vault.timeline.expired(START - timedelta(days=2), limit=2)
         assert (old.count, [one.sequence for one in old.oldest]) == (3, [4, 5])
         assert (vault.timeline.count(ALL), vault.events.state().head) == (6, head)
 
-    def test_what_was_pruned_can_be_recorded_anew(self, vault: TimelineVault) -> None:
+    def test_what_was_pruned_can_be_recorded_anew(self, vault: Vault) -> None:
         timeline = vault.timeline
         append(timeline, happening("a", content="one"), happening("b", content="two"))
         former = get(timeline, "a", "b")
@@ -158,7 +156,7 @@ class TimelinePruningContract(TimelineSuite):
 
     # Requests
 
-    def test_the_answer_to_a_pruning_is_kept(self, vault: TimelineVault, clock: ManualClock) -> None:
+    def test_the_answer_to_a_pruning_is_kept(self, vault: Vault, clock: ManualClock) -> None:
         timeline = vault.timeline
         append(timeline, *map(happening, "abc"))
         assert timeline.kept_answer(key("r")) is None
@@ -171,11 +169,11 @@ class TimelinePruningContract(TimelineSuite):
         assert timeline.kept_answer(key("r")) is None
         assert prune(timeline, "b", answer=lambda: "another", request=key("r")) == 1
 
-    def test_a_pruning_of_nothing_has_an_answer_too(self, vault: TimelineVault) -> None:
+    def test_a_pruning_of_nothing_has_an_answer_too(self, vault: Vault) -> None:
         done = vault.timeline.prune([], PruneReason.REQUESTED, answer=lambda: "nothing", request=key("r")).result()
         assert (done, vault.timeline.kept_answer(key("r")), told(vault)) == (0, "nothing", [])
 
-    def test_a_request_id_of_another_request_prunes_nothing(self, vault: TimelineVault) -> None:
+    def test_a_request_id_of_another_request_prunes_nothing(self, vault: Vault) -> None:
         timeline = vault.timeline
         append(timeline, happening("a"), request=key("appended"))
         vault.collection(DOCUMENTS).put_document(write("d", request=key("put"))).result()
@@ -191,7 +189,7 @@ class TimelinePruningContract(TimelineSuite):
             vault.collection(DOCUMENTS).put_document(write("e", request=key("pruned", b"put"))).result()
         assert window(timeline) == ["b"]
 
-    def test_a_pruning_whose_answer_fails_removes_nothing(self, vault: TimelineVault) -> None:
+    def test_a_pruning_whose_answer_fails_removes_nothing(self, vault: Vault) -> None:
         append(vault.timeline, *(happening(f"e{i}") for i in range(7)))
         before = vault.timeline.window(ALL, limit=10)
 

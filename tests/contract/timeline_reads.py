@@ -259,7 +259,7 @@ class TimelineReadsContract(TimelineSuite):
         midnight = datetime(2026, 1, 2, tzinfo=UTC)
         tick = timedelta(microseconds=1)
         times = [midnight - tick, midnight, midnight + timedelta(days=1) - tick, midnight + timedelta(days=1)]
-        kinds = ["b", "a", "c", "b"]
+        kinds = ["b", "c", "a", "b"]
         append(timeline, *(happening(f"{i}", time, event_type=kinds[i]) for i, time in enumerate(times)))
         append(timeline, happening("elsewhere", midnight, user="v"))
         day = (midnight - EPOCH).days

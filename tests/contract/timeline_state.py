@@ -14,6 +14,7 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import SearchMode
+from mnemon_server.engines.base import Vault
 from mnemon_server.engines.timeline import (
     TextScores,
     Timeline,
@@ -24,7 +25,6 @@ from tests.contract.record_engine import START, ManualClock
 from tests.contract.timeline_suite import (
     ALL,
     TimelineSuite,
-    TimelineVault,
     append,
     append_at,
     get,
@@ -100,7 +100,7 @@ class TimelineStateContract(TimelineSuite):
         wait_until(lambda: timeline.status().segment_count <= 1)
         wait_until(lambda: timeline.status().removal_pending_count == 0)
 
-    def test_warnings_and_their_end_are_told(self, vault: TimelineVault, clock: ManualClock) -> None:
+    def test_warnings_and_their_end_are_told(self, vault: Vault, clock: ManualClock) -> None:
         clock.now += timedelta(minutes=1)
         vault.timeline.warn(TimelineWarning("critical", 'a "message"', "a remedy")).result()
         vault.timeline.warn(None).result()

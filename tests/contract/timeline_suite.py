@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from mnemon_server.domain.episodic import (
@@ -34,14 +34,6 @@ SETTINGS = TimelineSettings(
 """Segments that are full soon, and keep their names; what is done later is done soon."""
 ALL = EventSelection()
 SCOPE_NAMES = ("user", "household", "persona", "agent", "project")
-
-
-class TimelineVault(Vault, Protocol):
-    """A vault with a timeline."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """The timeline."""
 
 
 def happening(event_id: str, at: datetime = START, *, user: str = "u", **fields: Any) -> EpisodicEvent:
@@ -118,13 +110,13 @@ class TimelineSuite(ABC):
         *,
         settings: TimelineSettings = SETTINGS,
         reads_max: int = SLICE_READS_MAX,
-    ) -> TimelineVault:
+    ) -> Vault:
         """A new vault; called again with the same folder, what it kept.
 
         `reads_max`: see SLICE_READS_MAX, which is too many for a test.
         """
 
-    def open(self, folder: Path, clock: ManualClock, **options: Any) -> TimelineVault:
+    def open(self, folder: Path, clock: ManualClock, **options: Any) -> Vault:
         """The same, warm."""
         vault = self.open_vault(folder, clock, **options)
         assert vault.timeline.wait_until_warm(30)
@@ -135,11 +127,11 @@ class TimelineSuite(ABC):
         return ManualClock()
 
     @pytest.fixture
-    def vault(self, tmp_path: Path, clock: ManualClock) -> Iterator[TimelineVault]:
+    def vault(self, tmp_path: Path, clock: ManualClock) -> Iterator[Vault]:
         vault = self.open(tmp_path / "vault", clock)
         yield vault
         vault.close()
 
     @pytest.fixture
-    def timeline(self, vault: TimelineVault) -> Timeline:
+    def timeline(self, vault: Vault) -> Timeline:
         return vault.timeline

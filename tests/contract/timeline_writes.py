@@ -19,6 +19,7 @@ from mnemon_server.domain.episodic import (
 from mnemon_server.domain.errors import RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.base import Vault
 from mnemon_server.engines.segments.codec import decode
 from mnemon_server.engines.timeline import (
     Timeline,
@@ -29,7 +30,6 @@ from tests.contract.timeline_suite import (
     ALL,
     SEGMENT_EVENTS_MAX,
     TimelineSuite,
-    TimelineVault,
     append,
     content_hash,
     get,
@@ -83,7 +83,7 @@ class TimelineWritesContract(TimelineSuite):
             (receipt.sequence, receipt.segment_id) for receipt in receipts
         ]
 
-    def test_the_feed_tells_of_each_event_what_it_was(self, vault: TimelineVault, clock: ManualClock) -> None:
+    def test_the_feed_tells_of_each_event_what_it_was(self, vault: Vault, clock: ManualClock) -> None:
         scope = Scope("u", "h", "p", "a", "x")
         kind, content = 'an "odd"\n\\ type', "Grüße 👋"
         late = happening(
@@ -119,7 +119,7 @@ class TimelineWritesContract(TimelineSuite):
         details = json.loads(second.details)
         assert (details["lag_us"], details["importance"], type(details["importance"])) == (0, 0, float)
 
-    def test_unknown_importance_is_null_in_the_feed_and_segments_are_counted(self, vault: TimelineVault) -> None:
+    def test_unknown_importance_is_null_in_the_feed_and_segments_are_counted(self, vault: Vault) -> None:
         for number in range(7):
             append(vault.timeline, happening(f"e{number}"))
         details = [json.loads(event.details) for event in told(vault, EventType.EPISODIC_SAVED)]
@@ -128,7 +128,7 @@ class TimelineWritesContract(TimelineSuite):
             *[(None, 6, 2)] * 2,
         ]
 
-    def test_events_and_other_records_share_one_feed_in_the_order_of_commits(self, vault: TimelineVault) -> None:
+    def test_events_and_other_records_share_one_feed_in_the_order_of_commits(self, vault: Vault) -> None:
         append(vault.timeline, happening("first"))
         vault.collection(DOCUMENTS).put_document(write("second")).result()
         append(vault.timeline, happening("third"), happening("fourth"))
@@ -136,7 +136,7 @@ class TimelineWritesContract(TimelineSuite):
         assert [event.record_id for event in found] == ["first", "second", "third", "fourth"]
         assert [event.sequence for event in found] == sorted({event.sequence for event in found})
 
-    def test_a_listener_of_the_vault_hears_of_events_when_they_can_be_read(self, vault: TimelineVault) -> None:
+    def test_a_listener_of_the_vault_hears_of_events_when_they_can_be_read(self, vault: Vault) -> None:
         heard: list[int] = []
         end = vault.subscribe(lambda: heard.append(vault.timeline.count(ALL)))
         append(vault.timeline, happening("a"), happening("b"))
@@ -144,7 +144,7 @@ class TimelineWritesContract(TimelineSuite):
         append(vault.timeline, happening("c"))
         assert 2 in heard and max(heard) == 2
 
-    def test_nothing_to_append_is_nothing_done(self, vault: TimelineVault) -> None:
+    def test_nothing_to_append_is_nothing_done(self, vault: Vault) -> None:
         assert append(vault.timeline) == []
         assert (told(vault), vault.timeline.status().active_segment_id) == ([], 0)
 
@@ -157,7 +157,7 @@ class TimelineWritesContract(TimelineSuite):
 
     # Duplicates
 
-    def test_an_event_with_a_stored_id_is_that_one(self, vault: TimelineVault) -> None:
+    def test_an_event_with_a_stored_id_is_that_one(self, vault: Vault) -> None:
         timeline = vault.timeline
         [first] = append(timeline, happening("a"))
         before = timeline.get(["a"])
@@ -168,7 +168,7 @@ class TimelineWritesContract(TimelineSuite):
         [following] = append(timeline, happening("b"))
         assert following.sequence == 2
 
-    def test_the_same_happening_under_another_id_is_the_stored_one(self, vault: TimelineVault) -> None:
+    def test_the_same_happening_under_another_id_is_the_stored_one(self, vault: Vault) -> None:
         timeline = vault.timeline
         scope = Scope("u", "h", "p", "a", "x")
         append(timeline, happening("a", content="same", scope=scope, importance=0.5))
@@ -197,7 +197,7 @@ class TimelineWritesContract(TimelineSuite):
         first, second = append(timeline, happening("a", **fields), happening("b", **(fields | difference)))
         assert (first.duplicate, second.duplicate, timeline.count(ALL)) == (False, False, 2)
 
-    def test_duplicates_inside_one_call_are_found_too(self, vault: TimelineVault) -> None:
+    def test_duplicates_inside_one_call_are_found_too(self, vault: Vault) -> None:
         receipts = append(
             vault.timeline,
             happening("a", content="one"),
@@ -230,7 +230,7 @@ class TimelineWritesContract(TimelineSuite):
                 (f"e{i}", i + 1, True) for i in range(40)
             ]
 
-    def test_an_event_that_many_record_at_once_is_stored_once(self, vault: TimelineVault) -> None:
+    def test_an_event_that_many_record_at_once_is_stored_once(self, vault: Vault) -> None:
         events = [happening(f"e{i}") for i in range(30)]
 
         def record(seed: int) -> list[EventReceipt]:
@@ -247,7 +247,7 @@ class TimelineWritesContract(TimelineSuite):
 
     # Requests
 
-    def test_a_repeated_request_gets_its_first_answer(self, vault: TimelineVault, clock: ManualClock) -> None:
+    def test_a_repeated_request_gets_its_first_answer(self, vault: Vault, clock: ManualClock) -> None:
         timeline = vault.timeline
         [first] = append(timeline, happening("a"), request=key("r"))
         clock.now += timedelta(hours=1)
@@ -262,9 +262,7 @@ class TimelineWritesContract(TimelineSuite):
         assert known.duplicate
         assert again == known._replace(replayed=True)
 
-    def test_a_request_id_of_another_request_is_refused_and_its_neighbours_are_taken(
-        self, vault: TimelineVault
-    ) -> None:
+    def test_a_request_id_of_another_request_is_refused_and_its_neighbours_are_taken(self, vault: Vault) -> None:
         vault.collection(DOCUMENTS).put_document(write("d", request=key("of a document", b"put"))).result()
         append(vault.timeline, happening("a"), request=key("r"))
         results = try_append(
