@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import groupby, islice
+from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 
@@ -39,26 +40,17 @@ class Reads:
         """See Timeline."""
         selection = selection_of(where)
         counts = self._index.counts(selection)
-        ordered = self._newest(selection, after, limit + 1)
-        events: list[StoredEvent] = []
-        size = read = 0
-        last: StoredEvent | None = None
-        for last in ordered:
-            read += 1
-            if _passes(last, where):
-                events.append(last)
-                size += len(last.body)
-            too_many = where.expression is not None and read == self._reads_max
-            if len(events) == limit or size >= SLICE_BYTES_MAX or too_many:
+        found = _Slice(where, limit, self._reads_max)
+        for run in self._newest(selection, after, limit + 1):
+            if not found.take(run):
                 break
-        is_more = last is not None and next(ordered, None) is not None
         return WindowSlice(
-            tuple(events),
-            last.position if last is not None and is_more else None,
+            tuple(found.events),
+            found.end,
             total=counts.total,
             in_context=counts.in_context,
             in_window=counts.in_window,
-            rejected=read - len(events),
+            rejected=found.read - len(found.events),
         )
 
     def count(self, where: EventSelection) -> int:
@@ -125,23 +117,32 @@ class Reads:
             latest = time_us if latest is None else max(latest, time_us)
         return _summary(earliest, latest, types, days)
 
-    def _newest(self, selection: Selection, after: EventPosition | None, wanted: int) -> Iterator[StoredEvent]:
-        """The events of a selection behind a position, newest first; about `wanted` of them are looked up at once."""
-        chunk = min(wanted, REFS_AT_ONCE)
-        for refs in self._index.iterate(selection, before=after, chunk=chunk):
-            for batch in _batches(refs):
-                yield from self._in_order(batch, after)
+    def _newest(
+        self, selection: Selection, after: EventPosition | None, wanted: int
+    ) -> Iterator[Sequence[StoredEvent]]:
+        """The events of a selection behind a position, newest first, some at a time; about `wanted` are looked up."""
+        for refs in self._index.iterate(selection, before=after, chunk=min(wanted, REFS_AT_ONCE)):
+            start = 0
+            while start < len(refs):
+                end = _end_of_time(refs, start + BODIES_AT_ONCE)
+                yield from self._in_order(refs[start:end], after)
+                start = end
 
-    def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[StoredEvent]:
+    def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
         """These events, which are all of their times, in order; those up to a position are left out."""
         if len(refs) <= TIED_AT_ONCE:
-            stored = sorted(self._stored(refs), key=lambda one: one.position, reverse=True)
-            yield from (one for one in stored if after is None or one.position < after)
+            run = list(self._stored(refs))
+            run.sort(key=_position, reverse=True)
+            yield (
+                run
+                if after is None or not run or run[0].position < after
+                else [one for one in run if one.position < after]
+            )
             return
         named = ((one.position, one.sequence) for one in self._stored(refs))
         ordered = sorted((one for one in named if after is None or one[0] < after), reverse=True)
         for start in range(0, len(ordered), BODIES_AT_ONCE):
-            yield from self.read([sequence for _, sequence in ordered[start : start + BODIES_AT_ONCE]])
+            yield self.read([sequence for _, sequence in ordered[start : start + BODIES_AT_ONCE]])
 
     def _stored(self, refs: Iterable[EventRef]) -> Iterator[StoredEvent]:
         """The events where they are read, some at a time; those that are gone are left out."""
@@ -151,6 +152,60 @@ class Reads:
             for time_us, sequence, segment_id, _ in some:
                 if (body := bodies.get(sequence)) is not None:
                     yield StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
+
+
+class _Slice:
+    """A slice that is being filled."""
+
+    def __init__(self, where: EventSelection, limit: int, reads_max: int) -> None:
+        self.events: list[StoredEvent] = []
+        self.read = 0
+        self.end: EventPosition | None = None
+        """Where to go on; None as long as nothing was left behind it."""
+        self._where = where
+        self._limit = limit
+        self._reads_max = reads_max
+        self._size = 0
+        self._last: EventPosition | None = None
+        """Of the event with which the slice is full."""
+
+    def take(self, run: Sequence[StoredEvent]) -> bool:
+        """Takes events in order; False once it is known whether there is more than the slice holds."""
+        rest = iter(run)
+        if self._last is None and self._where.expression is None:
+            rest = self._take_small(run)
+        for stored in rest:
+            if self._last is not None:
+                self.end = self._last
+                return False
+            self.read += 1
+            if _passes(stored, self._where):
+                self.events.append(stored)
+                self._size += len(stored.body)
+            if self._is_full():
+                self._last = stored.position
+        return True
+
+    def _take_small(self, run: Sequence[StoredEvent]) -> Iterator[StoredEvent]:
+        """Takes as many as wanted at once, where their bodies are small; the others are left."""
+        some = run[: self._limit - len(self.events)]
+        size = self._size + sum([len(stored.body) for stored in some])
+        if size >= SLICE_BYTES_MAX or not some:
+            return iter(run)
+        self.events += some
+        self.read += len(some)
+        self._size = size
+        if len(self.events) == self._limit:
+            self._last = some[-1].position
+        return islice(run, len(some), None)
+
+    def _is_full(self) -> bool:
+        too_many = self._where.expression is not None and self.read == self._reads_max
+        return len(self.events) == self._limit or self._size >= SLICE_BYTES_MAX or too_many
+
+
+_position = itemgetter(0)
+"""Of a StoredEvent."""
 
 
 def selection_of(where: EventSelection) -> Selection:
@@ -168,16 +223,11 @@ def _passes(stored: StoredEvent, where: EventSelection) -> bool:
     return where.expression is None or matches(where.expression, field_reader(decode(stored.body)))
 
 
-def _batches(refs: Sequence[EventRef]) -> Iterator[list[EventRef]]:
-    """The same in parts of some size, each with all events of its times."""
-    batch: list[EventRef] = []
-    for _, tied in groupby(refs, key=lambda ref: ref.time_us):
-        batch += tied
-        if len(batch) >= BODIES_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _end_of_time(refs: Sequence[EventRef], end: int) -> int:
+    """The first place from `end` on where another time begins."""
+    while end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
+        end += 1
+    return min(end, len(refs))
 
 
 def _summary(
