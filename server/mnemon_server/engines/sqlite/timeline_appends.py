@@ -67,8 +67,8 @@ class _Call:
         self._new_answers: list[tuple[RequestKey, dict[str, Any]]] = []
         self._index_rows: dict[int, list[EventRow]] = {}
         self._byte_count = 0
-        self._by_id: dict[str, KnownEvent] = {}
-        self._by_key: dict[KeyTexts, KnownEvent] = {}
+        self._by_id: dict[str, EventReceipt] = {}
+        self._by_key: dict[KeyTexts, EventReceipt] = {}
         if opened is not None:
             self._go_on(opened)
 
@@ -78,8 +78,10 @@ class _Call:
         if request is not None and request.request_id in self.answers:
             return _replay(request, self.answers[request.request_id])
         known = self._with_id(event) or stored or self._with_key(event)
-        event_id, sequence, segment_id = known or self._store(event)
-        receipt = EventReceipt(event_id, sequence, segment_id, self._time, known is not None)
+        if known is None:
+            receipt = self._store(event)
+        else:
+            receipt = EventReceipt(known.event_id, known.sequence, known.segment_id, self._time, duplicate=True)
         if request is not None:
             answer = _answer(receipt, self._operation.now)
             self.answers[request.request_id] = request.digest, answer
@@ -103,17 +105,17 @@ class _Call:
         counts = Counts(self._sequence, opened, self._segment_count)
         return Addition(counts, self._index_rows, self._by_id, self._by_key, self._byte_count)
 
-    def _with_id(self, event: PreparedEvent) -> KnownEvent | None:
+    def _with_id(self, event: PreparedEvent) -> EventReceipt | None:
         """An event of the running transaction with the same id."""
         if event.id_is_new:
             return None
         return self._by_id.get(event.event_id) or self._ledger.by_id.get(event.event_id)
 
-    def _with_key(self, event: PreparedEvent) -> KnownEvent | None:
+    def _with_key(self, event: PreparedEvent) -> EventReceipt | None:
         """An event of the running transaction that is the same but for its id."""
         return self._by_key.get(event.key) or self._ledger.by_key.get(event.key)
 
-    def _store(self, event: PreparedEvent) -> KnownEvent:
+    def _store(self, event: PreparedEvent) -> EventReceipt:
         self._sequence = sequence = self._sequence + 1
         event_id, _, id_hash, key, key_hash, scope, importance, body, request = event
         _, _, event_type, time_us, digest = key
@@ -124,8 +126,8 @@ class _Call:
             (sequence, segment_id, time_us, signed(id_hash), signed(key_hash), *texts, event_type, importance, body)
         )
         segment.index_rows.append(EventRow(sequence, time_us, id_hash, key_hash, scope, event_type, importance))
-        known = KnownEvent(event_id, sequence, segment_id)
-        self._by_id[event_id] = self._by_key[key] = known
+        receipt = EventReceipt(event_id, sequence, segment_id, self._time)
+        self._by_id[event_id] = self._by_key[key] = receipt
         number = "null" if importance is None else repr(float(importance))
         lag = max(0, self._operation.now - time_us)
         self._note(
@@ -136,7 +138,7 @@ class _Call:
             f'"segment_id": {segment_id}, "lag_us": {lag}, "segment_count": {self._segment_count}, '
             f'"content_hash": "{digest.hex()}"}}',
         )
-        return known
+        return receipt
 
     def _note(self, event_id: str, texts: tuple[str, ...], request: RequestKey | None, details: str) -> None:
         """Adds to the feed; each event is a commit of its own there, since they may come from many calls."""

@@ -14,7 +14,7 @@ KeyTexts: TypeAlias = tuple[str, str, str, int, bytes]
 
 
 class KnownEvent(NamedTuple):
-    """An event that is stored, or that the running transaction stores."""
+    """An event that is stored."""
 
     event_id: str
     sequence: int

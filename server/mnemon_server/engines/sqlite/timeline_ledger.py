@@ -5,12 +5,13 @@ from typing import NamedTuple, TypeAlias
 
 import apsw
 
+from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.engines.segments.index import TimelineIndex
 from mnemon_server.engines.segments.layout import segment_name
 from mnemon_server.engines.segments.manifest import SegmentRow, SegmentState
 from mnemon_server.engines.segments.rows import EventRow
 from mnemon_server.engines.sqlite import timeline_segments, timeline_tables
-from mnemon_server.engines.sqlite.timeline_incoming import KeyTexts, KnownEvent
+from mnemon_server.engines.sqlite.timeline_incoming import KeyTexts
 
 ROWS_AT_ONCE = 5_000
 
@@ -35,8 +36,8 @@ class Addition(NamedTuple):
     """Afterwards."""
     rows: dict[int, list[EventRow]]
     """By segment, ascending."""
-    by_id: dict[str, KnownEvent]
-    by_key: dict[KeyTexts, KnownEvent]
+    by_id: dict[str, EventReceipt]
+    by_key: dict[KeyTexts, EventReceipt]
     byte_count: int
     """Of their frames."""
 
@@ -57,9 +58,9 @@ class Ledger:
         self._is_loaded = False
         self.counts = self._committed = Counts()
         """Of the running transaction."""
-        self.by_id: dict[str, KnownEvent] = {}
+        self.by_id: dict[str, EventReceipt] = {}
         """What the running transaction has stored so far; so is `by_key`."""
-        self.by_key: dict[KeyTexts, KnownEvent] = {}
+        self.by_key: dict[KeyTexts, EventReceipt] = {}
         self.removed: set[int] = set()
         """What it has removed."""
         self._rows: list[tuple[int, Sequence[EventRow]]] = []

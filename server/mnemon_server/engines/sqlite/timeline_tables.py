@@ -5,17 +5,20 @@ writer's.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
 from typing import NamedTuple, TypeAlias
 
 import apsw
 
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import INT64_MAX, Scope
 from mnemon_server.engines.segments.manifest import SegmentRow
 from mnemon_server.engines.segments.rows import NO_OFFSET, EventRow
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
 REMOVED_AT_ONCE_MAX = 2_000
 """Rows that one transaction removes: deleted text is overwritten, and other writes wait meanwhile."""
+REMOVED_BYTES_MAX = 4 << 20
+"""It ends with the row that brings their bodies to so many bytes."""
 
 CREATE_STATEMENTS = (
     # Events whose segment is not sealed, and those that have yet to go since it was. Hashes: see segments/hashes.py,
@@ -161,26 +164,20 @@ def delete_events(connection: apsw.Connection, sequences: Sequence[int]) -> None
     )
 
 
-def delete_sealed_rows(connection: apsw.Connection, *, limit: int = REMOVED_AT_ONCE_MAX) -> int:
+def delete_sealed_rows(connection: apsw.Connection) -> int:
     """Removes some rows of events whose segment is sealed; returns how many went, 0 when none is left."""
     [(unsealed,)] = fetch(connection, "SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'")
-    bound = "" if unsealed is None else f"WHERE sequence < {int(unsealed)} "
-    connection.execute(
-        "DELETE FROM timeline_event WHERE sequence IN"  # noqa: S608 - the bound is a number
-        f" (SELECT sequence FROM timeline_event {bound}ORDER BY sequence LIMIT ?)",
-        (limit,),
-    )
-    return connection.changes()
-
-
-def count_unsealed(connection: apsw.Connection) -> int:
-    """How many events are in segments that are not sealed; it counts rows."""
-    [(count,)] = fetch(
+    oldest = fetch(
         connection,
-        "SELECT count(*) FROM timeline_event WHERE sequence >="
-        " (SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed')",
+        "SELECT sequence, length(body) FROM timeline_event WHERE sequence < ? ORDER BY sequence LIMIT ?",
+        (INT64_MAX if unsealed is None else unsealed, REMOVED_AT_ONCE_MAX),
     )
-    return int(count)
+    sizes = accumulate(size for _, size in oldest)
+    count = sum(1 for _ in takewhile(lambda size: size < REMOVED_BYTES_MAX, sizes)) + 1
+    if not oldest:
+        return 0
+    connection.execute("DELETE FROM timeline_event WHERE sequence <= ?", (oldest[:count][-1][0],))
+    return connection.changes()
 
 
 def last_sequence(connection: apsw.Connection) -> int:
