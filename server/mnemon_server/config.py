@@ -117,7 +117,9 @@ class Settings:
     )
     timeline_retention_days: float | None = field(
         default=None,
-        metadata=_row("Days that an event of the timeline is kept; auto is for ever.", at_least=0.001),
+        metadata=_row(
+            "Days that an event of the timeline is kept; auto is for ever.", at_least=0.001, at_most=1_000_000
+        ),
     )
     timeline_prune_share_max: float = field(
         default=0.5,

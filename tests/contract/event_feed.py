@@ -452,6 +452,7 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
         read_documents=vault.collection(DOCUMENTS).get_documents,
         read_memories=read_memories,
         read_semantic=read_semantic,
+        read_episodic=vault.timeline.get,
         offload=offload,
         clock=clock,
     )

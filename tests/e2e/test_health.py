@@ -41,6 +41,8 @@ READY_NAMES = (
     "mnemon.v1.SemanticMemoryService",
     "mnemon.v1.ConflictService",
     "mnemon.v1.RulesService",
+    "mnemon.v1.EpisodicMemoryService",
+    "mnemon.v1.BridgeService",
     "mnemon.v1.EventService",
 )
 

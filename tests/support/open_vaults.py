@@ -9,13 +9,18 @@ from mnemon_server.services.vaults import OpenVault
 
 @dataclass
 class Index:
-    """Stands where the semantic store does, and says of itself what a test says."""
+    """Stands where a store with an index does, and says of itself what a test says."""
 
     is_warm: bool = True
 
 
-def open_vault_with(documents: Any, close: Callable[[], Awaitable[None]], index: Index | None = None) -> OpenVault:
-    """A vault that has documents, an index that is warm unless another one is given, and nothing else."""
+def open_vault_with(
+    documents: Any,
+    close: Callable[[], Awaitable[None]],
+    index: Index | None = None,
+    timeline: Index | None = None,
+) -> OpenVault:
+    """A vault that has documents, indexes that are warm unless others are given, and nothing else."""
     nothing = cast("Any", None)
     return OpenVault(
         documents=documents,
@@ -23,6 +28,8 @@ def open_vault_with(documents: Any, close: Callable[[], Awaitable[None]], index:
         semantic=cast("Any", index or Index()),
         conflicts=nothing,
         rules=nothing,
+        episodic=cast("Any", timeline or Index()),
+        bridge=nothing,
         feed=nothing,
         close=close,
     )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mnemon_server.assembly.timeline import timeline_settings
 from mnemon_server.config import Settings
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.base import EmbeddingModel
@@ -33,6 +34,7 @@ def open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vaul
         dimension=model.dimension,
         vector_cache_bytes_max=settings.vector_cache_mib << 20,
         graph=GraphSettings(graph_min=settings.graph_vectors_min),
+        timeline=timeline_settings(settings),
         # What ChromaDB indexes needs no second graph.
         graphs_of=[SEMANTIC, *(collection for collection, backend in backends if backend == "local")],
     )

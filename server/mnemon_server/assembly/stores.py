@@ -12,6 +12,7 @@ from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import RecordEngine, Vault
 from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.services.bridge import Bridge
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.event_feed import EventFeed
 from mnemon_server.services.event_retention import EventRetention
@@ -87,18 +88,20 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
         read_documents=vault.collection(DOCUMENTS).get_documents,
         read_memories=memories.read_many,
         read_semantic=_reader_of_semantic(vault),
+        read_episodic=vault.timeline.get,
         offload=offload,
         heartbeat_default_s=settings.watch_heartbeat_s,
     )
 
 
-def open_event_retention(settings: Settings, vault: Vault, offload: Offload) -> EventRetention:
-    """What keeps the event log short; not begun yet."""
+def open_event_retention(settings: Settings, vault: Vault, bridge: Bridge, offload: Offload) -> EventRetention:
+    """What keeps the event log short, but for what the bridge has yet to read; it begins when it is entered."""
     return EventRetention(
         vault.events,
         keep_for=timedelta(days=settings.event_retention_days),
         keep_max=settings.event_retention_max,
         offload=offload,
+        keep_after=bridge.keep_after if settings.bridge_enabled else lambda: None,
     )
 
 

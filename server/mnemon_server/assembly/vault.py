@@ -11,6 +11,7 @@ from mnemon_server.assembly.stores import (
     open_memories,
     open_semantic,
 )
+from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
 from mnemon_server.config import Settings
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -20,7 +21,7 @@ from mnemon_server.services.rule_files import apply_rules_file
 from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.vaults import OpenVault
 
-FEED_THREADS = 4
+READER_THREADS = 4
 
 
 async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> OpenVault:
@@ -44,17 +45,25 @@ async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatch
         stack.push_async_callback(conflicts.aclose)
         semantic = open_semantic(settings, vault, batcher, model, rules)
         stack.push_async_callback(semantic.aclose)
-        offload = Offload(FEED_THREADS, "event-reader")
+        episodic = open_episodic(settings, vault, batcher)
+        stack.push_async_callback(episodic.aclose)
+        offload = Offload(READER_THREADS, "event-reader")
         stack.push_async_callback(asyncio.to_thread, offload.close)
         feed = open_feed(settings, vault, memories, offload)
         stack.callback(feed.close)
-        await stack.enter_async_context(open_event_retention(settings, vault, offload))
+        bridge = make_bridge(vault, semantic, offload)
+        await stack.enter_async_context(open_event_retention(settings, vault, bridge, offload))
+        await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, offload))
+        if settings.bridge_enabled:
+            await stack.enter_async_context(bridge)
         return OpenVault(
             documents=documents,
             memories=memories,
             semantic=semantic,
             conflicts=conflicts,
             rules=rules,
+            episodic=episodic,
+            bridge=bridge,
             feed=feed,
             close=stack.pop_all().aclose,
         )

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.events import BATCH_DEFAULT, Event, EventFilter
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
@@ -56,7 +57,7 @@ class ListQuery:
     full: bool = False
 
 
-Record: TypeAlias = Document | Memory | SemanticMemory
+Record: TypeAlias = Document | Memory | SemanticMemory | StoredEvent
 
 
 @dataclass(frozen=True, slots=True)

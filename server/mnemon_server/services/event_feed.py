@@ -26,7 +26,14 @@ from mnemon_server.domain.feed import (
 )
 from mnemon_server.engines.base import EventLog
 from mnemon_server.services.event_cursors import Cursors
-from mnemon_server.services.event_records import BYTES_MAX, EventRecords, ReadDocuments, ReadMemories, ReadSemantic
+from mnemon_server.services.event_records import (
+    BYTES_MAX,
+    EventRecords,
+    ReadDocuments,
+    ReadEpisodic,
+    ReadMemories,
+    ReadSemantic,
+)
 from mnemon_server.services.event_tail import EventTail
 from mnemon_server.services.offload import Offload
 
@@ -73,6 +80,7 @@ class EventFeed:
         read_documents: ReadDocuments,
         read_memories: ReadMemories,
         read_semantic: ReadSemantic,
+        read_episodic: ReadEpisodic,
         offload: Offload,
         heartbeat_default_s: float = HEARTBEAT_DEFAULT_S,
         clock: Clock = system_clock,
@@ -85,13 +93,14 @@ class EventFeed:
             read_documents: documents by id, in their order, None for those that are gone; blocks.
             read_memories: the same of memories.
             read_semantic: the same of statements; superseded ones are there.
+            read_episodic: the same of events of the timeline.
             offload: where everything that blocks is done.
             heartbeat_default_s: the longest silence, in seconds, for watchers that name none.
             clock: tells times that have yet to come.
         """
         self._log = vault_events
         self._cursors = Cursors(vault_events.epoch)
-        self._records = EventRecords(read_documents, read_memories, read_semantic)
+        self._records = EventRecords(read_documents, read_memories, read_semantic, read_episodic)
         self._offload = offload
         self._heartbeat_default_s = heartbeat_default_s
         self._clock = clock

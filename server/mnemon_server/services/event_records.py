@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.feed import Record
 from mnemon_server.domain.memories import Memory
@@ -14,7 +15,8 @@ READ_AT_ONCE = 32
 ReadDocuments = Callable[[Sequence[str]], list[Document | None]]
 ReadMemories = Callable[[Sequence[str]], list[Memory | None]]
 ReadSemantic = Callable[[Sequence[str]], list[SemanticMemory | None]]
-_Reader = ReadDocuments | ReadMemories | ReadSemantic
+ReadEpisodic = Callable[[Sequence[str]], list[StoredEvent | None]]
+_Reader = ReadDocuments | ReadMemories | ReadSemantic | ReadEpisodic
 
 _OF_DOCUMENTS = (EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED)
 _OF_MEMORIES = (
@@ -31,19 +33,26 @@ _OF_SEMANTIC = (EventType.SEMANTIC_SAVED, EventType.SEMANTIC_PRUNED)
 class EventRecords:
     """Reads the records of events; blocks."""
 
-    def __init__(self, read_documents: ReadDocuments, read_memories: ReadMemories, read_semantic: ReadSemantic) -> None:
+    def __init__(
+        self,
+        read_documents: ReadDocuments,
+        read_memories: ReadMemories,
+        read_semantic: ReadSemantic,
+        read_episodic: ReadEpisodic,
+    ) -> None:
         """Takes what reads records by id, in their order, None for those that are gone."""
         self._readers: Mapping[EventType, _Reader] = {
             **dict.fromkeys(_OF_DOCUMENTS, read_documents),
             **dict.fromkeys(_OF_MEMORIES, read_memories),
             **dict.fromkeys(_OF_SEMANTIC, read_semantic),
+            EventType.EPISODIC_SAVED: read_episodic,
         }
 
     def read(self, events: Sequence[Event]) -> tuple[Record | None, ...]:
         """The record of each event, None where it is gone; of the first events only, where that is enough text.
 
         At least one, and no more once they hold 3 MiB: what comes after is for the next message. Events of rules,
-        decisions and warnings have no record.
+        decisions and warnings have no record, and those of pruned events none any more.
         """
         found: list[Record | None] = []
         size = 0
@@ -72,6 +81,8 @@ def _size(record: Record | None) -> int:
     """Bytes of what can be large in a record."""
     if record is None:
         return 0
+    if isinstance(record, StoredEvent):
+        return len(record.body)
     texts = [value for value in record.metadata.values() if isinstance(value, str)]
     lists = [text for value in record.metadata.values() if isinstance(value, tuple) for text in value]
     own = (record.summary, *record.keywords) if isinstance(record, SemanticMemory) else ()

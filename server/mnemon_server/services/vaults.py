@@ -10,7 +10,9 @@ from typing import Self
 
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
+from mnemon_server.services.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.episodic import EpisodicStore
 from mnemon_server.services.event_feed import EventFeed
 from mnemon_server.services.knowledge_store import DocumentStore
 from mnemon_server.services.memory import MemoryStore
@@ -32,6 +34,8 @@ class OpenVault:
     semantic: SemanticStore
     conflicts: ConflictStore
     rules: RuleStore
+    episodic: EpisodicStore
+    bridge: Bridge
     feed: EventFeed
     close: Callable[[], Awaitable[None]]
 
@@ -41,8 +45,8 @@ class OpenVault:
 
     @property
     def is_warm(self) -> bool:
-        """Whether its semantic index is loaded or built."""
-        return self.semantic.is_warm
+        """Whether its indexes are loaded or built: that of statements, and that of the timeline."""
+        return self.semantic.is_warm and self.episodic.is_warm
 
 
 @dataclass(slots=True)

@@ -13,8 +13,12 @@ from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
 from mnemon.v1 import (
+    bridge_pb2,
+    bridge_pb2_grpc,
     conflicts_pb2,
     conflicts_pb2_grpc,
+    episodic_pb2,
+    episodic_pb2_grpc,
     events_pb2,
     events_pb2_grpc,
     knowledge_store_pb2,
@@ -30,7 +34,9 @@ from mnemon.v1 import (
 from mnemon_server.address import Address
 from mnemon_server.config import Settings
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.transport.bridge_servicer import BridgeServicer
 from mnemon_server.transport.conflict_servicer import ConflictServicer
+from mnemon_server.transport.episodic_servicer import EpisodicServicer
 from mnemon_server.transport.event_servicer import EventServicer
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
@@ -55,11 +61,22 @@ if TYPE_CHECKING:
 
 SERVICES = tuple(
     service.full_name
-    for file in (knowledge_store_pb2, memory_pb2, semantic_pb2, conflicts_pb2, rules_pb2, events_pb2)
+    for file in (
+        knowledge_store_pb2,
+        memory_pb2,
+        semantic_pb2,
+        conflicts_pb2,
+        rules_pb2,
+        episodic_pb2,
+        bridge_pb2,
+        events_pb2,
+    )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
-INDEXED_SERVICES = (semantic_pb2.DESCRIPTOR.services_by_name["SemanticMemoryService"].full_name,)
-"""Those that serve once the index is warm."""
+INDEXED_SERVICES = tuple(
+    service.full_name for file in (semantic_pb2, episodic_pb2) for service in file.DESCRIPTOR.services_by_name.values()
+)
+"""Those that serve once the indexes are warm."""
 DRAIN_S = 3.0
 LAST_WORD_S = 1.0
 _LOOK_S = 0.02
@@ -80,6 +97,8 @@ class GrpcServer:
         self._semantic = SemanticServicer()
         self._conflicts = ConflictServicer()
         self._rules = RulesServicer()
+        self._episodic = EpisodicServicer()
+        self._bridge = BridgeServicer()
         self._events = EventServicer()
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
@@ -179,6 +198,8 @@ class GrpcServer:
         semantic_pb2_grpc.add_SemanticMemoryServiceServicer_to_server(self._semantic, services)
         conflicts_pb2_grpc.add_ConflictServiceServicer_to_server(self._conflicts, services)
         rules_pb2_grpc.add_RulesServiceServicer_to_server(self._rules, services)
+        episodic_pb2_grpc.add_EpisodicMemoryServiceServicer_to_server(self._episodic, services)
+        bridge_pb2_grpc.add_BridgeServiceServicer_to_server(self._bridge, services)
         events_pb2_grpc.add_EventServiceServicer_to_server(self._events, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
@@ -187,7 +208,16 @@ class GrpcServer:
         return server
 
     def _servicers(self) -> tuple[TenantServicer, ...]:
-        return self._knowledge_store, self._memories, self._semantic, self._conflicts, self._rules, self._events
+        return (
+            self._knowledge_store,
+            self._memories,
+            self._semantic,
+            self._conflicts,
+            self._rules,
+            self._episodic,
+            self._bridge,
+            self._events,
+        )
 
     def _interceptors(self) -> list[aio.ServerInterceptor]:
         settings = self._settings

@@ -9,6 +9,7 @@ from mnemon.v1 import events_pb2 as pb
 from mnemon.v1 import knowledge_store_pb2
 
 from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.events import BATCH_DEFAULT, BATCH_MAX, Event, EventFilter, EventType
 from mnemon_server.domain.feed import (
     PAGE_DEFAULT,
@@ -188,6 +189,8 @@ def _fill_record(target: pb.Event, record: Record | None) -> None:
         fill_memory(target.memory, record)
     elif isinstance(record, SemanticMemory):
         fill_semantic_memory(target.semantic_memory, record)
+    elif isinstance(record, StoredEvent):
+        target.episodic_event.ParseFromString(record.body)
     elif record is not None:
         fill_document(target.document, record, _DOCUMENT_VIEW)
 

@@ -1,0 +1,64 @@
+"""What works on a vault's timeline: the service, what keeps it within its retention, and the bridge."""
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+from mnemon_server.config import Settings
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.segments.settings import TimelineSettings
+from mnemon_server.services.bridge import Bridge
+from mnemon_server.services.episodic import EpisodicStore
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.timeline_retention import TimelineRetention
+
+
+def timeline_settings(settings: Settings) -> TimelineSettings:
+    """How timelines are kept on the disk."""
+    return TimelineSettings(
+        segment_bytes_max=settings.timeline_segment_max_mib << 20,
+        segment_events_max=settings.timeline_segment_max_events,
+        segment_age_max_s=settings.timeline_segment_max_age_s,
+        scrub_interval_s=settings.timeline_scrub_interval_h * 3600,
+    )
+
+
+def open_episodic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -> EpisodicStore:
+    """The timeline's service."""
+    return EpisodicStore(
+        vault.timeline,
+        vault,
+        batcher,
+        write_latency_target_s=settings.timeline_write_latency_target_ms / 1000,
+        keep_for=_retention_of(settings),
+    )
+
+
+def open_timeline_retention(
+    settings: Settings, vault: Vault, episodic: EpisodicStore, offload: Offload
+) -> AbstractAsyncContextManager[Any]:
+    """What removes events that are too old, for as long as it is entered; nothing where all are kept."""
+    keep_for = _retention_of(settings)
+    if keep_for is None:
+        return nullcontext()
+    return TimelineRetention(
+        vault.timeline,
+        vault,
+        keep_for=keep_for,
+        pruning=episodic.pruning,
+        health=episodic.health,
+        offload=offload,
+        share_max=settings.timeline_prune_share_max,
+    )
+
+
+def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Bridge:
+    """The bridge, which does nothing until it is entered."""
+    return Bridge(vault, vault.timeline, semantic, offload=offload)
+
+
+def _retention_of(settings: Settings) -> timedelta | None:
+    days = settings.timeline_retention_days
+    return None if days is None else timedelta(days=days)

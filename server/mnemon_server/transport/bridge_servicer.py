@@ -1,0 +1,52 @@
+"""BridgeService over gRPC. Every method has the same steps: check what may be no value, convert, call, convert."""
+
+from mnemon.v1 import bridge_pb2 as pb
+from mnemon.v1 import bridge_pb2_grpc
+
+from mnemon_server.transport.checks import bridge as checks
+from mnemon_server.transport.convert import bridge as convert
+from mnemon_server.transport.incidents import report
+from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.tenancy import TenantServicer
+
+
+class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
+    """Answers UNAVAILABLE until vaults are attached; only GetBridgeStatus never fails."""
+
+    async def GetBridgeStatus(  # noqa: N802 - the promises of the methods are in the proto
+        self, request: pb.GetBridgeStatusRequest, context: Context
+    ) -> pb.GetBridgeStatusResponse:
+        try:
+            async with self.vault(context) as vault:
+                return convert.status_to_pb(await vault.bridge.status())
+        except Exception as error:  # noqa: BLE001 - this method answers whatever happens
+            return pb.GetBridgeStatusResponse(message=report(error).message)
+
+    async def GetRoutingPolicy(  # noqa: N802
+        self, request: pb.GetRoutingPolicyRequest, context: Context
+    ) -> pb.GetRoutingPolicyResponse:
+        async with self.vault(context) as vault:
+            policy = await vault.bridge.policy()
+        return pb.GetRoutingPolicyResponse(policy=convert.policy_to_pb(policy))
+
+    async def UpdateRoutingPolicy(  # noqa: N802
+        self, request: pb.UpdateRoutingPolicyRequest, context: Context
+    ) -> pb.UpdateRoutingPolicyResponse:
+        checks.check_update_routing_policy(request)
+        async with self.vault(context) as vault:
+            policy = await vault.bridge.set_policy(convert.policy_from_pb(request.policy))
+        return pb.UpdateRoutingPolicyResponse(policy=convert.policy_to_pb(policy))
+
+    async def PauseBridge(  # noqa: N802
+        self, request: pb.PauseBridgeRequest, context: Context
+    ) -> pb.PauseBridgeResponse:
+        async with self.vault(context) as vault:
+            await vault.bridge.pause()
+        return pb.PauseBridgeResponse()
+
+    async def ResumeBridge(  # noqa: N802
+        self, request: pb.ResumeBridgeRequest, context: Context
+    ) -> pb.ResumeBridgeResponse:
+        async with self.vault(context) as vault:
+            await vault.bridge.resume()
+        return pb.ResumeBridgeResponse()
