@@ -119,7 +119,9 @@ class EpisodicStore:
                     # Others get the loop in between.
                     await asyncio.sleep(0)
                 started.append(self._start(requests[start : start + TOGETHER_MAX], timed))
-            results = [result for batch in started for result in await batch.results()]
+            results: list[Recorded] = []
+            for batch in started:
+                results += await batch.results()
         self.health.note(results)
         return results
 
@@ -229,6 +231,7 @@ class EpisodicStore:
     def _with_own(self, status: TimelineStatus) -> TimelineStatus:
         """The status with what only the service knows."""
         status = replace(status, retention_s=None if self._keep_for is None else self._keep_for.total_seconds())
+        self.health.notice()
         problem = self.health.problem()
         if status.state is TimelineState.WARMING or not problem:
             return status

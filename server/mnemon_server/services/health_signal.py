@@ -76,6 +76,11 @@ class HealthSignal:
         """The sorts of problems that the log tells of, as far as it has been read."""
         return frozenset(filter(None, (self._told or "").split(",")))
 
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether the log was read, and tells of no problem."""
+        return self._told == ""
+
     def notice(self) -> None:
         """Sees to it that the log says how it is; call it whenever that may have changed."""
         if self._telling is None and (self._told is None or self._told != _state(self._problems())):

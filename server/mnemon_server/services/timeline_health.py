@@ -90,7 +90,10 @@ class TimelineHealth:
 
     def notice(self) -> None:
         """Sees to it that the log says how it is; call it whenever that may have changed."""
-        self._signal.notice()
+        # Nearly always nothing is wrong, and nothing was.
+        is_well = self._failure is None and not self._reported and not self._pressure.holds_back
+        if not (is_well and self._signal.tells_nothing):
+            self._signal.notice()
 
     async def aclose(self) -> None:
         """Ends what `notice` began."""
