@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from click.testing import CliRunner
 from mnemon.v1.episodic_pb2 import EpisodicEvent
 from mnemon_server.cli import cli
 from mnemon_server.engines.segments.files import OsFiles
+from mnemon_server.engines.segments.inspection import find_segments, inspect_segment
 from mnemon_server.engines.segments.layout import FOOTER_BYTES, epoch_digest
 from mnemon_server.engines.segments.segment_reader import SegmentReader
+from mnemon_server.engines.segments.segment_writer import SegmentWriter
 
 from tests.support.repository import ROOT
-from tests.support.segment_files import EPOCH, bodies, header, write_open, write_sealed
+from tests.support.segment_files import EPOCH, bodies, header, summary, write_open, write_sealed
 
 README = ROOT / "server" / "mnemon_server" / "engines" / "segments" / "README.md"
 
@@ -166,6 +169,27 @@ def test_segments_in_quarantine_are_not_verified(timeline: Timeline) -> None:
     files.copy_to(timeline.first.name, OsFiles(timeline.first.parent / "quarantine"))
     flip(timeline.first.parent / "quarantine" / timeline.first.name, 100)
     assert run("verify", timeline.folder) == (0, "3 segments, 170 events; 0 segments are not sound\n")
+
+
+def test_a_segment_that_is_being_written_and_sealed_is_never_called_damaged(tmp_path: Path) -> None:
+    files, written = OsFiles(tmp_path), threading.Event()
+
+    def write() -> None:
+        for first in range(1, 1_600, 8):
+            writer = SegmentWriter.create(files, header(first).file_name, header(first))
+            for event in bodies(8, first_sequence=first, longest=3_000):
+                writer.append(*event)
+            writer.seal(b"an index" * 50_000, summary(8))
+        written.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    states = set()
+    while not written.is_set():
+        states |= {inspect_segment(path).state for path in find_segments(tmp_path)[-1:]}
+    thread.join()
+    assert states <= {"sealed", "open"}
+    assert all(inspect_segment(path).state == "sealed" for path in find_segments(tmp_path))
 
 
 def test_nothing_is_changed(timeline: Timeline) -> None:

@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mnemon_server.engines.segments.frame_scanner import CHUNK_BYTES
+from mnemon_server.engines.segments.frames import FrameType, encode_events, frame_parts
 from mnemon_server.engines.segments.layout import FOOTER_BYTES, HEADER_BYTES, SegmentDamagedError, segment_name
 from mnemon_server.engines.segments.salvage import Damage
 from mnemon_server.engines.segments.segment_reader import SegmentReader
@@ -221,6 +223,36 @@ def test_an_event_within_an_event_is_not_taken_for_one() -> None:
     content = damaged(files.content(NAME), offsets[1], b"\x00")
     with reader_of(content) as reader:
         assert salvaged(reader) == [events[0], events[2]]
+
+
+def test_an_event_that_was_forged_into_another_is_not_taken_for_one_when_that_is_damaged() -> None:
+    """Its author would have to know the file's seed and the place."""
+    head, place = header(), HEADER_BYTES + 20 + 5
+    forged = b"".join(frame_parts(head.seed, place, FrameType.EVENT, 2, b"never recorded"))
+    files, events = FaultyFiles(), [(1, b"12345" + forged + b"!"), (3, b"three")]
+    write_open(files, events, head)
+    with reader_of(damaged(files.content(NAME), HEADER_BYTES + 20, b"9")) as reader:
+        assert salvaged(reader) == [events[1]]
+
+
+def test_a_file_in_which_sequences_do_not_ascend_yields_each_but_once() -> None:
+    head = header()
+    first, _, _ = encode_events(head.seed, HEADER_BYTES, 0, [(4, b"four"), (5, b"five")])
+    again, _, _ = encode_events(head.seed, HEADER_BYTES + len(first), 0, [(5, b"five again"), (6, b"six")])
+    with reader_of(head.encode() + first + again) as reader:
+        assert salvaged(reader) == [(4, b"four"), (5, b"five"), (6, b"six")]
+        assert reader.valid_prefix() == HEADER_BYTES + len(first)
+        with pytest.raises(SegmentDamagedError, match="event 5 follows event 5"):
+            list(reader.frames())
+
+
+@pytest.mark.parametrize("size", range(CHUNK_BYTES - 3, CHUNK_BYTES + 3))
+def test_an_event_behind_damage_is_found_where_chunks_meet(size: int) -> None:
+    files, events = FaultyFiles(), [(1, bytes(size - 24)), (2, b"two"), (3, b"three")]
+    offsets = write_open(files, events)
+    assert offsets[1] - offsets[0] == size
+    with reader_of(damaged(files.content(NAME), offsets[0] + 4, b"?")) as reader:
+        assert salvaged(reader) == events[1:]
 
 
 def test_a_page_that_cannot_be_read_costs_the_events_on_it() -> None:
