@@ -223,6 +223,7 @@ class Bridge:
         """What can be done about a failure: what was pruned leaves room, and a disk may be well again."""
         try:
             if isinstance(error, ThrottledError):
+                await self._ledger.load()
                 while await self._steps.look_ahead():
                     pass
             elif isinstance(error, StorageFailedError):
