@@ -277,7 +277,11 @@ async def test_warm_restart(tmp_path: Path) -> None:
         expected = await recent(connection.episodic)
         windows = await query(connection.episodic, filter=of("ada", persona="p1"), top_k=7)
     async with whole_server(tmp_path, timeline_segment_max_events=30) as connection:
-        assert await health_of(connection) == "SERVING"
+
+        async def is_ready() -> bool:
+            return await health_of(connection) == "SERVING"
+
+        await eventually(is_ready)
         status = await timeline_status(connection.episodic)
         assert (status.state, status.event_count) == (pb.TIMELINE_STATE_READY, 101)
         assert await recent(connection.episodic) == expected
