@@ -36,7 +36,10 @@ log = logging.getLogger(__name__)
 
 
 class Bridge:
-    """Follows the log of a vault for as long as it is open. An async context manager; belongs to one event loop."""
+    """Follows the log of a vault for as long as it is open. An async context manager; belongs to one event loop.
+
+    One that is never opened is turned off: it can be asked how it is, and what it is told holds once one is opened.
+    """
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class Bridge:
                 await self._ledger.load()
         state = self._ledger.state
         return BridgeStatus(
-            state=_state_of(state),
+            state=self._state_of(state),
             message=self._message(state),
             routed_count=state.routed,
             skipped_counts=dict(state.skipped),
@@ -238,7 +241,14 @@ class Bridge:
 
     # How it is
 
+    def _state_of(self, state: State) -> BridgeState:
+        if state.paused or self._task is None:
+            return BridgeState.PAUSED
+        return BridgeState.RUNNING if state.suspension is None else BridgeState.SUSPENDED
+
     def _message(self, state: State) -> str:
+        if self._task is None:
+            return "it is turned off"
         if state.paused:
             return "it was paused"
         if state.suspension is not None:
@@ -254,12 +264,6 @@ class Bridge:
                 depth = await self._offload(self._queue.depth, state.position)
                 self._depth = max(0, depth - state.ahead_pruned)
             return self._depth
-
-
-def _state_of(state: State) -> BridgeState:
-    if state.paused:
-        return BridgeState.PAUSED
-    return BridgeState.RUNNING if state.suspension is None else BridgeState.SUSPENDED
 
 
 def _told(error: Exception) -> str:

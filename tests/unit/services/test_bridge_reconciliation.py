@@ -1,0 +1,216 @@
+"""What nobody vouches for any more goes with the events that said it, and nothing else does."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
+from mnemon_server.domain.collections import DECISIONS
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.resolution import MemoryRef
+from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
+
+from tests.support.bridge_stores import BridgedStores, contents, details, happening, links, open_bridged
+from tests.support.memory_stores import ENGINES
+from tests.support.semantic_stores import ADA
+
+
+@pytest.fixture(params=ENGINES)
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores over either kind of vault."""
+    async with open_bridged(request.param, tmp_path / "vault") as stores:
+        yield stores
+
+
+async def tell(stores: BridgedStores, content: str, **fields: object) -> SemanticMemory:
+    """Saves a statement directly."""
+    saved = await stores.semantic.save(SaveSemantic(memory=SemanticMemory("", content, scope=ADA, **fields)))  # type: ignore[arg-type]
+    assert saved.memory is not None
+    return saved.memory
+
+
+async def merge(stores: BridgedStores, first: str, second: str) -> SemanticMemory:
+    """Merges what is known under two contents."""
+    ids = {memory.content: memory.memory_id for memory in await stores.statements(hidden=False)}
+    merged = await stores.conflicts.merge(MemoryRef(memory_id=ids[first]), MemoryRef(memory_id=ids[second]))
+    return merged.memory
+
+
+async def bridged(stores: BridgedStores, **said: str) -> None:
+    """Events and what they say, handled."""
+    stores.happen(*(happening(event_id, content) for event_id, content in said.items()))
+    await stores.run()
+
+
+async def test_a_statement_goes_with_its_event_and_an_audit_record_says_so(stores: BridgedStores) -> None:
+    scope = Scope(user="ada", persona="work", agent="a")
+    stores.happen(happening("e1", scope=scope), happening("e2", scope=scope))
+    await stores.run()
+    gone, stays = await stores.statements()
+    stores.forget("e1")
+    status = await stores.run()
+    assert await stores.statements() == [stays]
+    assert (status.deleted_count, status.demoted_count) == (1, 0)
+    [pruned] = stores.events(EventType.EPISODIC_PRUNED)
+    [audit] = stores.events(EventType.BRIDGE_RECONCILED)
+    assert (audit.record_id, audit.scope) == (pruned.record_id, scope)
+    assert details(audit) == {
+        "event_ids": ["e1"],
+        "action": "deleted",
+        "memory_ids": [gone.memory_id],
+        "unlinked_memory_ids": [],
+    }
+    [removed] = stores.events(EventType.SEMANTIC_PRUNED)
+    assert (removed.record_id, details(removed), removed.commit) == (
+        gone.memory_id,
+        {"prune_reason": "deleted"},
+        min(audit.commit, removed.sequence),
+    )
+
+
+async def test_a_statement_stays_while_another_event_says_the_same(stores: BridgedStores) -> None:
+    stores.happen(happening("e1", "Ada likes tea"))
+    stores.happen(happening("e2", "Ada likes tea", event_type="conversation"))
+    await stores.run()
+    [memory] = await stores.statements()
+    stores.forget("e1")
+    await stores.run()
+    assert await stores.known() == {"Ada likes tea": ("e2",)}
+    assert details(stores.events(EventType.BRIDGE_RECONCILED)[0])["unlinked_memory_ids"] == [memory.memory_id]
+    stores.forget("e2")
+    await stores.run()
+    assert await stores.known() == {}
+
+
+async def test_what_nothing_is_linked_to_leaves_no_record(stores: BridgedStores) -> None:
+    stores.happen(happening("e1", importance=0.1), happening("e2"))
+    await stores.run()
+    stores.forget("e1")
+    status = await stores.run()
+    assert stores.events(EventType.BRIDGE_RECONCILED) == []
+    assert (status.queue_depth, len(await stores.statements())) == (0, 1)
+
+
+async def test_statements_of_others_are_not_touched_whatever_they_are_linked_to(stores: BridgedStores) -> None:
+    for scope in (Scope(user="bob"), Scope(user="ada", persona="work")):
+        memory = SemanticMemory("", "tells of e1", scope=scope, metadata={"episodic_event_ids": ("e1",)})
+        await stores.semantic.save(SaveSemantic(memory=memory))
+    stores.happen(happening("e1"))
+    await stores.run()
+    stores.forget("e1")
+    await stores.run()
+    assert contents(await stores.statements()) == ["tells of e1", "tells of e1"]
+
+
+async def test_demoting_lowers_the_importance_and_marks_the_statement(stores: BridgedStores) -> None:
+    async with stores.bridge() as bridge:
+        await bridge.set_policy(RoutingPolicy(on_prune=PruneAction.DEMOTE, demoted_importance=0.2))
+        stores.happen(happening("e1", "Ada likes tea"))
+        await stores.settled(bridge)
+        stores.forget("e1")
+        status = await stores.settled(bridge)
+        [memory] = await stores.statements()
+        assert (memory.importance, memory.metadata["episodic_pruned"], links(memory)) == (0.2, True, ())
+        assert (status.deleted_count, status.demoted_count) == (0, 1)
+        assert details(stores.events(EventType.BRIDGE_RECONCILED)[0])["action"] == "demoted"
+        stores.happen(happening("e2", "Ada likes tea", importance=0.8))
+        await stores.settled(bridge)
+    [memory] = await stores.statements()
+    assert (memory.importance, memory.metadata) == (0.8, {"episodic_event_ids": ("e2",)})
+
+
+async def test_many_events_are_pruned_at_once(stores: BridgedStores) -> None:
+    stores.happen(*(happening(f"e{n}") for n in range(300)))
+    await stores.run()
+    stores.forget(*(f"e{n}" for n in range(280)))
+    status = await stores.run()
+    assert (status.deleted_count, len(await stores.statements())) == (280, 20)
+
+
+async def test_a_merge_keeps_the_links_of_both(stores: BridgedStores) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
+    merged = await merge(stores, "Ada likes tea", "Ada plays chess")
+    assert links(merged) == ("e1", "e2")
+
+
+@pytest.mark.parametrize("pruned", ["e1", "e2"])
+async def test_a_merged_text_goes_with_either_event_and_the_other_is_known_again(
+    stores: BridgedStores, pruned: str
+) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
+    await merge(stores, "Ada likes tea", "Ada plays chess")
+    stores.forget(pruned)
+    await stores.run()
+    left = {"e1": {"Ada plays chess": ("e2",)}, "e2": {"Ada likes tea": ("e1",)}}[pruned]
+    assert await stores.known() == left
+    assert len(await stores.statements()) == 1
+    assert stores.vault.collection(DECISIONS).count_documents(RecordFilter(hidden=None)) == 0
+
+
+async def test_what_was_told_directly_outlives_what_it_was_merged_with(stores: BridgedStores) -> None:
+    await tell(stores, "Ada likes tea")
+    await bridged(stores, e1="Ada plays chess")
+    await merge(stores, "Ada likes tea", "Ada plays chess")
+    stores.forget("e1")
+    await stores.run()
+    assert await stores.known() == {"Ada likes tea": ()}
+    assert len(await stores.statements()) == 1
+
+
+async def test_a_merge_of_a_merge_falls_as_a_whole_and_gives_back_the_rest(stores: BridgedStores) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess", e3="Ada has a dog")
+    await tell(stores, "Ada speaks Danish")
+    merged = await merge(stores, "Ada likes tea", "Ada plays chess")
+    merged = await merge(stores, merged.content, "Ada has a dog")
+    merged = await merge(stores, merged.content, "Ada speaks Danish")
+    assert links(merged) == ("e1", "e2", "e3")
+    stores.forget("e2")
+    await stores.run()
+    assert await stores.known() == {"Ada likes tea": ("e1",), "Ada has a dog": ("e3",), "Ada speaks Danish": ()}
+    assert len(await stores.statements()) == 3
+
+
+async def test_a_merged_text_that_an_event_said_as_a_whole_stands_until_that_is_gone(stores: BridgedStores) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
+    merged = await merge(stores, "Ada likes tea", "Ada plays chess")
+    await bridged(stores, e3=merged.content)
+    stores.forget("e1")
+    await stores.run()
+    assert await stores.known() == {merged.content: ("e3",)}
+    assert sorted(contents(await stores.statements())) == sorted([merged.content, "Ada plays chess"])
+    stores.forget("e3")
+    await stores.run()
+    assert await stores.known() == {"Ada plays chess": ("e2",)}
+
+
+async def test_a_merged_text_that_was_told_directly_stays(stores: BridgedStores) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
+    merged = await merge(stores, "Ada likes tea", "Ada plays chess")
+    await tell(stores, merged.content)
+    stores.forget("e1", "e2")
+    await stores.run()
+    assert await stores.known() == {merged.content: ()}
+    assert len(await stores.statements()) == 1
+
+
+async def test_a_merge_that_keeps_no_history_is_traced_all_the_same(stores: BridgedStores) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
+    ids = [memory.memory_id for memory in await stores.statements()]
+    await stores.conflicts.merge(
+        MemoryRef(memory_id=ids[0]), MemoryRef(memory_id=ids[1]), merge={"keep_history": False}
+    )
+    stores.forget("e1")
+    await stores.run()
+    assert await stores.known() == {"Ada plays chess": ("e2",)}
+
+
+async def test_a_merged_text_falls_where_a_caller_deleted_one_of_its_parts(stores: BridgedStores) -> None:
+    await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
+    await merge(stores, "Ada likes tea", "Ada plays chess")
+    [tea] = [one for one in await stores.statements() if one.content == "Ada likes tea"]
+    await stores.semantic.delete([tea.memory_id])
+    stores.forget("e2")
+    await stores.run()
+    assert await stores.statements() == []

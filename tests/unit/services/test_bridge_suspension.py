@@ -1,0 +1,176 @@
+"""A warning of the timeline suspends the bridge, a call pauses it; what waits is handled afterwards, all of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.bridge import BridgeState, RoutingPolicy
+from mnemon_server.domain.events import EventType
+from mnemon_server.engines.timeline import TimelineWarning
+from mnemon_server.services.bridge import Bridge
+
+from tests.support.bridge_stores import WARNING, BridgedStores, contents, details, happening, open_bridged
+from tests.support.memory_stores import ENGINES
+from tests.support.semantic_stores import eventually
+
+LONG_AGO = timedelta(minutes=1)
+
+
+@pytest.fixture(params=ENGINES)
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores over either kind of vault."""
+    async with open_bridged(request.param, tmp_path / "vault") as stores:
+        yield stores
+
+
+async def is_in(bridge: Bridge, state: BridgeState) -> None:
+    """Returns once the bridge is in this state."""
+
+    async def holds() -> bool:
+        return (await bridge.status()).state is state
+
+    await eventually(holds)
+
+
+async def looked_at(stores: BridgedStores, bridge: Bridge) -> None:
+    """Returns once the bridge that is suspended has looked at everything in the log."""
+    head = stores.vault.events.state().head
+
+    async def holds() -> bool:
+        return bridge._ledger.state.seen >= head
+
+    await eventually(holds)
+
+
+async def test_a_warning_is_passed_on_and_nothing_is_saved_until_the_timeline_is_well(stores: BridgedStores) -> None:
+    async with stores.bridge() as bridge:
+        stores.happen(happening("e1"))
+        await stores.settled(bridge)
+        stores.warn()
+        await is_in(bridge, BridgeState.SUSPENDED)
+        stores.happen(happening("e2", ago=LONG_AGO), happening("e3", ago=LONG_AGO))
+        await looked_at(stores, bridge)
+        status = await bridge.status()
+        assert (status.queue_depth, status.message) == (2, "suspended by the timeline: the disk is slow")
+        assert contents(await stores.statements()) == ["what happened in e1"]
+        stores.warn(None)
+        status = await stores.settled(bridge)
+        assert (status.state, status.message, status.routed_count) == (BridgeState.RUNNING, "", 3)
+    assert contents(await stores.statements()) == [f"what happened in e{n}" for n in (1, 2, 3)]
+    [suspended], [resumed] = stores.events(EventType.BRIDGE_SUSPENDED), stores.events(EventType.BRIDGE_RESUMED)
+    assert suspended.record_id == resumed.record_id == "bridge"
+    assert details(suspended) == {
+        "severity": WARNING.severity,
+        "message": WARNING.message,
+        "remediation": WARNING.remediation,
+    }
+    assert details(resumed)["severity"] == "info"
+
+
+@pytest.mark.parametrize(("lag_s", "ends"), [(10, True), (10.001, False)])
+async def test_an_event_that_is_young_enough_ends_it(stores: BridgedStores, lag_s: float, *, ends: bool) -> None:
+    async with stores.bridge() as bridge:
+        stores.warn()
+        stores.happen(happening("old", ago=LONG_AGO), happening("e1", importance=0.1, ago=timedelta(seconds=lag_s)))
+        if ends:
+            assert (await stores.settled(bridge)).routed_count == 1
+            assert len(stores.events(EventType.BRIDGE_RESUMED)) == 1
+        else:
+            await is_in(bridge, BridgeState.SUSPENDED)
+            await looked_at(stores, bridge)
+            assert (await bridge.status()).routed_count == 0
+
+
+async def test_what_is_pruned_is_taken_back_at_once_and_once(stores: BridgedStores) -> None:
+    async with stores.bridge() as bridge:
+        stores.happen(happening("e1"))
+        await stores.settled(bridge)
+        stores.warn()
+        stores.happen(happening("e2", ago=LONG_AGO), happening("e3", ago=LONG_AGO))
+        stores.forget("e1")
+        stores.forget("e2")
+        await looked_at(stores, bridge)
+        assert await stores.statements() == []
+        status = await bridge.status()
+        assert (status.state, status.deleted_count, status.queue_depth) == (BridgeState.SUSPENDED, 1, 2)
+    async with stores.bridge() as bridge:
+        await looked_at(stores, bridge)
+        stores.warn(None)
+        status = await stores.settled(bridge)
+    assert contents(await stores.statements()) == ["what happened in e3"]
+    assert (status.deleted_count, status.routed_count, status.skipped_counts) == (1, 2, {"gone": 1})
+    assert len(stores.events(EventType.BRIDGE_RECONCILED)) == 1
+
+
+async def test_every_warning_is_passed_on_and_none_twice(stores: BridgedStores) -> None:
+    worse = TimelineWarning("critical", "the disk is full", "make room")
+    stores.happen(happening("e1", ago=LONG_AGO))
+    stores.warn()
+    stores.happen(happening("e2", ago=LONG_AGO))
+    stores.warn(worse)
+    stores.happen(happening("e3", ago=LONG_AGO))
+    stores.warn(None)
+    stores.happen(happening("e4", ago=LONG_AGO))
+    status = await stores.run()
+    assert (status.state, status.routed_count) == (BridgeState.RUNNING, 4)
+    said = [details(event)["message"] for event in stores.events(EventType.BRIDGE_SUSPENDED)]
+    assert said == ["the disk is slow", "the disk is full"]
+    assert len(stores.events(EventType.BRIDGE_RESUMED)) == 1
+
+
+async def test_a_suspension_survives_a_restart(stores: BridgedStores) -> None:
+    stores.warn()
+    async with stores.bridge() as bridge:
+        await is_in(bridge, BridgeState.SUSPENDED)
+    stores.happen(happening("e1", ago=LONG_AGO))
+    async with stores.bridge() as bridge:
+        await looked_at(stores, bridge)
+        assert (await bridge.status()).state is BridgeState.SUSPENDED
+        assert await stores.statements() == []
+        await bridge.resume()
+        assert (await stores.settled(bridge)).routed_count == 1
+    assert len(stores.events(EventType.BRIDGE_RESUMED)) == 1
+
+
+async def test_a_pause_holds_over_restarts_and_loses_nothing(stores: BridgedStores) -> None:
+    async with stores.bridge() as bridge:
+        stores.happen(happening("e1"))
+        await stores.settled(bridge)
+        await bridge.pause()
+        stores.happen(happening("e2"))
+        stores.forget("e1")
+        await asyncio.sleep(0.1)
+        assert contents(await stores.statements()) == ["what happened in e1"]
+    async with stores.bridge() as bridge:
+        status = await bridge.status()
+        assert (status.state, status.queue_depth, status.message) == (BridgeState.PAUSED, 2, "it was paused")
+        await asyncio.sleep(0.1)
+        assert contents(await stores.statements()) == ["what happened in e1"]
+        await bridge.resume()
+        status = await stores.settled(bridge)
+    assert contents(await stores.statements()) == ["what happened in e2"]
+    assert (status.routed_count, status.deleted_count) == (2, 1)
+
+
+async def test_one_that_is_turned_off_says_so_and_heeds_what_it_is_told(stores: BridgedStores) -> None:
+    stores.happen(happening("e1"))
+    off = stores.bridge()
+    status = await off.status()
+    assert (status.state, status.message, status.queue_depth) == (BridgeState.PAUSED, "it is turned off", 1)
+    wanted = await off.set_policy(RoutingPolicy(min_importance=0.95))
+    status = await stores.run()
+    assert (status.policy, status.skipped_counts) == (wanted, {"importance": 1})
+
+
+async def test_calls_at_the_same_time_as_events_are_all_heeded(stores: BridgedStores) -> None:
+    async with stores.bridge() as bridge:
+        for number in range(20):
+            stores.happen(*(happening(f"e{number}-{n}") for n in range(10)))
+            wanted = RoutingPolicy(content_max=16 + number)
+            await asyncio.gather(bridge.set_policy(wanted), bridge.pause())
+            assert ((await bridge.status()).state, await bridge.policy()) == (BridgeState.PAUSED, wanted)
+            await bridge.resume()
+        assert (await stores.settled(bridge)).routed_count == 200
+    assert len(await stores.statements()) == 200
