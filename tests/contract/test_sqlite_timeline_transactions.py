@@ -1,0 +1,271 @@
+"""Events that share a transaction of records.db with other writes, and disks that fail while they are stored."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.episodic import EventReceipt, PruneReason
+from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.segments.settings import TimelineSettings
+from mnemon_server.engines.sqlite import SQLiteVault, timeline_tables
+from mnemon_server.engines.timeline import EventWrite
+
+from tests.contract.record_engine import DIMENSION, START, ManualClock, key, listed, write
+from tests.contract.test_sqlite_transactions import in_one_commit
+from tests.contract.timeline_suite import ALL, append, append_at, get, happening, told, window
+from tests.support.faulty_vfs import FaultyVFS
+from tests.support.server import wait_until
+
+_NAMES = count()
+_HOUR_US = 3_600_000_000
+
+
+def open_vault(
+    folder: Path, clock: ManualClock | None = None, vfs: str | None = None, **settings: float
+) -> SQLiteVault:
+    options = {"segment_events_max": 5, "joined_min": 1_000_000} | settings
+    vault = SQLiteVault(
+        folder,
+        model_identity="test/1",
+        dimension=DIMENSION,
+        clock=clock or ManualClock(),
+        timeline=TimelineSettings(**options),  # type: ignore[arg-type]
+        vfs=vfs,
+    )
+    assert vault.timeline.wait_until_warm(30)
+    return vault
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def vault(tmp_path: Path, clock: ManualClock) -> Iterator[SQLiteVault]:
+    vault = open_vault(tmp_path / "vault", clock)
+    yield vault
+    vault.close()
+
+
+@pytest.fixture
+def vfs() -> Iterator[FaultyVFS]:
+    vfs = FaultyVFS(f"faulty-timeline-{next(_NAMES)}")
+    yield vfs
+    vfs.unregister()
+
+
+def one(event_id: str, request: RequestKey | None = None, **fields: Any) -> list[EventWrite]:
+    return [EventWrite(happening(event_id, **fields), id_is_new=False, request=request)]
+
+
+def outcomes(results: list[EventReceipt | MnemonError]) -> list[tuple[int, bool, bool]]:
+    return [(result.sequence, result.duplicate, result.replayed) for result in results]  # type: ignore[union-attr]
+
+
+# Calls that are committed together
+
+
+def test_calls_of_one_commit_see_each_other(vault: SQLiteVault) -> None:
+    record = partial(partial, vault.timeline.append)
+    futures = in_one_commit(
+        vault,
+        record(one("a")),
+        record(one("a", content="another text")),
+        record(one("b", content="content of a")),
+        record(one("c", key("r"))),
+        record(one("c", key("r"))),
+        record(one("d")),
+    )
+    assert [outcomes(future.result()) for future in futures] == [
+        [(1, False, False)],
+        [(1, True, False)],
+        [(1, True, False)],
+        [(2, False, False)],
+        [(2, False, True)],
+        [(3, False, False)],
+    ]
+    assert sorted(window(vault.timeline)) == ["a", "c", "d"]
+    assert len(told(vault, EventType.EPISODIC_SAVED)) == 3
+
+
+def test_segments_are_rolled_inside_of_a_commit_as_between_two(vault: SQLiteVault) -> None:
+    record = partial(partial, vault.timeline.append)
+    batches = [[write for number in numbers for write in one(f"e{number}")] for numbers in ([0, 1, 2], range(3, 14))]
+    futures = in_one_commit(vault, *map(record, batches))
+    receipts = [receipt for future in futures for receipt in future.result()]
+    assert [receipt.segment_id for receipt in receipts] == [1] * 5 + [6] * 5 + [11] * 4
+    assert [one.segment_id for one in vault.timeline.read(range(1, 15))] == [1] * 5 + [6] * 5 + [11] * 4
+
+
+def test_an_event_removed_in_the_same_commit_is_stored_anew(vault: SQLiteVault) -> None:
+    append(vault.timeline, happening("a"))
+    stored = get(vault.timeline, "a")
+    removing, storing, again = in_one_commit(
+        vault,
+        lambda: vault.timeline.prune(stored, PruneReason.REQUESTED),
+        lambda: vault.timeline.append(one("a")),
+        lambda: vault.timeline.prune(stored, PruneReason.REQUESTED),
+    )
+    assert (removing.result(), outcomes(storing.result()), again.result()) == (1, [(2, False, False)], 0)
+    assert [found and found.sequence for found in vault.timeline.get(["a"])] == [2]
+    assert vault.timeline.read([1]) == []
+
+
+def test_a_write_that_fails_takes_no_event_with_it_and_none_is_there_twice(vault: SQLiteVault) -> None:
+    def fail(tx: object) -> str:
+        tx.collection(DOCUMENTS).put_document(write("never"))  # type: ignore[attr-defined]
+        raise ValueError("the test's program fails after it has written")
+
+    record = partial(partial, vault.timeline.append)
+    before, failed, after = in_one_commit(
+        vault, record(one("before", key("r"))), lambda: vault.transact(fail), record(one("after"))
+    )
+    assert isinstance(failed.exception(), ValueError)
+    assert [outcomes(future.result()) for future in (before, after)] == [[(1, False, False)], [(2, False, False)]]
+    assert sorted(window(vault.timeline)) == ["after", "before"]
+    assert [event.record_id for event in told(vault)] == ["before", "after"]
+    assert listed(vault.collection(DOCUMENTS)) == []
+    assert vault.timeline.sequences(ALL).tolist() == [1, 2]
+
+
+# The clock
+
+
+@pytest.mark.parametrize("jump_s", [-7_200, 7_200])
+def test_a_clock_that_jumps_changes_no_order_and_loses_nothing(
+    tmp_path: Path, clock: ManualClock, jump_s: float
+) -> None:
+    vault = open_vault(tmp_path / "vault", clock)
+    append(vault.timeline, happening("a", START + timedelta(seconds=1)))
+    clock.now += timedelta(seconds=jump_s)
+    receipts = append(vault.timeline, happening("b", START), happening("c", START + timedelta(seconds=2)))
+    clock.now -= timedelta(seconds=jump_s)
+    receipts += append(vault.timeline, happening("d", START + timedelta(seconds=3)))
+    assert [receipt.sequence for receipt in receipts] == [2, 3, 4]
+    assert window(vault.timeline) == ["d", "c", "a", "b"]
+    noted = told(vault, EventType.EPISODIC_SAVED)
+    assert [event.record_id for event in noted] == ["a", "b", "c", "d"]
+    assert [event.time for event in noted] == sorted(event.time for event in noted)
+    vault.close()
+    vault = open_vault(tmp_path / "vault", clock)
+    assert window(vault.timeline) == ["d", "c", "a", "b"]
+    vault.close()
+
+
+def test_a_segment_ends_with_its_age(vault: SQLiteVault, clock: ManualClock) -> None:
+    ids = []
+    for minutes in (0, 59, 60, 61, 119, 121):
+        clock.now = START + timedelta(minutes=minutes)
+        [receipt] = append(vault.timeline, happening(f"e{minutes}"))
+        ids.append(receipt.segment_id)
+    assert ids == [1, 1, 3, 3, 3, 6]
+
+
+def test_a_segment_ends_with_its_bytes(tmp_path: Path) -> None:
+    vault = open_vault(tmp_path / "vault", segment_bytes_max=5_000, segment_events_max=100)
+    sizes = [1_500, 1_500, 1_500, 1_500, 9_000, 10]
+    receipts = append(vault.timeline, *(happening(f"e{i}", content=str(i) * size) for i, size in enumerate(sizes)))
+    assert [receipt.segment_id for receipt in receipts] == [1, 1, 1, 4, 5, 6]
+    assert [len(stored.body) > size for stored, size in zip(vault.timeline.read(range(1, 7)), sizes, strict=True)] == [
+        True
+    ] * 6
+    vault.close()
+
+
+# Disks that fail
+
+
+def test_a_full_disk_refuses_events_and_takes_them_when_there_is_space(tmp_path: Path, vfs: FaultyVFS) -> None:
+    vault = open_vault(tmp_path / "vault", vfs=vfs.name)
+    append_at(vault.timeline, [START] * 3)
+    vfs.fail_write_at, vfs.failures = vfs.writes + 1, 10_000
+    for _ in range(3):
+        with pytest.raises(StorageFullError, match="no space"):
+            vault.timeline.append(one("more", key("r"))).result()
+        with pytest.raises(StorageFullError, match="no space"):
+            vault.timeline.prune(get(vault.timeline, "e0"), PruneReason.REQUESTED).result()
+    assert window(vault.timeline) == ["e2", "e1", "e0"]
+    vfs.fail_write_at = 0
+    assert outcomes(vault.timeline.append(one("more", key("r"))).result()) == [(4, False, False)]
+    assert vault.timeline.prune(get(vault.timeline, "e0"), PruneReason.REQUESTED).result() == 1
+    assert window(vault.timeline) == ["more", "e2", "e1"]
+    vault.close()
+
+
+@pytest.mark.parametrize("calls", range(1, 7))
+def test_after_a_failed_sync_the_timeline_agrees_with_its_file(tmp_path: Path, vfs: FaultyVFS, calls: int) -> None:
+    vault = open_vault(tmp_path / "vault", vfs=vfs.name)
+    append_at(vault.timeline, [START] * 7)
+    vfs.fail_sync_at = vfs.syncs + calls
+    acknowledged = {f"e{number}" for number in range(7)}
+    removed = set()
+    for number in range(12):
+        try:
+            append(vault.timeline, happening(f"more{number}"))
+            acknowledged.add(f"more{number}")
+            vault.timeline.prune(get(vault.timeline, f"e{number}"), PruneReason.REQUESTED).result()
+            removed.add(f"e{number}")
+        except (StorageFailedError, AssertionError):
+            break
+    assert vault.failure()
+
+    vault.recover()
+
+    found = window(vault.timeline)
+    assert acknowledged - removed - {f"e{len(removed)}"} <= set(found)
+    assert not removed & set(found) and len(found) == len(set(found))
+    [anew] = append(vault.timeline, happening("later"))
+    known = append(vault.timeline, *(happening(event_id, content="another") for event_id in found))
+    assert all(receipt.duplicate for receipt in known)
+    kept = sorted([*found, "later"])
+    assert sorted(vault.timeline.sequences(ALL).tolist())[-1] == anew.sequence
+    vault.close()
+
+    vault = open_vault(tmp_path / "vault")
+    assert sorted(window(vault.timeline)) == kept
+    saved, pruned = told(vault, EventType.EPISODIC_SAVED), told(vault, EventType.EPISODIC_PRUNED)
+    assert len(saved) - len(pruned) == len(kept)
+    vault.close()
+
+
+# What is in the file
+
+
+def test_text_of_events_leaves_the_file_with_their_rows(tmp_path: Path) -> None:
+    vault = open_vault(tmp_path / "vault")
+    append(vault.timeline, *(happening(f"e{i}", content=f"confidential-{i} " * 9) for i in range(11)))
+    vault.timeline.prune(get(vault.timeline, "e10"), PruneReason.REQUESTED).result()
+    wait_until(lambda: rows(tmp_path / "vault") == [])
+    vault.close()
+    assert b"confidential" not in (tmp_path / "vault" / "records.db").read_bytes()
+
+
+def test_rows_leave_in_steps_that_are_bounded_by_number_and_by_bytes(tmp_path: Path) -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID")
+    for statement in timeline_tables.CREATE_STATEMENTS:
+        connection.execute(statement)
+    small = [(i, 1, 0, 0, 0, "u", "", "", "", "", "t", None, b"x") for i in range(1, 2_501)]
+    large = [(i, 1, 0, 0, 0, "u", "", "", "", "", "t", None, bytes(3 << 20)) for i in range(2_501, 2_506)]
+    timeline_tables.insert_events(connection, [*small, *large])
+    steps = []
+    while removed := timeline_tables.delete_sealed_rows(connection):
+        steps.append(removed)
+    assert steps == [2_000, 502, 2, 1]
+
+
+def rows(folder: Path) -> list[int]:
+    """The sequences of the rows of events."""
+    connection = apsw.Connection(str(folder / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    found: list[Any] = connection.execute("SELECT sequence FROM timeline_event").fetchall()
+    connection.close()
+    return [sequence for (sequence,) in found]
