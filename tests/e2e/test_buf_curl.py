@@ -33,9 +33,11 @@ def buf_curl(server: ServerProcess, path: str, *flags: str, data: dict[str, Any]
 @pytest.mark.parametrize("reflection", ["grpc-v1", "grpc-v1alpha"])
 def test_it_lists_services_and_methods(server: ServerProcess, reflection: str) -> None:
     services = buf_curl(server, "", "--list-services", "--reflect-protocol", reflection).split()
-    assert {SERVICE, "grpc.health.v1.Health"} <= set(services)
+    expected = {SERVICE, "mnemon.v1.EpisodicMemoryService", "mnemon.v1.BridgeService", "grpc.health.v1.Health"}
+    assert expected <= set(services)
     methods = buf_curl(server, "", "--list-methods", "--reflect-protocol", reflection)
     assert f"{SERVICE}/SearchDocuments" in methods
+    assert "mnemon.v1.EpisodicMemoryService/QueryWindow" in methods
 
 
 def test_it_indexes_and_searches(server: ServerProcess) -> None:
@@ -50,6 +52,19 @@ def test_it_indexes_and_searches(server: ServerProcess) -> None:
     found = json.loads(buf_curl(server, f"/{SERVICE}/SearchDocuments", data=query))
     assert found["results"][0]["document"]["docId"] == "tea"
     assert found["diagnostics"]["exact"] is True
+
+
+def test_it_records_an_event_and_asks_for_it(server: ServerProcess) -> None:
+    service = "mnemon.v1.EpisodicMemoryService"
+    event = {
+        "scope": {"user": "ada"}, "eventType": "task", "content": "Ada must call the bank.", "importance": 0.9,
+        "eventTime": "2026-01-31T12:00:00Z",
+    }  # fmt: skip
+    recorded = json.loads(buf_curl(server, f"/{service}/RecordEvent", data={"event": event}))
+    assert recorded["receipt"]["sequence"] == "1"
+    query = {"range": {"from": "2026-01-31T00:00:00Z"}, "filter": {"scope": {"user": "ada"}}}
+    [found] = json.loads(buf_curl(server, f"/{service}/QueryWindow", data=query))["events"]
+    assert (found["content"], found["eventTime"]) == ("Ada must call the bank.", "2026-01-31T12:00:00Z")
 
 
 def test_an_error_names_the_field_and_the_reason(server: ServerProcess) -> None:

@@ -185,6 +185,8 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
         "mnemon.v1.KnowledgeStoreService",
         "mnemon.v1.MemoryService",
         "mnemon.v1.RulesService",
+        "mnemon.v1.EpisodicMemoryService",
+        "mnemon.v1.BridgeService",
         "mnemon.v1.SemanticMemoryService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",

@@ -1,10 +1,14 @@
-"""Checks of the bridge service's requests; what a policy may say, the service checks itself."""
+"""Checks of the bridge service's requests.
+
+What a policy may say, the service checks itself; it is asked here only where a choice is none that it knows.
+"""
 
 from mnemon.v1 import bridge_pb2 as pb
 
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.validation import refuse
-from mnemon_server.transport.checks.common import unknown
+from mnemon_server.services.bridge_routing import policy_violations
+from mnemon_server.transport.checks.common import others, unknown
 from mnemon_server.transport.convert import bridge as convert
 from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
 
@@ -19,4 +23,5 @@ def check_update_routing_policy(request: pb.UpdateRoutingPolicyRequest) -> None:
         *unknown("policy.on_prune", policy.on_prune, convert.PRUNE_ACTIONS),
         *unknown("policy.conflict_policy", policy.conflict_policy, CONFLICT_POLICIES),
     ]
-    refuse(found)
+    if found:
+        refuse(others(found, policy_violations(convert.policy_from_pb(policy))))

@@ -1,0 +1,471 @@
+"""The episodic memory service over gRPC: each method, what it refuses and by which name, and the bulk streams."""
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2
+from grpc import aio
+from mnemon.v1 import common_pb2, errors_pb2, events_pb2
+from mnemon.v1 import episodic_pb2 as pb
+
+from tests.support.episodic_messages import compact, contents, recent, told
+from tests.support.memory_messages import compare, metadata
+from tests.support.server import Connection, bare_server, detail, failure_of, reason, stream_end, whole_server
+from tests.support.timeline_messages import (
+    around_noon,
+    happened,
+    ids,
+    minutes,
+    record,
+    remember,
+    sent,
+    timeline_status,
+    window,
+)
+
+NO_TIME = Timestamp(seconds=10**13)
+
+
+@pytest_asyncio.fixture(params=["local", "in_memory"])
+async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server with an empty timeline, over either kind of vault."""
+    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+        yield connected
+
+
+@pytest.fixture
+def episodic(connection: Connection) -> Any:
+    """The stub of its episodic memory service."""
+    return connection.episodic
+
+
+async def get(episodic: Any, event_id: str) -> pb.EpisodicEvent:
+    """The event with this id."""
+    return (await episodic.GetEvent(pb.GetEventRequest(event_id=event_id))).event
+
+
+async def prune(episodic: Any, **request: Any) -> pb.PruneEventsResponse:
+    """What a pruning did."""
+    return await episodic.PruneEvents(pb.PruneEventsRequest(**request))
+
+
+def violations(error: aio.AioRpcError) -> set[str]:
+    """The fields that an error names."""
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    named = detail(error, error_details_pb2.BadRequest).field_violations
+    assert all(violation.description for violation in named)
+    return {violation.field for violation in named}
+
+
+# One event
+
+
+async def test_an_event_is_stored_with_all_that_is_said_of_it(episodic: Any) -> None:
+    given = happened(
+        "Ada had lunch.",
+        scope={"household": "home", "persona": "butler", "agent": "claude", "project": "trip"},
+        context="in the garden",
+        importance=0.0,
+        source="user",
+        metadata=metadata(topic="food", rank=1, sure=0.5, old=False),
+        event_time=Timestamp(seconds=1_700_000_000, nanos=123_456_789),
+        record_time=minutes(0),
+    )
+    answer = await episodic.RecordEvent(pb.RecordEventRequest(event=given))
+    receipt = answer.receipt
+    assert str(uuid.UUID(receipt.event_id)) == receipt.event_id
+    assert (receipt.sequence, receipt.segment_id, receipt.duplicate, receipt.replayed) == (1, 1, False, False)
+    assert not answer.HasField("duplicate_of")
+    stored = await get(episodic, receipt.event_id)
+    assert stored.event_time == Timestamp(seconds=1_700_000_000, nanos=123_456_000)
+    assert minutes(0).seconds < stored.record_time.seconds <= receipt.commit_time.seconds + 1
+    assert stored.HasField("importance")
+    for field in ("content", "context", "scope", "event_type", "importance", "source", "metadata"):
+        assert getattr(stored, field) == getattr(given, field)
+
+
+async def test_a_known_event_is_told_and_not_stored_again(connection: Connection) -> None:
+    episodic = connection.episodic
+    first = (await episodic.RecordEvent(record("a", event_id="one"))).receipt
+    stored = await get(episodic, "one")
+    for again in (record("other words", 5, event_id="one"), record("a"), record("a", event_id="two")):
+        answer = await episodic.RecordEvent(again)
+        assert (answer.receipt.event_id, answer.receipt.duplicate) == ("one", True)
+        assert (answer.receipt.sequence, answer.receipt.segment_id) == (first.sequence, first.segment_id)
+        assert answer.duplicate_of == stored
+    assert len(await told(connection.events, "EPISODIC_SAVED")) == 1
+
+
+async def test_a_request_id_makes_a_repeated_call_harmless(episodic: Any) -> None:
+    first = (await episodic.RecordEvent(record("a", request_id="once"))).receipt
+    again = (await episodic.RecordEvent(record("a", request_id="once"))).receipt
+    assert (again.event_id, again.sequence, again.replayed) == (first.event_id, first.sequence, True)
+    error = await failure_of(episodic.RecordEvent(record("b", request_id="once")))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    assert contents(await recent(episodic)) == ["a"]
+
+
+async def test_every_field_that_is_wrong_is_named_at_once(episodic: Any) -> None:
+    assert violations(await failure_of(episodic.RecordEvent(pb.RecordEventRequest()))) == {"event"}
+    bad = pb.EpisodicEvent(importance=1.5, event_time=NO_TIME, metadata={"unset": common_pb2.MetadataValue()})
+    request = pb.RecordEventRequest(event=bad, request_id="r" * 129)
+    assert violations(await failure_of(episodic.RecordEvent(request))) == {
+        "event.event_type", "event.event_time", "event.importance", "event.metadata.unset", "event.scope.user",
+        "request_id",
+    }  # fmt: skip
+    # Also where all of it is a value, though not one that may be.
+    for wrong, field in (
+        ({"event_type": "t" * 129}, "event.event_type"),
+        ({"event_id": "\0"}, "event.event_id"),
+        ({"scope": {"user": ""}}, "event.scope.user"),
+        ({"metadata": {"not a key": common_pb2.MetadataValue(int_value=1)}}, "event.metadata"),
+        ({"context": "c" * 65_537}, "event.context"),
+        ({"source": "s" * 257}, "event.source"),
+    ):
+        assert violations(await failure_of(episodic.RecordEvent(record(**wrong)))) == {field}
+    large = record("c" * (1 << 20) + "c")
+    assert violations(await failure_of(episodic.RecordEvent(large))) == {"event.content"}
+    assert await recent(episodic) == []
+
+
+async def test_what_is_not_there_is_not_found(episodic: Any) -> None:
+    error = await failure_of(get(episodic, "nothing"))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
+    resource = detail(error, error_details_pb2.ResourceInfo)
+    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.EpisodicEvent", "nothing")
+    assert violations(await failure_of(get(episodic, ""))) == {"event_id"}
+
+
+# Streams
+
+
+async def test_many_are_stored_in_their_order_and_each_has_a_receipt(episodic: Any) -> None:
+    runs = [
+        pb.RecordEventsWithReceiptsRequest(events=[happened(f"{run}-{n}", run * 3_000 + n) for n in range(size)])
+        for run, size in enumerate((2_500, 1, 700))
+    ]
+    answers = [answer async for answer in episodic.RecordEventsWithReceipts(sent(*runs))]
+    assert [len(answer.results) for answer in answers] == [2_500, 1, 700]
+    receipts = [result.receipt for answer in answers for result in answer.results]
+    assert [receipt.sequence for receipt in receipts] == list(range(1, 3_202))
+    assert all(receipt.commit_time.seconds for receipt in receipts)
+    for index, content in ((0, "0-0"), (2_500, "1-0"), (-1, "2-699")):
+        assert (await get(episodic, receipts[index].event_id)).content == content
+
+
+async def test_in_a_stream_with_receipts_a_bad_event_fails_alone(episodic: Any) -> None:
+    events = [
+        happened("a", event_id="a"),
+        pb.EpisodicEvent(event_type="task", scope={"user": "ada"}),
+        happened("b", 1, event_type=""),
+        happened("a again", 2, event_id="a"),
+        happened("c", 3),
+    ]
+    request = pb.RecordEventsWithReceiptsRequest(events=events)
+    [answer] = [answer async for answer in episodic.RecordEventsWithReceipts(sent(request))]
+    assert [result.WhichOneof("outcome") for result in answer.results] == [
+        "receipt", "error", "error", "receipt", "receipt",
+    ]  # fmt: skip
+    _, timeless, typeless, known, last = answer.results
+    for failed, field in ((timeless, "event.event_time"), (typeless, "event.event_type")):
+        assert failed.error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert failed.error.reason == errors_pb2.ERROR_REASON_INVALID_ARGUMENT
+        assert [violation.field for violation in failed.error.violations] == [field]
+    assert (known.receipt.event_id, known.receipt.duplicate, last.receipt.duplicate) == ("a", True, False)
+    assert contents(await recent(episodic)) == ["c", "a"]
+
+
+async def test_a_stream_that_is_answered_once_counts_and_names_the_first_failures(episodic: Any) -> None:
+    bad = pb.EpisodicEvent(event_type="task")
+    answer = await episodic.RecordEvents(
+        sent(
+            pb.RecordEventsRequest(events=[happened("a", event_id="a"), happened("b", 1), bad]),
+            pb.RecordEventsRequest(events=[happened("a", event_id="a"), *[bad] * 150, happened("c", 2)]),
+        )
+    )
+    assert (answer.stored_count, answer.duplicate_count, answer.failed_count) == (3, 1, 151)
+    assert [error.index for error in answer.errors] == [2, *range(4, 103)]
+    assert {violation.field for violation in answer.errors[0].error.violations} == {
+        "event.event_time", "event.scope.user",
+    }  # fmt: skip
+    assert contents(await recent(episodic)) == ["c", "b", "a"]
+    assert await episodic.RecordEvents(sent()) == pb.RecordEventsResponse()
+
+
+@pytest.mark.parametrize("count", [0, 10_001])
+async def test_a_run_of_no_events_or_too_many_ends_the_stream_and_what_came_before_stays(
+    episodic: Any, count: int
+) -> None:
+    fine, wrong = [happened("a")], [pb.EpisodicEvent()] * count
+    error = await failure_of(
+        episodic.RecordEvents(sent(pb.RecordEventsRequest(events=fine), pb.RecordEventsRequest(events=wrong)))
+    )
+    assert violations(error) == {"events"}
+    requests = [pb.RecordEventsWithReceiptsRequest(events=events) for events in (fine, wrong)]
+    answers, error = await stream_end(episodic.RecordEventsWithReceipts(sent(*requests)))
+    assert violations(error) == {"events"}
+    assert [answer.results[0].receipt.duplicate for answer in answers] == [True]
+    assert contents(await recent(episodic)) == ["a"]
+
+
+# Asking
+
+
+async def test_a_window_is_told_page_by_page_newest_first(episodic: Any) -> None:
+    await remember(episodic, [happened(f"{n}", n % 50, event_id=f"event-{n:03d}") for n in range(100)])
+    first = await episodic.QueryWindow(window(top_k=30))
+    found, token = ids(first), first.next_page_token
+    assert (len(found), first.diagnostics.returned, first.diagnostics.total_scanned) == (30, 30, 100)
+    while token:
+        # The size of a page may change on the way.
+        page = await episodic.QueryWindow(window(top_k=17, page_token=token))
+        found += ids(page)
+        token = page.next_page_token
+    expected = sorted(range(100), key=lambda n: (n % 50, f"event-{n:03d}"), reverse=True)
+    assert found == [f"event-{n:03d}" for n in expected]
+
+
+async def test_a_page_token_is_good_for_its_own_query_alone(episodic: Any) -> None:
+    await remember(episodic, [happened(f"{n}", n) for n in range(3)])
+    token = (await episodic.QueryWindow(window(top_k=1))).next_page_token
+    recents = (await episodic.ListRecentEvents(pb.ListRecentEventsRequest(page_size=1))).next_page_token
+    assert token
+    assert recents
+    for call in (
+        episodic.QueryWindow(window(top_k=1, page_token=token + "A")),
+        episodic.QueryWindow(pb.QueryWindowRequest(page_token=token)),
+        episodic.QueryWindow(window(filter={"event_types": ["task"]}, page_token=token)),
+        episodic.QueryWindow(window(page_token=recents)),
+        episodic.ListRecentEvents(pb.ListRecentEventsRequest(page_token=token)),
+        episodic.ListRecentEvents(pb.ListRecentEventsRequest(filter={"min_importance": 0.5}, page_token=recents)),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PAGE_TOKEN")
+    with_text = window(query="tea", page_token=token)
+    error = await failure_of(episodic.QueryWindow(with_text))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "page_token" in str(error.details())
+
+
+async def test_what_is_wrong_with_a_query_is_named_at_once(episodic: Any) -> None:
+    query = window(
+        range={"from": NO_TIME, "to": Timestamp(nanos=-1)},
+        filter={"scope": {"user": "u" * 257}, "min_importance": 2.0, "filter": {}},
+        top_k=1_001,
+        mode=9,
+        query="\0",
+    )
+    assert violations(await failure_of(episodic.QueryWindow(query))) == {
+        "range.from", "range.to", "filter.scope.user", "filter.min_importance", "filter.filter", "top_k", "mode",
+        "query",
+    }  # fmt: skip
+    for wrong, field in (
+        ({"last_days": 0}, "last_days"),
+        ({"top_k": 0}, "top_k"),
+        ({"range": around_noon(2, 1)}, "range.to"),
+        ({"filter": {"event_types": [f"t{n}" for n in range(65)]}}, "filter.event_types"),
+        ({"filter": {"filter": compare("no_such", "EQ", 1)}}, "filter.filter.no_such"),
+    ):
+        assert violations(await failure_of(episodic.QueryWindow(window(**wrong)))) == {field}
+    page = pb.ListRecentEventsRequest(page_size=-1, filter={"filter": {}})
+    assert violations(await failure_of(episodic.ListRecentEvents(page))) == {"page_size", "filter.filter"}
+    counted = pb.SummarizeRangeRequest(range={"from": NO_TIME}, filter={"min_importance": -1.0})
+    assert violations(await failure_of(episodic.SummarizeRange(counted))) == {"range.from", "filter.min_importance"}
+
+
+async def test_events_are_chosen_by_all_that_a_filter_says(episodic: Any) -> None:
+    await remember(
+        episodic,
+        [
+            happened("a", 1, event_type="task", importance=0.5, source="user"),
+            happened("b", 2, event_type="task", importance=0.4, source="user"),
+            happened("c", 3, event_type="task", source="user"),
+            happened("d", 4, event_type="emotion", importance=1.0, source="user"),
+            happened("e", 5, event_type="task", importance=1.0, source="skill"),
+            happened("f", 6, event_type="task", importance=1.0, source="user", scope={"persona": "butler"}),
+        ],
+    )
+    where = pb.EpisodicEventFilter(
+        scope={"user": "ada"}, event_types=["task"], min_importance=0.5, filter=compare("source", "EQ", "user")
+    )
+    answer = await episodic.QueryWindow(window(filter=where))
+    assert contents(answer.events) == ["f", "a"]
+    assert (answer.diagnostics.total_scanned, answer.diagnostics.filtered_by_context) == (6, 4)
+    assert contents(await recent(episodic, filter=where)) == ["f", "a"]
+    summary = await episodic.SummarizeRange(pb.SummarizeRangeRequest(filter=where))
+    assert (summary.event_count, summary.earliest, summary.latest) == (2, minutes(1), minutes(6))
+
+
+async def test_a_text_finds_events_best_first_with_a_score_for_each(episodic: Any) -> None:
+    await remember(episodic, [happened("the blue garden door"), happened("a door", 1), happened("lunch", 2)])
+    query = window(query="garden door", mode="SEARCH_MODE_KEYWORD")
+    answer = await episodic.QueryWindow(query)
+    while answer.diagnostics.pending:
+        answer = await episodic.QueryWindow(query)
+    assert contents(answer.events) == ["the blue garden door", "a door"]
+    assert len(answer.scores) == 2
+    assert answer.scores[0].relevance > answer.scores[1].relevance > 0
+    assert (answer.diagnostics.mode, answer.next_page_token) == (common_pb2.SEARCH_MODE_KEYWORD, "")
+
+
+async def test_a_range_is_counted_by_type_and_by_day(episodic: Any) -> None:
+    day = 24 * 60
+    await remember(
+        episodic,
+        [
+            happened("a", 0, event_type="task"),
+            happened("b", 1, event_type="emotion"),
+            happened("c", day, event_type="task"),
+            happened("d", 3 * day, event_type="task"),
+        ],
+    )
+    summary = await episodic.SummarizeRange(pb.SummarizeRangeRequest())
+    assert [(each.event_type, each.count) for each in summary.types] == [("task", 3), ("emotion", 1)]
+    assert [(each.day, each.count) for each in summary.days] == [
+        ("2026-01-31", 2), ("2026-02-01", 1), ("2026-02-03", 1),
+    ]  # fmt: skip
+    part = await episodic.SummarizeRange(pb.SummarizeRangeRequest(range={"from": minutes(1), "to": minutes(day)}))
+    assert (part.event_count, part.earliest, part.latest) == (2, minutes(1), minutes(day))
+    nothing = await episodic.SummarizeRange(pb.SummarizeRangeRequest(range={"to": minutes(-1)}))
+    assert nothing == pb.SummarizeRangeResponse()
+
+
+# Removing
+
+
+async def test_events_are_pruned_by_id_by_time_and_by_filter_and_counted_before(episodic: Any) -> None:
+    await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}", event_type="task") for n in range(6)])
+    dry = await prune(episodic, before=minutes(2), dry_run=True)
+    assert (dry.pruned_count, sorted(dry.event_ids)) == (2, ["event-0", "event-1"])
+    assert (dry.earliest, dry.latest, dry.segment_count) == (minutes(0), minutes(1), 1)
+    assert len(await recent(episodic)) == 6
+    assert (await prune(episodic, event_ids=["event-5", "nothing"])).event_ids == ["event-5"]
+    assert (await prune(episodic, before=minutes(2))).pruned_count == 2
+    assert (await prune(episodic, filter={"filter": compare("content", "EQ", "3")})).event_ids == ["event-3"]
+    assert contents(await recent(episodic)) == ["4", "2"]
+    error = await failure_of(get(episodic, "event-3"))
+    assert error.code() == grpc.StatusCode.NOT_FOUND
+    assert await prune(episodic, before=minutes(-5)) == pb.PruneEventsResponse()
+
+
+async def test_a_repeated_pruning_has_the_same_answer(episodic: Any) -> None:
+    await remember(episodic, [happened(f"{n}", n) for n in range(3)])
+    first = await prune(episodic, before=minutes(2), request_id="once")
+    again = await prune(episodic, before=minutes(2), request_id="once")
+    assert (first.pruned_count, first.replayed, again.replayed) == (2, False, True)
+    again.replayed = False
+    assert again == first
+    error = await failure_of(prune(episodic, before=minutes(9), request_id="once"))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+
+
+async def test_a_pruning_names_what_it_means(episodic: Any) -> None:
+    await remember(episodic, [happened("a")])
+    for wrong, fields in (
+        ({}, {"filter"}),
+        ({"filter": {}}, {"filter"}),
+        ({"before": NO_TIME}, {"before"}),
+        ({"filter": {"filter": {}}}, {"filter.filter"}),
+        ({"event_ids": ["a"], "before": minutes(0)}, {"event_ids"}),
+        ({"event_ids": ["a"] * 1_001}, {"event_ids"}),
+        ({"event_ids": [""], "request_id": "r" * 129}, {"event_ids[0]", "request_id"}),
+    ):
+        assert violations(await failure_of(prune(episodic, **wrong))) == fields
+    assert len(await recent(episodic)) == 1
+
+
+async def test_a_compaction_tells_how_far_it_is_and_ends_with_done(episodic: Any) -> None:
+    assert [step.done for step in await compact(episodic)][-1:] == [True]
+    await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}") for n in range(200)])
+    await prune(episodic, event_ids=[f"event-{n}" for n in range(0, 200, 2)])
+    steps = await compact(episodic)
+    assert [step.done for step in steps] == [*[False] * (len(steps) - 1), True]
+    assert all(step.processed_bytes <= step.total_bytes for step in steps)
+    assert (await timeline_status(episodic)).removal_pending_count == 0
+    assert len(await recent(episodic)) == 100
+
+
+# How it is
+
+
+async def test_the_status_counts_what_is_there(episodic: Any) -> None:
+    empty = await timeline_status(episodic)
+    assert (empty.state, empty.message, empty.event_count) == (pb.TIMELINE_STATE_READY, "", 0)
+    assert not any(empty.HasField(field) for field in ("earliest", "latest", "retention"))
+    await remember(episodic, [happened(f"{n}", n) for n in range(3)])
+    status = await timeline_status(episodic)
+    assert (status.event_count, status.segment_count, status.active_segment_id) == (3, 1, 1)
+    assert (status.earliest, status.latest) == (minutes(0), minutes(2))
+
+
+async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
+    async with bare_server() as connection:
+        episodic = connection.episodic
+        status = await timeline_status(episodic)
+        assert (status.state, status.message) == (pb.TIMELINE_STATE_WARMING, "the server is starting")
+        for call in (
+            episodic.RecordEvent(record()),
+            episodic.RecordEvents(sent(pb.RecordEventsRequest(events=[happened()]))),
+            episodic.QueryWindow(window()),
+            episodic.ListRecentEvents(pb.ListRecentEventsRequest()),
+            episodic.SummarizeRange(pb.SummarizeRangeRequest()),
+            episodic.GetEvent(pb.GetEventRequest(event_id="a")),
+            episodic.PruneEvents(pb.PruneEventsRequest(event_ids=["a"])),
+        ):
+            error = await failure_of(call)
+            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+        for stream in (
+            episodic.RecordEventsWithReceipts(sent(pb.RecordEventsWithReceiptsRequest(events=[happened()]))),
+            episodic.CompactTimeline(pb.CompactTimelineRequest()),
+        ):
+            _, error = await stream_end(stream)
+            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+
+
+async def test_retention_is_told_by_the_status(tmp_path: Path) -> None:
+    async with whole_server(tmp_path, timeline_retention_days=1.5) as connection:
+        assert (await timeline_status(connection.episodic)).retention.seconds == 36 * 3600
+
+
+# What watchers are told
+
+
+async def test_the_feed_names_what_was_recorded_and_carries_it_in_the_full_view(connection: Connection) -> None:
+    episodic = connection.episodic
+    await remember(episodic, [happened("a", event_id="a"), happened("b", 1, event_id="b", importance=0.5)])
+    plain = await told(connection.events, "EPISODIC_SAVED")
+    assert [event.record_id for event in plain] == ["a", "b"]
+    assert [event.WhichOneof("record") for event in plain] == [None, None]
+    assert (plain[0].scope.user, plain[0].episodic_saved.event_type) == ("ada", "conversation")
+    assert (plain[0].episodic_saved.HasField("importance"), plain[1].episodic_saved.importance) == (False, 0.5)
+    full = await told(connection.events, "EPISODIC_SAVED", full=True)
+    assert [event.episodic_event for event in full] == [await get(episodic, "a"), await get(episodic, "b")]
+    await prune(episodic, event_ids=["a"])
+    full = await told(connection.events, "EPISODIC_SAVED", full=True)
+    assert [event.WhichOneof("record") for event in full] == [None, "episodic_event"]
+    [pruned] = await told(connection.events, "EPISODIC_PRUNED", full=True)
+    assert (pruned.record_id, pruned.episodic_pruned.reason) == ("1", "requested")
+    assert [event.event_id for event in pruned.episodic_pruned.events] == ["a"]
+    assert pruned.WhichOneof("record") is None
+
+
+async def test_who_watches_is_told_of_an_event_with_its_content(connection: Connection) -> None:
+    watch = connection.events.WatchEvents(
+        events_pb2.WatchEventsRequest(
+            filter={"types": [events_pb2.EVENT_TYPE_EPISODIC_SAVED], "scope": {"user": "ada"}},
+            view=events_pb2.EVENT_VIEW_FULL,
+        )
+    )
+    assert (await watch.read()).WhichOneof("payload") == "started"
+    await connection.episodic.RecordEvent(record("of another", scope={"user": "bob"}))
+    await connection.episodic.RecordEvent(record("a"))
+    while (message := await watch.read()).WhichOneof("payload") != "batch":
+        assert message.WhichOneof("payload") == "progress"
+    assert [event.episodic_event.content for event in message.batch.events] == ["a"]
+    watch.cancel()
