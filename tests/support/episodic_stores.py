@@ -3,10 +3,12 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 
 from mnemon_server.domain.episodic import (
@@ -26,12 +28,15 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.segments.codec import decode
+from mnemon_server.engines.segments.settings import TimelineSettings
+from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.timeline import EventWrite, Timeline
 from mnemon_server.services.episodic import EpisodicStore
 from mnemon_server.services.episodic_pruning import PAUSE_S
 
 from tests.support.memory_stores import MovingClock
 
+ENGINES = ("in_memory", "sqlite")
 DIMENSION = 64
 WAIT_S = 30.0
 ADA, BOB = Scope(user="ada"), Scope(user="bob")
@@ -116,8 +121,15 @@ class OpenedEpisodic:
 
     async def happened(self, *contents: str, ago: timedelta = MINUTE, **fields: Any) -> list[EventReceipt]:
         """Records events, all of which must be stored."""
-        time = self.clock() - ago
-        return receipts(await self.store.record([happening(content, time, **fields) for content in contents]))
+        when = self.clock() - ago
+        return receipts(await self.store.record([happening(content, when, **fields) for content in contents]))
+
+    async def indexed(self) -> None:
+        """Returns once the text index has taken every event."""
+        deadline = time.monotonic() + WAIT_S
+        while (await self.store.status()).text_pending_count:
+            assert time.monotonic() < deadline, "the text index does not catch up"
+            await asyncio.sleep(0.01)
 
     def feed(self, *types: EventType) -> list[Event]:
         """What the log says, of some types or of all."""
@@ -138,7 +150,7 @@ class OpenedEpisodic:
 
 def happening(
     content: str,
-    time: datetime,
+    when: datetime,
     *,
     scope: Scope = ADA,
     event_type: str = "conversation",
@@ -147,7 +159,7 @@ def happening(
 ) -> RecordEvent:
     """A request to record an event."""
     event_id = rest.pop("event_id", "")
-    return RecordEvent(EpisodicEvent(event_id, event_type, time, content, scope=scope, **rest), request_id=request_id)
+    return RecordEvent(EpisodicEvent(event_id, event_type, when, content, scope=scope, **rest), request_id=request_id)
 
 
 def receipts(results: Iterable[EventReceipt | MnemonError]) -> list[EventReceipt]:
@@ -162,6 +174,19 @@ def said(events: Iterable[StoredEvent]) -> list[str]:
     return [decode(event.body).content for event in events]
 
 
+def episodic_vault(engine: str, folder: Path, clock: MovingClock, *, segment_events_max: int = 10_000) -> Vault:
+    """A vault of this kind, whose segments hold so many events."""
+    if engine == "in_memory":
+        return InMemoryVault(clock=clock, segment_events_max=segment_events_max)
+    return SQLiteVault(
+        folder,
+        model_identity="hashing",
+        dimension=DIMENSION,
+        clock=clock,
+        timeline=TimelineSettings(segment_events_max=segment_events_max, joined_min=10**6),
+    )
+
+
 @asynccontextmanager
 async def open_episodic(
     vault: Vault | None = None,
@@ -173,7 +198,8 @@ async def open_episodic(
     """A store over a vault of its own, or over one that was there before; `options` are those of EpisodicStore."""
     clock = clock or MovingClock()
     opened_vault = vault or InMemoryVault(clock=clock)
-    timeline = TroubledTimeline(cast(Any, opened_vault).timeline)
+    assert await asyncio.to_thread(opened_vault.timeline.wait_until_warm, WAIT_S)
+    timeline = TroubledTimeline(opened_vault.timeline)
     options = {"write_latency_target_s": 60.0} | options
     async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
         store = EpisodicStore(cast(Timeline, timeline), opened_vault, batcher, clock=clock, **options)

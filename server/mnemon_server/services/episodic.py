@@ -108,8 +108,8 @@ class EpisodicStore:
         """Stores events in their order, one result each; what is wrong with one is no other's business.
 
         Ids that are empty are drawn here. Results are receipts, and otherwise InvalidArgumentError,
-        RequestIdReusedError, StorageFullError or StorageFailedError. Cancelling it takes nothing back. Two calls at the
-        same time have no order.
+        RequestIdReusedError, StorageFullError or StorageFailedError. Cancelling it takes nothing back. Calls
+        with up to TOGETHER_MAX events keep the order in which they were begun.
         """
         self._check_warm()
         started = []
@@ -216,8 +216,7 @@ class EpisodicStore:
 
     def _check_warm(self) -> None:
         if not self.is_warm:
-            loaded = self._timeline.status().loaded_segment_count
-            raise IndexWarmingError(f"the timeline is being loaded: {loaded:,} segments are")
+            raise IndexWarmingError("the timeline is being loaded")
         self.health.notice()
 
     def _read_status(self) -> TimelineStatus:

@@ -1,6 +1,7 @@
 """One compaction at a time, and any number of callers who follow it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from contextvars import Context
@@ -9,6 +10,8 @@ from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.engines.timeline import Timeline
 
 REPORT_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 class _Run:
@@ -20,6 +23,7 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         # In a context of its own: it goes on without the caller who began it. No thread of readers is taken for it.
         self.task = asyncio.create_task(asyncio.to_thread(timeline.compact, self._report), context=Context())
+        self.task.add_done_callback(_log_failure)
 
     def _report(self, progress: CompactionProgress) -> None:
         """Any thread may call it."""
@@ -31,6 +35,12 @@ class _Run:
         self.progress = progress
         self.changed.set()
         self.changed = asyncio.Event()
+
+
+def _log_failure(task: "asyncio.Task[CompactionProgress]") -> None:
+    """Nobody may be left who follows it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("the timeline could not be compacted: %s", error)
 
 
 class SharedCompaction:

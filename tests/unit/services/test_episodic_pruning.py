@@ -3,8 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +14,18 @@ from mnemon_server.domain.episodic import EventSelection, PrunedEvents, StoredEv
 from mnemon_server.domain.errors import InvalidArgumentError, RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import Condition, Operator
-from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.base import Vault
 from mnemon_server.services import episodic_pruning
 
 from tests.support.episodic_stores import (
     ADA,
     BOB,
     DAY,
+    ENGINES,
     HOUR,
     MINUTE,
     OpenedEpisodic,
+    episodic_vault,
     happening,
     open_episodic,
     receipts,
@@ -33,10 +37,18 @@ STEP = 4
 BOBS = EventSelection(scope=BOB)
 
 
+@pytest.fixture(params=ENGINES)
+async def vault(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Vault]:
+    """A vault with short segments."""
+    vault = episodic_vault(request.param, tmp_path / "vault", MovingClock(), segment_events_max=3)
+    yield vault
+    await asyncio.to_thread(vault.close)
+
+
 @pytest.fixture
-async def opened() -> AsyncIterator[OpenedEpisodic]:
+async def opened(vault: Vault) -> AsyncIterator[OpenedEpisodic]:
     """Ten events of Ada's, "0" an hour old and "9" ten hours, and one of Bob's, in segments of three."""
-    async with open_episodic(vault_of_ten()) as opened:
+    async with open_episodic(vault) as opened:
         await fill(opened)
         yield opened
 
@@ -46,11 +58,6 @@ def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of four events, read two at a time."""
     monkeypatch.setattr(episodic_pruning, "STEP", STEP)
     monkeypatch.setattr(episodic_pruning, "READ", 2)
-
-
-def vault_of_ten() -> InMemoryVault:
-    """A vault with short segments."""
-    return InMemoryVault(clock=MovingClock(), segment_events_max=3)
 
 
 async def fill(opened: OpenedEpisodic) -> None:
@@ -173,9 +180,9 @@ async def test_a_request_that_found_nothing_finds_nothing_when_it_is_repeated(op
 @pytest.mark.usefixtures("short_steps")
 @pytest.mark.parametrize("steps", [0, 1, 2])
 async def test_a_request_that_is_repeated_after_a_crash_in_the_middle_goes_on_and_counts_every_event_once(
-    steps: int,
+    vault: Vault, steps: int
 ) -> None:
-    vault, asked = vault_of_ten(), EventSelection(scope=ADA, event_types=frozenset({"conversation", "task"}))
+    asked = EventSelection(scope=ADA, event_types=frozenset({"conversation", "task"}))
     async with open_episodic(vault) as opened:
         await fill(opened)
         opened.timeline.prunings_left, opened.timeline.prune_error = steps, StorageFailedError("the disk failed")
@@ -194,7 +201,6 @@ async def test_a_request_that_is_repeated_after_a_crash_in_the_middle_goes_on_an
         assert sorted(await opened.contents()) == sorted(["bob's"] + ["said since"] * bool(steps))
         assert pruned_in_feed(opened) == list("0123456789")
         assert await opened.store.prune(where=asked, request_id="r") == replace(pruned, replayed=True)
-    vault.close()
 
 
 @pytest.mark.usefixtures("short_steps")
@@ -233,6 +239,30 @@ async def test_a_caller_who_goes_away_ends_it_after_a_step_and_can_go_on_later(o
     assert left == 11 - sum(opened.timeline.pruned)
     assert (await opened.store.prune(where=everything, request_id="r")).count == 10
     assert await opened.contents() == ["bob's"]
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_a_step_that_its_caller_left_is_over_before_another_pruning_looks(opened: OpenedEpisodic) -> None:
+    prune, held = opened.timeline.prune, []
+
+    def prune_late(*given: Any, **options: Any) -> "Future[int]":
+        late: Future[int] = Future()
+        held.append(lambda: late.set_result(prune(*given, **options).result()))
+        return late
+
+    opened.timeline.__dict__["prune"] = prune_late
+    gone = asyncio.create_task(opened.store.prune(where=EventSelection(scope=ADA)))
+    await until(lambda: held)
+    gone.cancel()
+    await asyncio.wait([gone])
+    del opened.timeline.__dict__["prune"]
+    later = asyncio.create_task(opened.store.prune(where=EventSelection(scope=ADA)))
+    # Where nothing held it back, it would be done by then.
+    await asyncio.wait([later], timeout=0.5)
+    [go_on] = held
+    go_on()
+
+    assert (await later).event_ids == tuple("456789")
 
 
 @pytest.mark.usefixtures("short_steps")

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, RecordEvent, TimelineState, WindowQuery
@@ -18,16 +19,28 @@ from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.segments.codec import decode
 
-from tests.support.episodic_stores import ADA, MINUTE, OpenedEpisodic, happening, open_episodic, receipts, said
-from tests.support.memory_stores import NOON
+from tests.support.episodic_stores import (
+    ADA,
+    ENGINES,
+    MINUTE,
+    OpenedEpisodic,
+    episodic_vault,
+    happening,
+    open_episodic,
+    receipts,
+    said,
+)
+from tests.support.memory_stores import NOON, MovingClock
 from tests.support.server import until
 
 
-@pytest.fixture
-async def opened() -> AsyncIterator[OpenedEpisodic]:
+@pytest.fixture(params=ENGINES)
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
     """A store with nothing in it."""
-    async with open_episodic() as opened:
+    vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
+    async with open_episodic(vault, clock=clock) as opened:
         yield opened
+    await asyncio.to_thread(vault.close)
 
 
 async def stored(opened: OpenedEpisodic, request: RecordEvent) -> EpisodicEvent:

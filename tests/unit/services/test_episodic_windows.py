@@ -1,8 +1,10 @@
 """Windows of time: what lies in them, newest first or best first, page by page, and what was left out by what."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,26 +29,30 @@ from tests.support.episodic_stores import (
     BOB,
     DAY,
     DIMENSION,
+    ENGINES,
     HOUR,
     MINUTE,
     OpenedEpisodic,
+    episodic_vault,
     happening,
     open_episodic,
     receipts,
     said,
 )
 from tests.support.gated_embedder import GatedEmbedder
-from tests.support.memory_stores import NOON
+from tests.support.memory_stores import NOON, MovingClock
 
 ADAS = EventSelection(scope=ADA)
 BY_CONTENT = Condition("content", Operator.NE, ("a",))
 
 
-@pytest.fixture
-async def opened() -> AsyncIterator[OpenedEpisodic]:
+@pytest.fixture(params=ENGINES)
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenedEpisodic]:
     """A store with nothing in it."""
-    async with open_episodic() as opened:
+    vault = episodic_vault(request.param, tmp_path / "vault", clock := MovingClock())
+    async with open_episodic(vault, clock=clock) as opened:
         yield opened
+    await asyncio.to_thread(vault.close)
 
 
 @pytest.fixture
@@ -171,6 +177,7 @@ async def test_a_text_finds_events_of_the_window_by_word_best_first(opened: Open
     await opened.happened("Ada called Bob")
     await opened.happened("tomatoes of last year", ago=300 * DAY)
     await opened.happened("Bob ate tomatoes", scope=BOB)
+    await opened.indexed()
     found = await window(opened, text="tomatoes")
 
     assert said(found.events) == ["tomatoes", "Ada planted tomatoes in the garden"]
@@ -187,6 +194,7 @@ async def test_of_events_that_fit_equally_well_the_newest_come_first_and_top_k_i
 ) -> None:
     for number in range(120):
         await opened.happened("the same words", ago=number * MINUTE)
+    await opened.indexed()
     found = await window(opened, text="words", top_k=70)
 
     assert [event.sequence for event in found.events] == list(range(120, 50, -1))
@@ -195,6 +203,7 @@ async def test_of_events_that_fit_equally_well_the_newest_come_first_and_top_k_i
 
 
 async def test_a_text_has_the_diagnostics_of_its_window(quarter: OpenedEpisodic) -> None:
+    await quarter.indexed()
     found = (await window(quarter, text="b")).diagnostics
     assert (found.total_scanned, found.filtered_by_context, found.filtered_by_window, found.returned) == (9, 4, 3, 1)
     where = EventSelection(scope=ADA, expression=BY_CONTENT)
@@ -213,6 +222,7 @@ async def test_a_page_of_large_events_ends_before_it_outgrows_a_message(opened: 
     for number in range(6):
         await opened.happened(f"tomatoes {number} " + "x" * 900_000)
 
+    await opened.indexed()
     assert len((await window(opened, text="tomatoes")).events) == 4
 
 
