@@ -1,7 +1,6 @@
 """What the keeper of a timeline has to do, and when; each failure is told, and what failed is tried again."""
 
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -9,7 +8,7 @@ from functools import partial
 from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
-from mnemon_server.engines.segments.backoff import Backoff
+from mnemon_server.engines.segments.agenda import Agenda
 from mnemon_server.engines.segments.compaction import Compaction
 from mnemon_server.engines.segments.drafts import Drafts
 from mnemon_server.engines.segments.health import KeeperHealth
@@ -26,7 +25,6 @@ from mnemon_server.engines.segments.warning_texts import failed_warning, full_wa
 
 log = logging.getLogger(__name__)
 
-_NEVER = float("inf")
 _ROWS_PAUSE_S = 0.01
 """Between two steps of removing rows, other writes have their turn."""
 
@@ -46,31 +44,34 @@ class Chores:
         self.loaded_count = 0
         self._drafts = Drafts(store, sync_bytes=settings.sync_bytes)
         self._repairer = Repairer(store, clock)
-        self._backoff = Backoff(settings.retry_s, settings.retry_s_max, monotonic)
         self._damaged: set[int] = set()
         self._jobs = Jobs()
-        self._job_at = 0.0
-        self._lock = threading.Lock()
         self._waiting_bytes = 0
-        self._write_at = self._erase_at = self._roll_at = self._note_at = self._scrub_at = _NEVER
-        self._has_surplus_rows = False
+        self._agenda = Agenda(settings.retry_s, settings.retry_s_max, monotonic)
+        self._chores: dict[str, Callable[[], bool | None]] = {
+            "repair": self._repair_damaged,
+            "rolling": self._roll_open,
+            "erasing": self._erase,
+            "writing": self._write,
+            "noting": self._store.manifest.flush,
+            "rows": self._remove_rows,
+            "scrub": self._add_scrub,
+            "jobs": self._take_step,
+        }
+        """What is done in a turn, in this order; False says that it has yet to prove itself, after a failure."""
 
     # Any thread
 
     def note_appended(self, byte_count: int) -> bool:
         """Events were committed; says whether the keeper's thread has to be woken."""
-        now = self._monotonic()
-        with self._lock:
-            self._waiting_bytes += byte_count
-            due = now if self._waiting_bytes >= self._settings.sync_bytes else now + self._settings.sync_interval_s
-            sooner = due < self._write_at
-            self._write_at = min(due, self._write_at)
-        return sooner
+        # Two threads may lose some of the sum: it only makes the next write sooner.
+        self._waiting_bytes += byte_count
+        is_full = self._waiting_bytes >= self._settings.sync_bytes
+        return self._agenda.put("writing", 0.0 if is_full else self._settings.sync_interval_s)
 
     def note_pruned(self) -> None:
         """Events were removed."""
-        with self._lock:
-            self._erase_at = min(self._erase_at, self._monotonic() + self._settings.erase_delay_s)
+        self._agenda.put("erasing", self._settings.erase_delay_s)
 
     # The keeper's thread
 
@@ -80,40 +81,16 @@ class Chores:
 
     def turn(self) -> None:
         """Does what is due, and takes a step of what takes long."""
-        now = self._monotonic()
-        if self._damaged:
-            self._attempt("repair", self._repair_damaged)
-        if now >= self._roll_at:
-            self._attempt("rolling", self._roll_aged)
-        if now >= self._erase_at:
-            self._attempt("erasing", self._erase)
-        if now >= self._write_at:
-            self._attempt("writing", self._write)
-        if now >= self._note_at:
-            self._attempt("noting", self._flush)
-        if self._has_surplus_rows:
-            self._attempt("rows", self._remove_rows)
-        if now >= self._scrub_at:
-            self._scrub_at = now + self._settings.scrub_interval_s
-            self._jobs.add(Job(name="scrub", begin=self._scrub, share_max=self._settings.scrub_share_max))
-        if now >= self._job_at and (job := self._jobs.current):
-            self._advance(job)
-        if self._backoff.is_due("telling"):
-            (self._backoff.succeeded if self.health.tell() else self._backoff.failed)("telling")
+        for name, chore in self._chores.items():
+            if self._agenda.is_due(name):
+                self._attempt(name, chore)
+        if self._agenda.is_due("telling") or (self.health.is_unsaid and not self._agenda.is_held("telling")):
+            self._agenda.drop("telling")
+            (self._agenda.succeeded if self.health.tell() else self._agenda.failed)("telling")
 
     def seconds_until_due(self) -> float | None:
         """How long there is nothing to do; None where only others can change that."""
-        now = self._monotonic()
-        with self._lock:
-            due = min(self._write_at, self._erase_at, self._roll_at, self._note_at, self._scrub_at)
-        if self._has_surplus_rows:
-            due = min(due, now + _ROWS_PAUSE_S)
-        if self._jobs.current:
-            due = min(due, self._job_at)
-        if self._backoff.next_due < _NEVER:
-            # What is due by itself may be what has to wait.
-            due = min(max(due, now + _ROWS_PAUSE_S), self._backoff.next_due)
-        return None if due == _NEVER else max(0.0, due - now)
+        return self._agenda.seconds_until_due()
 
     def repair(self, segment_id: int) -> None:
         """Reads a segment, and rewrites it where it is damaged; where that fails it is tried again later."""
@@ -122,31 +99,32 @@ class Chores:
 
     def start_scrub(self, done: "Future[None]") -> None:
         """Reads everything, at full speed."""
-        self._jobs.add(Job(name="scrub", begin=self._scrub, done=done))
+        self._add(Job(name="scrub", begin=self._scrub, done=done))
 
     def start_compaction(
         self, report: Callable[[CompactionProgress], None], done: "Future[CompactionProgress]"
     ) -> None:
         """Compacts as much as there is."""
-        self._jobs.add(Job(name="compaction", begin=partial(self._compact_all, report), done=done))
+        self._add(Job(name="compaction", begin=partial(self._compact_all, report), done=done))
 
     def finish(self) -> None:
         """Writes what was committed, so that the next start has less to do."""
         self._attempt("writing", self._write)
-        self._attempt("noting", self._flush)
+        self._attempt("noting", self._store.manifest.flush)
 
     def close(self, error: MnemonError) -> None:
         """Ends what has begun; whoever waits for it gets the error."""
         self._jobs.close(error)
         self._drafts.close()
 
-    def _attempt(self, name: str, chore: Callable[[], None]) -> bool:
+    def _attempt(self, name: str, chore: Callable[[], bool | None]) -> bool:
         """Does something now, unless it failed a moment ago; says whether it was done."""
-        if not self._backoff.is_due(name):
+        if self._agenda.is_held(name):
             return False
+        self._agenda.drop(name)
         try:
             self._store.settle()
-            chore()
+            proved = chore()
         except StorageFullError:
             problem = full_warning()
         except StorageFailedError as error:
@@ -155,10 +133,11 @@ class Chores:
             log.exception("%s failed", name)
             problem = failed_warning("of an unexpected error, which the log names")
         else:
-            self._backoff.succeeded(name)
-            self.health.clear(name)
+            if proved is not False:
+                self._agenda.succeeded(name)
+                self.health.clear(name)
             return True
-        self._backoff.failed(name)
+        self._agenda.failed(name)
         self.health.report(name, problem)
         return False
 
@@ -171,110 +150,101 @@ class Chores:
         tidy(self._store, unsound)
         for row in unsound:
             self.repair(row.segment_id)
-        now = self._monotonic()
-        with self._lock:
-            self._write_at = self._erase_at = now
-        self._scrub_at = now
-        self._has_surplus_rows = True
+        for name in ("writing", "erasing", "rows", "scrub"):
+            self._agenda.put(name)
 
     def _count_loaded(self) -> None:
         self.loaded_count += 1
 
     def _write(self) -> None:
         """Writes what was committed, and seals what was rolled."""
-        with self._lock:
-            self._waiting_bytes, self._write_at = 0, _NEVER
-        try:
-            for row in self._unsealed():
-                if not self._write_segment(row):
-                    self._write_again()
-        except BaseException:
-            self._write_again()
-            raise
-        self._note_at = min(self._note_at, self._monotonic() + self._settings.note_interval_s)
-
-    def _write_again(self) -> None:
-        with self._lock:
-            self._write_at = self._monotonic()
-
-    def _write_segment(self, row: SegmentRow) -> bool:
-        if row.state is SegmentState.OPEN:
-            self._drafts.write(row)
-            self._schedule_rolling(row)
-            return True
-        sealed = seal_segment(self._store, self._drafts, row)
-        if sealed:
-            self._has_surplus_rows = True
-            self._add_compaction()
-        return sealed
+        self._waiting_bytes = 0
+        for row in self._unsealed():
+            if row.state is SegmentState.OPEN:
+                self._drafts.write(row)
+                self._agenda.put_off("rolling", self._seconds_to_live(row))
+            elif seal_segment(self._store, self._drafts, row):
+                self._agenda.put("rows")
+                self._add_compaction()
+            else:
+                self._agenda.put("writing")
+        self._agenda.put("noting", self._settings.note_interval_s)
 
     def _unsealed(self) -> list[SegmentRow]:
         return [row for row in self._store.manifest.segments() if not row.is_sealed]
 
-    def _schedule_rolling(self, row: SegmentRow) -> None:
-        """A clock that was set back does not keep a segment open for longer than its age."""
+    def _seconds_to_live(self, row: SegmentRow) -> float:
+        """Until an open segment is old; a clock that was set back does not keep it open for longer than that."""
         age_max = self._settings.segment_age_max_s
         age = (to_microseconds(self._clock()) - row.create_time_us) / 1e6
-        self._roll_at = self._monotonic() + min(max(age_max - age, 0.0), age_max)
-
-    def _roll_aged(self) -> None:
-        self._roll_at = _NEVER
-        self._roll_open()
+        return min(max(age_max - age, 0.0), age_max)
 
     def _roll_open(self) -> None:
         for row in self._unsealed():
             if row.state is SegmentState.OPEN:
-                self._store.manifest.roll(row.segment_id)
-                self._write_again()
+                self._roll(row)
 
-    def _flush(self) -> None:
-        self._store.manifest.flush()
-        self._note_at = _NEVER
+    def _roll(self, row: SegmentRow) -> None:
+        self._store.manifest.roll(row.segment_id)
+        self._agenda.drop("rolling")
+        self._agenda.put("writing")
 
     def _remove_rows(self) -> None:
-        self._has_surplus_rows = self._store.manifest.delete_sealed_rows()
+        if self._store.manifest.delete_sealed_rows():
+            self._agenda.put("rows", _ROWS_PAUSE_S)
+
+    def _erase(self) -> None:
+        """What was removed leaves the disk: an open segment is ended for that."""
+        for row in self._unsealed():
+            if row.state is SegmentState.OPEN and self._store.manifest.dead(row.segment_id):
+                self._roll(row)
+        self._add_compaction()
+
+    def _repair_damaged(self) -> None:
+        for segment_id in sorted(self._damaged):
+            row = self._store.find(segment_id)
+            if row is not None and row.is_sealed and self._repairer.repair(row):
+                self.health.note_warned()
+            self._damaged.discard(segment_id)
 
     # What takes long
 
-    def _advance(self, job: Job) -> None:
-        started = self._monotonic()
-        if not self._attempt(f"{job.name} of segments", partial(self._take_step, job)):
-            return
-        spent = self._monotonic() - started
-        self._job_at = started + spent / job.share_max if job.share_max < 1 else started
+    def _add(self, job: Job) -> None:
+        self._jobs.add(job)
+        self._agenda.put("jobs")
 
-    def _take_step(self, job: Job) -> None:
-        """The error of a job that somebody waits for is theirs alone."""
+    def _take_step(self) -> bool:
+        """A step of the current job; the error of a job that somebody waits for is theirs alone."""
+        job = self._jobs.current
+        if job is None:
+            return True
+        started = self._monotonic()
         try:
-            if not job.advance():
-                self._jobs.drop(job)
+            is_over = not job.advance()
         except SegmentDamagedError as damage:
             # The job begins anew, once the segment is repaired.
             self._damaged.add((parse_segment_name(damage.name) or (0, 0))[0])
             self._repair_damaged()
+            is_over = False
         except Exception as error:
             if job.done is None:
                 raise
-            self._jobs.drop(job)
+            is_over = True
             job.fail(error)
-
-    def _erase(self) -> None:
-        """What was removed leaves the disk: an open segment is ended for that."""
-        with self._lock:
-            self._erase_at = _NEVER
-        try:
-            for row in self._unsealed():
-                if row.state is SegmentState.OPEN and self._store.manifest.dead(row.segment_id):
-                    self._store.manifest.roll(row.segment_id)
-            self._write_again()
-        except BaseException:
-            self.note_pruned()
-            raise
-        self._add_compaction()
+        if is_over:
+            self._jobs.drop(job)
+        spent = self._monotonic() - started
+        if self._jobs.current:
+            self._agenda.put("jobs", spent / job.share_max - spent)
+        return is_over
 
     def _add_compaction(self) -> None:
         share_max = self._settings.compaction_share_max
-        self._jobs.add(Job(name="compaction", begin=self._compact_some, share_max=share_max))
+        self._add(Job(name="compaction", begin=self._compact_some, share_max=share_max))
+
+    def _add_scrub(self) -> None:
+        self._agenda.put("scrub", self._settings.scrub_interval_s)
+        self._add(Job(name="scrub", begin=self._scrub, share_max=self._settings.scrub_share_max))
 
     def _compact_some(self) -> Steps:
         yield from Compaction(self._store, self._settings, joined_min=self._settings.joined_min).run()
@@ -292,10 +262,3 @@ class Chores:
         yield from read_all(self._store, self.repair)
         if not self._damaged:
             self._store.manifest.commit(Change(scrub_time=started))
-
-    def _repair_damaged(self) -> None:
-        for segment_id in sorted(self._damaged):
-            row = self._store.find(segment_id)
-            if row is not None and row.is_sealed and self._repairer.repair(row):
-                self.health.note_warned()
-            self._damaged.discard(segment_id)

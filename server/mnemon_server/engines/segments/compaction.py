@@ -27,7 +27,7 @@ class Compaction:
         settings: TimelineSettings,
         *,
         joined_min: int,
-        report: Callable[[CompactionProgress], None] = lambda progress: None,
+        report: Callable[[CompactionProgress], None] | None = None,
     ) -> None:
         """Looks at nothing yet.
 
@@ -35,12 +35,12 @@ class Compaction:
             store: the segments.
             settings: how large a segment may become.
             joined_min: so many small neighbours at least are joined.
-            report: is told how far it is.
+            report: is told how far it is, until it raises.
         """
         self._store = store
         self._settings = settings
         self._joined_min = joined_min
-        self._report = report
+        self._report = report or _tell_nobody
         self._processed = self._total = self._written = 0
         self._rewritten = 0
         self.progress = CompactionProgress()
@@ -122,7 +122,15 @@ class Compaction:
             reclaimed_bytes=max(0, self._rewritten - self._written),
             done=done,
         )
-        self._report(self.progress)
+        try:
+            self._report(self.progress)
+        except Exception:
+            log.warning("nobody listens to the compaction any more; it goes on", exc_info=True)
+            self._report = _tell_nobody
+
+
+def _tell_nobody(progress: CompactionProgress) -> None:
+    """Does nothing."""
 
 
 def joinable(rows: Sequence[SegmentRow], settings: TimelineSettings, *, count_min: int) -> list[list[SegmentRow]]:

@@ -173,7 +173,7 @@ class OsFiles:
 
 
 def copy_file(source: Files, name: str, target: Files) -> None:
-    """Copies a file durably: it has its name in `target` only once it is whole there.
+    """Copies a file durably: it has its name in `target` only once it is whole there; of a failure nothing is left.
 
     Raises:
         StorageFullError: no space is left.
@@ -181,10 +181,14 @@ def copy_file(source: Files, name: str, target: Files) -> None:
     """
     draft = f"{name}.tmp"
     target.unlink(draft)
-    with contextlib.closing(source.open_read(name)) as original, contextlib.closing(target.create(draft)) as copy:
-        while chunk := original.pread(_COPY_BYTES, copy.size):
-            copy.append(chunk)
-        copy.sync()
+    try:
+        with contextlib.closing(source.open_read(name)) as original, contextlib.closing(target.create(draft)) as copy:
+            while chunk := original.pread(_COPY_BYTES, copy.size):
+                copy.append(chunk)
+            copy.sync()
+    except (StorageFullError, StorageFailedError):
+        target.unlink(draft)
+        raise
     target.rename(draft, name)
     target.sync_folder()
 

@@ -38,6 +38,11 @@ class KeeperHealth:
         """The feed got a warning by another way."""
         self._is_warned = True
 
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether the feed has yet to say something."""
+        return bool(self._unsaid) or (self._is_warned and not self._problems)
+
     def tell(self) -> bool:
         """Has the feed say what it does not say yet; False where that failed, and is to be tried again."""
         try:

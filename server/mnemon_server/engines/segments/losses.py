@@ -43,16 +43,19 @@ def lost_of_unknown(
     Args:
         row: the segment.
         damages: the damaged ranges of its file.
-        found: what was found of its events.
+        found: what was found of its events, ascending.
         gone: events that had been removed before.
     """
-    held = set(found)
-    known = held.union(gone)
+    known = set(found).union(gone)
     missing = row.event_count - len(known)
+    gaps = [(damage.after, damage.before) for damage in damages]
+    if not gaps or gaps[-1][1] is not None:
+        # A file that was cut at the end of a frame shows no damage, and yet what was behind it is gone.
+        gaps.append((found[-1] if found else None, None))
     lost: list[Lost] = []
-    for damage in damages:
-        first = row.first_sequence if damage.after is None else damage.after + 1
-        last = row.last_sequence if damage.before is None else damage.before - 1
+    for after, before in gaps:
+        first = row.first_sequence if after is None else after + 1
+        last = row.last_sequence if before is None else before - 1
         candidates = [sequence for sequence in range(first, last + 1) if sequence not in known]
         if candidates and missing > 0:
             # A sequence may have been missing for long, from an earlier rewriting; then fewer were lost than fit in.

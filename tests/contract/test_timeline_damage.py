@@ -1,0 +1,267 @@
+"""Damage to the files of a timeline: no wrong event, none lost but those that were touched, and all of that is told."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.episodic import TimelineState
+from mnemon_server.engines.segments.layout import FOOTER_BYTES
+from mnemon_server.engines.segments.manifest import SegmentState
+from mnemon_server.engines.sqlite import SQLiteVault
+
+from tests.contract.record_engine import DIMENSION, START, ManualClock
+from tests.contract.timeline_suite import SETTINGS, append_at, told, window
+from tests.support.server import wait_until
+from tests.support.timeline_trial import SETTINGS as TRIAL_SETTINGS
+from tests.support.timeline_trial import Trial
+
+EVENTS = 11
+SETTINGS_OF_TWENTY = replace(TRIAL_SETTINGS, segment_events_max=20)
+
+
+def three_segments() -> Trial:
+    """Events 1 to 4 and 5 to 8 in sealed segments, 9 to 11 in the open one."""
+    trial = Trial.begin()
+    trial.append(EVENTS)
+    trial.run()
+    states = [(row.segment_id, row.state) for row in trial.manifest.segments()]
+    assert states == [(1, SegmentState.SEALED), (5, SegmentState.SEALED), (9, SegmentState.OPEN)]
+    return trial
+
+
+class Copy:
+    """A trial to begin from again and again."""
+
+    def __init__(self) -> None:
+        self.trial = three_segments()
+        self.contents = {name: self.trial.files.content(name) for name in self.trial.files.names()}
+        self.list = dict(self.trial.manifest.list)
+        self.rows = dict(self.trial.manifest.rows)
+        self.expected = dict(self.trial.expected)
+        self.spans = {sequence: self.trial.span(sequence) for sequence in range(1, 9)}
+
+    def restore(self) -> Trial:
+        """As it was, but not yet started."""
+        trial = self.trial
+        for name in trial.files.names():
+            trial.files.unlink(name)
+        for name in trial.quarantine.names():
+            trial.quarantine.unlink(name)
+        for name, content in self.contents.items():
+            trial.files.put(name, content)
+        trial.manifest.list, trial.manifest.rows = dict(self.list), dict(self.rows)
+        trial.manifest.lost, trial.manifest.notes = [], []
+        trial.expected = dict(self.expected)
+        return trial
+
+    def touched(self, segment_id: int, start: int, end: int) -> list[int]:
+        """The events of a sealed segment whose frames overlap a range of bytes."""
+        return [
+            one
+            for one, (first, behind) in self.spans.items()
+            if segment_id <= one < segment_id + 4 and first < end and start < behind
+        ]
+
+
+def expect_lost(trial: Trial, lost: list[int]) -> None:
+    """Exactly these are gone, and exactly that is told; nothing is wrong any more."""
+    for sequence in lost:
+        del trial.expected[sequence]
+    trial.check()
+    assert [sequence for first, last, _ in trial.lost for sequence in range(first, last + 1)] == lost
+    assert sum(count for _, _, count in trial.lost) == len(lost)
+    assert trial.manifest.notes == [] or trial.manifest.notes[-1] is None
+    assert bool(lost) == ("critical" in trial.severities)
+    assert trial.keeper.failure() is None
+
+
+@pytest.mark.parametrize("segment_id", [1, 5, 9])
+def test_a_flipped_byte_costs_at_most_the_event_that_it_was_in(segment_id: int) -> None:
+    copy = Copy()
+    name = copy.trial.name_of(segment_id)
+    for offset in range(0, len(copy.contents[name]), 1 if segment_id == 1 else 3):
+        trial = copy.restore()
+        trial.damage(segment_id, offset, bit=offset % 8)
+        trial.reopen()
+        expect_lost(trial, copy.touched(segment_id, offset, offset + 1))
+        assert trial.quarantine.names() == [name], offset
+
+
+@pytest.mark.parametrize("segment_id", [1, 5, 9])
+def test_a_cut_costs_the_events_behind_it_and_no_others(segment_id: int) -> None:
+    copy = Copy()
+    name = copy.trial.name_of(segment_id)
+    for size in range(0, len(copy.contents[name]), 1 if segment_id == 1 else 3):
+        trial = copy.restore()
+        trial.files.put(name, copy.contents[name][:size])
+        trial.reopen()
+        expect_lost(trial, copy.touched(segment_id, size, len(copy.contents[name])))
+
+
+def test_what_a_read_meets_is_repaired_before_it_is_answered() -> None:
+    copy = Copy()
+    for sequence in (1, 4, 6):
+        trial = copy.restore()
+        trial.reopen()
+        trial.damage(1 if sequence < 5 else 5, copy.spans[sequence][0] + 25)
+        assert set(trial.found()) == set(range(1, EVENTS + 1)) - {sequence}
+        trial.run()
+        expect_lost(trial, [sequence])
+
+
+def test_damage_to_a_segment_with_removed_events_counts_those_as_not_lost() -> None:
+    trial = three_segments()
+    spans = {sequence: trial.span(sequence) for sequence in (6, 7)}
+    trial.manifest.remove([6])
+    trial.index.mark_dead([6])
+    del trial.expected[6]
+    for start, _ in spans.values():
+        trial.damage(5, start + 30)
+    trial.scrub()
+    expect_lost(trial, [7])
+
+
+def test_events_whose_rows_are_still_there_are_taken_from_them() -> None:
+    trial = three_segments()
+    start, _ = trial.span(7)
+    trial.manifest.rows[7] = 5, trial.expected[7]
+    trial.damage(5, start + 30)
+    trial.scrub()
+    expect_lost(trial, [])
+    assert trial.severities == ["warning", "healthy"]
+
+
+def test_several_damages_of_one_segment_are_told_as_the_ranges_that_they_are() -> None:
+    trial = Trial.begin(settings=SETTINGS_OF_TWENTY)
+    trial.append(21)
+    trial.run()
+    for sequence in (3, 4, 5, 11, 20):
+        trial.damage(1, trial.span(sequence)[0] + 30)
+    trial.damage(1, len(trial.files.content(trial.name_of(1))) - 20)
+    trial.reopen()
+    for sequence in (3, 4, 5, 11, 20):
+        del trial.expected[sequence]
+    trial.check()
+    assert trial.lost == [(3, 5, 3), (11, 11, 1), (20, 20, 1)]
+
+
+def test_a_cut_behind_removed_events_is_told_by_number_and_range() -> None:
+    trial = Trial.begin(settings=SETTINGS_OF_TWENTY)
+    trial.append(21)
+    trial.run()
+    trial.remove(2, 9, 15)
+    trial.run()
+    end = trial.span(12)[0]
+    name = trial.name_of(1)
+    trial.files.put(name, trial.files.content(name)[:end])
+    trial.reopen()
+    for sequence in (12, 13, 14, 16, 17, 18, 19, 20):
+        del trial.expected[sequence]
+    trial.check()
+    assert trial.lost == [(12, 20, 8)]
+
+
+def test_pages_that_cannot_be_read_cost_the_events_in_them_and_no_others() -> None:
+    trial = Trial.begin()
+    trial.context = "long " * 1_700
+    trial.append(EVENTS)
+    trial.run()
+    start, end = trial.span(6)
+    trial.reopen()
+    trial.files.bad_bytes = {trial.name_of(5): range((start + end) // 2, (start + end) // 2 + 1)}
+    trial.scrub()
+    trial.files.bad_bytes.clear()
+    del trial.expected[6]
+    assert trial.found() == trial.expected and trial.lost == [(6, 6, 1)]
+    # It could not be copied as a whole, and stays.
+    assert trial.quarantine.names() == []
+    assert "00000000000000000005-0001.segment.unreadable" in trial.files.names()
+
+
+def test_garbage_behind_a_sealed_file_costs_nothing() -> None:
+    trial = three_segments()
+    name = trial.name_of(1)
+    trial.files.put(name, trial.files.content(name) + b"\x7e\xa5\x01\x01 and so on")
+    trial.reopen()
+    expect_lost(trial, [])
+    assert trial.severities == ["warning", "healthy"]
+
+
+def test_without_room_for_the_new_file_what_is_sound_is_found_where_it_is() -> None:
+    trial = three_segments()
+    trial.damage(5, trial.span(6)[0] + 30)
+    trial.damage(5, len(trial.files.content(trial.name_of(5))) - FOOTER_BYTES // 2)
+    trial.files.fail("append", at=1, times=10**6, error=errno.ENOSPC)
+    trial.quarantine.fail("append", at=1, times=10**6, error=errno.ENOSPC)
+    trial.reopen()
+    del trial.expected[6]
+    assert trial.found() == trial.expected
+    failure = trial.keeper.failure()
+    assert failure is not None and "no space" in failure
+    assert trial.lost == [] and trial.severities == ["warning"]
+    trial.files.heal()
+    trial.quarantine.heal()
+    trial.clocks.pass_time(60)
+    trial.run()
+    trial.check()
+    assert trial.lost == [(6, 6, 1)]
+    assert trial.severities == ["warning", "critical", "healthy"]
+
+
+# A whole vault
+
+
+def _open(folder: Path, clock: ManualClock) -> SQLiteVault:
+    vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock, timeline=SETTINGS)
+    assert vault.timeline.wait_until_warm(30)
+    return vault
+
+
+def _sealed_vault(folder: Path, clock: ManualClock) -> list[Path]:
+    """A closed vault with two sealed segments of five events, and three events in an open one."""
+    vault = _open(folder, clock)
+    append_at(vault.timeline, [START] * 13)
+    wait_until(lambda: vault.timeline.status().unsealed_count == 3)
+    vault.close()
+    return sorted((folder / "timeline").iterdir())
+
+
+def test_a_damaged_vault_opens_with_everything_else_and_tells_what_is_lost(tmp_path: Path) -> None:
+    clock = ManualClock()
+    files = _sealed_vault(tmp_path, clock)
+    content = bytearray(files[1].read_bytes())
+    content[len(content) // 4] ^= 1
+    files[1].write_bytes(content)
+
+    vault = _open(tmp_path, clock)
+    wait_until(lambda: bool(vault.timeline.status().lost) and vault.timeline.status().state is TimelineState.READY)
+    [lost] = vault.timeline.status().lost
+    assert (lost.segment_id, lost.event_count) == (6, 1) and 6 <= lost.first_sequence == lost.last_sequence <= 10
+    assert sorted(window(vault.timeline)) == sorted(f"e{n}" for n in range(13) if n != lost.first_sequence - 1)
+    wait_until(lambda: len(_warnings(vault)) == 2)
+    warning, healthy = _warnings(vault)
+    assert warning[0] == "memory:episodic:warning" and "segment 6" in warning[1] and "critical" in warning[1]
+    assert healthy[0] == "memory:episodic:healthy"
+    assert [path.name for path in (tmp_path / "quarantine").iterdir()] == [files[1].name]
+    vault.close()
+
+
+def test_a_vault_whose_files_are_all_cut_opens_with_what_is_before_the_cuts(tmp_path: Path) -> None:
+    clock = ManualClock()
+    files = _sealed_vault(tmp_path, clock)
+    for path in files:
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 3])
+    vault = _open(tmp_path, clock)
+    lost = vault.timeline.status().lost
+    assert [run.segment_id for run in lost] == [1, 6]
+    gone = {sequence for run in lost for sequence in range(run.first_sequence, run.last_sequence + 1)}
+    assert len(gone) == sum(run.event_count for run in lost) < 10
+    assert sorted(window(vault.timeline)) == sorted(f"e{n}" for n in range(13) if n + 1 not in gone)
+    vault.close()
+
+
+def _warnings(vault: SQLiteVault) -> list[tuple[str, str]]:
+    kinds = ("memory:episodic:warning", "memory:episodic:healthy")
+    return [(event.type.value, event.details) for event in told(vault) if event.type.value in kinds]

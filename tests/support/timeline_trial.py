@@ -1,0 +1,398 @@
+"""A timeline without records.db and without a thread: its keeper does what is due when it is told to, step by step."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from mnemon_server.domain.episodic import CompactionProgress, EpisodicEvent, LostRange
+from mnemon_server.domain.errors import MnemonError, StorageFailedError
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.segments.codec import encode
+from mnemon_server.engines.segments.event_rows import event_row
+from mnemon_server.engines.segments.files import ReadFile
+from mnemon_server.engines.segments.index import TimelineIndex
+from mnemon_server.engines.segments.keeper import TimelineKeeper
+from mnemon_server.engines.segments.layout import SegmentDamagedError
+from mnemon_server.engines.segments.manifest import Change, SegmentRow, SegmentState, SyncedFile
+from mnemon_server.engines.segments.rows import NO_OFFSET, EventRef, EventRow
+from mnemon_server.engines.segments.selection import Selection
+from mnemon_server.engines.segments.settings import TimelineSettings
+from mnemon_server.engines.segments.store import file_name
+from mnemon_server.engines.timeline import TimelineWarning
+
+from tests.support.faulty_files import FaultyFiles, Operation
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SETTINGS = TimelineSettings(
+    segment_events_max=4,
+    segment_age_max_s=3_600.0,
+    sync_interval_s=0.0,
+    note_interval_s=0.0,
+    erase_delay_s=0.0,
+    joined_min=1_000,
+    compaction_share_max=1.0,
+    scrub_share_max=1.0,
+)
+"""Everything is done at once, and nothing is joined unasked."""
+
+
+class TrialClocks:
+    """The time of day, and the seconds that never go back."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.seconds = 1_000.0
+
+    def pass_time(self, seconds: float) -> None:
+        """Both go on."""
+        self.now += timedelta(seconds=seconds)
+        self.seconds += seconds
+
+
+class MemoryManifest:
+    """See Manifest: kept in memory, durable as soon as it is committed. `fail` may refuse a commit."""
+
+    def __init__(self) -> None:
+        self.epoch = bytes(range(16))
+        self.list: dict[int, SegmentRow] = {}
+        self.rows: dict[int, tuple[int, bytes]] = {}
+        self.marks: set[tuple[int, int]] = set()
+        self.lost: list[LostRange] = []
+        self.notes: list[TimelineWarning | None] = []
+        self.scrub_time: datetime | None = None
+        self.last_sequence = 0
+        self.noted: dict[int, SyncedFile] = {}
+        self.flushes = 0
+        self.before_commit: Callable[[Change], MnemonError | None] = lambda change: None
+        self.after_commit: Callable[[Change], None] = lambda change: None
+
+    def is_warned(self) -> bool:
+        return bool(self.notes) and self.notes[-1] is not None
+
+    def segments(self) -> list[SegmentRow]:
+        return [self.list[segment_id] for segment_id in sorted(self.list)]
+
+    def bodies(self, segment_id: int, after: int) -> list[tuple[int, bytes]]:
+        found = [(one, body) for one, (owner, body) in sorted(self.rows.items()) if owner == segment_id and one > after]
+        return found[:3]
+
+    def index_rows(self, segment_id: int) -> Iterator[Sequence[EventRow]]:
+        after = 0
+        while run := self.bodies(segment_id, after):
+            yield [event_row(sequence, body) for sequence, body in run]
+            after = run[-1][0]
+
+    def dead(self, segment_id: int) -> list[int]:
+        return sorted(sequence for owner, sequence in self.marks if owner == segment_id)
+
+    def note_synced(self, synced: SyncedFile) -> None:
+        self.noted[synced.segment_id] = synced
+
+    def flush(self) -> None:
+        if self.noted:
+            self.flushes += 1
+            self.commit(Change())
+
+    def roll(self, segment_id: int) -> None:
+        row = self.list[segment_id]
+        if row.state is SegmentState.OPEN:
+            self.list[segment_id] = row._replace(state=SegmentState.ROLLED)
+
+    def commit(self, change: Change) -> None:
+        if (error := self.before_commit(change)) is not None:
+            raise error
+        for synced in [*self.noted.values(), *([change.synced] if change.synced else [])]:
+            self._note(synced)
+        self.noted.clear()
+        self.marks -= {(owner, one) for owner, erased in change.erased.items() for one in erased}
+        for segment_id in change.dropped:
+            del self.list[segment_id]
+        moved = {(owner, one) for owner, one in self.marks if owner in change.dropped}
+        self.marks -= moved
+        if change.joined_into is not None:
+            self.marks |= {(change.joined_into, one) for _, one in moved}
+        self.list |= {row.segment_id: row for row in change.put}
+        self.lost += change.lost
+        self.notes += [change.warning] if change.warning else []
+        self.notes += [None] if change.healthy else []
+        self.scrub_time = change.scrub_time or self.scrub_time
+        self.after_commit(change)
+
+    def delete_sealed_rows(self) -> bool:
+        sealed = [one for one, (owner, _) in sorted(self.rows.items()) if self._is_sealed(owner)]
+        for sequence in sealed[:2]:
+            del self.rows[sequence]
+        return len(sealed) > 2
+
+    def add(self, body: bytes, limit: int, now: datetime) -> tuple[int, int]:
+        """Commits an event; its sequence and its segment."""
+        self.last_sequence += 1
+        sequence = self.last_sequence
+        row = next((row for row in self.list.values() if row.state is SegmentState.OPEN), None)
+        if row is not None and row.event_count >= limit:
+            self.roll(row.segment_id)
+            row = None
+        if row is None:
+            created = int(now.timestamp() * 1e6)
+            row = SegmentRow(sequence, 1, SegmentState.OPEN, sequence, sequence, 0, 0, created)
+        self.list[row.segment_id] = row._replace(last_sequence=sequence, event_count=row.event_count + 1)
+        self.rows[sequence] = row.segment_id, body
+        return sequence, row.segment_id
+
+    def remove(self, sequences: Sequence[int]) -> None:
+        """Commits a removal."""
+        for sequence in sequences:
+            self.rows.pop(sequence, None)
+            owner = max(one for one in self.list if one <= sequence)
+            self.marks.add((owner, sequence))
+
+    def _note(self, synced: SyncedFile) -> None:
+        row = self.list.get(synced.segment_id)
+        if row is not None and not row.is_sealed:
+            self.list[row.segment_id] = row._replace(**synced._asdict())
+
+    def _is_sealed(self, segment_id: int) -> bool:
+        return segment_id not in self.list or self.list[segment_id].is_sealed
+
+
+class StoppedError(BaseException):
+    """The process was killed."""
+
+
+class TrialFiles(FaultyFiles):
+    """Files of a process that may be killed, on a disk of which some bytes may not be read any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop_at: int | None = None
+        """The process is killed before its change of this number, counted from 1."""
+        self.changes = 0
+        self.bad_bytes: dict[str, range] = {}
+        """By file, bytes that cannot be read."""
+        self.rotten: dict[str, int] = {}
+        """By file, a byte that is another on the disk than in memory."""
+
+    def check(self, operation: Operation) -> None:
+        """Nothing is done any more once the process is dead."""
+        if operation != "pread":
+            self.changes += 1
+        if self.stop_at is not None and self.changes >= self.stop_at:
+            raise StoppedError
+        super().check(operation)
+
+    def open_read(self, name: str, *, uncached: bool = False) -> ReadFile:
+        rotten = self.rotten.get(name) if uncached else None
+        return _TrialReadFile(super().open_read(name, uncached=uncached), self.bad_bytes.get(name, range(0)), rotten)
+
+
+class _TrialReadFile:
+    def __init__(self, file: ReadFile, unreadable: range, rotten: int | None) -> None:
+        self._file = file
+        self._unreadable = unreadable
+        self._rotten = rotten
+
+    def pread(self, size: int, offset: int) -> bytes:
+        if offset < self._unreadable.stop and self._unreadable.start < offset + size:
+            raise StorageFailedError("the disk failed")
+        data = bytearray(self._file.pread(size, offset))
+        if self._rotten is not None and offset <= self._rotten < offset + len(data):
+            data[self._rotten - offset] ^= 1
+        return bytes(data)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(slots=True)
+class Trial:
+    """A timeline, what was acknowledged of it, and the ways in which it can end."""
+
+    settings: TimelineSettings
+    clocks: TrialClocks
+    files: TrialFiles
+    quarantine: FaultyFiles
+    manifest: MemoryManifest
+    index: TimelineIndex
+    keeper: TimelineKeeper
+    expected: dict[int, bytes]
+    """What must be there, by sequence."""
+    context: str = ""
+    """Of the events to come; it makes them longer."""
+
+    @classmethod
+    def begin(cls, settings: TimelineSettings = SETTINGS, files: TrialFiles | None = None) -> "Trial":
+        """An empty one, warm."""
+        clocks, manifest = TrialClocks(), MemoryManifest()
+        files, quarantine = files or TrialFiles(), FaultyFiles()
+        parts = _open(settings, clocks, files, quarantine, manifest)
+        trial = cls(settings, clocks, files, quarantine, manifest, *parts, {})
+        trial.run()
+        return trial
+
+    def append(self, count: int, *, at: datetime | None = None) -> list[int]:
+        """Commits events; their sequences."""
+        return [self.append_one(at or START + timedelta(minutes=7 * number)) for number in range(count)]
+
+    def append_one(self, at: datetime) -> int:
+        """Commits an event."""
+        number = self.manifest.last_sequence + 1
+        scope = Scope(user=f"u{number % 2}")
+        event = EpisodicEvent(f"e{number}", "task", at, content=content_of(number), context=self.context, scope=scope)
+        body = encode(event)
+        sequence, segment_id = self.manifest.add(body, self.settings.segment_events_max, self.clocks.now)
+        if segment_id == sequence:
+            self.index.add_open(segment_id)
+        self.index.append(segment_id, [event_row(sequence, body)])
+        self.expected[sequence] = body
+        self.keeper.appended(len(body))
+        return sequence
+
+    def remove(self, *sequences: int) -> None:
+        """Commits a removal."""
+        self.manifest.remove(sequences)
+        self.index.mark_dead(sequences)
+        for sequence in sequences:
+            del self.expected[sequence]
+        self.keeper.pruned()
+
+    def run(self, turns_max: int = 2_000) -> None:
+        """Lets the keeper do all that is due."""
+        for _ in range(turns_max):
+            self.keeper.turn()
+            due = self.keeper.chores.seconds_until_due()
+            if due is None or due > 0.02:
+                return
+            self.clocks.pass_time(due)
+        raise AssertionError("the keeper does not come to an end")
+
+    def seal_all(self) -> None:
+        """No segment is left unsealed."""
+        for row in self.manifest.segments():
+            self.manifest.roll(row.segment_id)
+        self.keeper.appended(0)
+        self.run()
+
+    def compact(self, report: Callable[[CompactionProgress], None] = lambda progress: None) -> CompactionProgress:
+        """Compacts as if somebody had asked for it."""
+        done = Future[CompactionProgress]()
+        self.keeper.chores.start_compaction(report, done)
+        self.run()
+        return done.result(0)
+
+    def scrub(self) -> None:
+        """Reads everything as if somebody had asked for it."""
+        done = Future[None]()
+        self.keeper.chores.start_scrub(done)
+        self.run()
+        done.result(0)
+
+    def reopen(self, *, run: bool = True) -> None:
+        """The process ends as if it were killed, and a new one starts."""
+        self.manifest.noted.clear()
+        parts = _open(self.settings, self.clocks, self.files, self.quarantine, self.manifest)
+        self.index, self.keeper = parts
+        if run:
+            self.run()
+
+    def crash(self, rng: random.Random) -> None:
+        """The power goes, and comes back."""
+        self.files.crash(rng)
+        self.quarantine.crash(rng)
+
+    def crash_and_reopen(self, seed: int) -> None:
+        """Both."""
+        self.crash(random.Random(seed))
+        self.reopen()
+
+    def found(self) -> dict[int, bytes]:
+        """What a reader gets, by sequence; damage that it meets is repaired, as readers have it done."""
+        for _ in range(10):
+            bodies: dict[int, bytes] = {}
+            damaged = False
+            for ref in self.index.page(Selection(), limit=10_000):
+                try:
+                    bodies[ref.sequence] = self._body(ref)
+                except (SegmentDamagedError, StorageFailedError):
+                    self.keeper.chores.repair(ref.segment_id)
+                    damaged = True
+                    break
+            if not damaged:
+                return bodies
+        raise AssertionError("a segment stays damaged")
+
+    def name_of(self, segment_id: int) -> str:
+        """The file of a segment."""
+        return file_name(self.manifest.list[segment_id])
+
+    @property
+    def lost(self) -> list[tuple[int, int, int]]:
+        """First and last sequence, and count, of each range that is noted as lost."""
+        return [(run.first_sequence, run.last_sequence, run.event_count) for run in self.manifest.lost]
+
+    @property
+    def severities(self) -> list[str]:
+        """What the feed says: the severity of each warning, and "healthy"."""
+        return [note.severity if note else "healthy" for note in self.manifest.notes]
+
+    def check(self) -> None:
+        """What was acknowledged is there, what was removed is not, and no file is there that should not be."""
+        assert self.found() == self.expected
+        assert set(self.files.names()) == {file_name(row) for row in self.manifest.segments()}
+        assert self.removed_in_files() == []
+
+    def removed_in_files(self) -> list[int]:
+        """Removed events whose text is still in a file."""
+        removed = [one for one in range(1, self.manifest.last_sequence + 1) if one not in self.expected]
+        contents = [self.files.content(name) for name in self.files.names()]
+        return [one for one in removed if any(content_of(one).encode() in content for content in contents)]
+
+    def damage(self, segment_id: int, offset: int, *, bit: int = 0) -> None:
+        """Flips a bit of a segment's file, on the disk."""
+        name = self.name_of(segment_id)
+        content = bytearray(self.files.content(name))
+        content[offset] ^= 1 << bit
+        self.files.put(name, bytes(content))
+
+    def span(self, sequence: int) -> tuple[int, int]:
+        """Where the frame of an event of a sealed segment begins and ends."""
+        owner = max(one for one in self.manifest.list if one <= sequence)
+        offsets = {ref.sequence: ref.offset for ref in self.index.page(Selection(), limit=10_000)}
+        frame = self.keeper.store.readers.get(self.name_of(owner)).read(offsets[sequence])
+        return frame.offset, frame.end
+
+    def _body(self, ref: EventRef) -> bytes:
+        if ref.offset == NO_OFFSET:
+            return self.manifest.rows[ref.sequence][1]
+        frame = self.keeper.store.readers.get(self.name_of(ref.segment_id)).read(ref.offset)
+        assert frame.sequence == ref.sequence
+        return frame.body
+
+
+def content_of(sequence: int) -> str:
+    """The text of an event."""
+    return f"what {sequence} was"
+
+
+def _open(
+    settings: TimelineSettings,
+    clocks: TrialClocks,
+    files: TrialFiles,
+    quarantine: FaultyFiles,
+    manifest: MemoryManifest,
+) -> tuple[TimelineIndex, TimelineKeeper]:
+    index = TimelineIndex()
+    keeper = TimelineKeeper(
+        files=files,
+        quarantine=quarantine,
+        manifest=manifest,
+        index=index,
+        clock=lambda: clocks.now,
+        settings=settings,
+        monotonic=lambda: clocks.seconds,
+    )
+    return index, keeper
