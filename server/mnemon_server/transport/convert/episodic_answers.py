@@ -144,38 +144,27 @@ def status_to_pb(status: TimelineStatus) -> pb.GetTimelineStatusResponse:
 class _Results:
     """Writes the results of a run into its answer.
 
-    Neighbours mostly were committed together, into one segment: what they have in common is read from bytes, which
-    takes half of the time that setting it takes.
+    One result is filled again and again, and copied: neighbours mostly were committed together, and a copy takes half
+    of the time that new fields take.
     """
 
     def __init__(self, message: pb.RecordEventsWithReceiptsResponse) -> None:
-        self._add = message.results.add
-        self._common = b""
+        self._append = message.results.append
+        self._filled = pb.RecordEventResult()
+        self._receipt = self._filled.receipt
         self._time: datetime | None = None
-        self._segment_id = 0
 
     def add(self, outcome: EventReceipt | Failure) -> None:
         """Writes what became of the next event."""
-        target = self._add()
         if isinstance(outcome, Failure):
-            target.error.CopyFrom(outcome.to_item_error())
+            self._append(pb.RecordEventResult(error=outcome.to_item_error()))
             return
-        if outcome.commit_time is not self._time or outcome.segment_id != self._segment_id:
-            self._note(outcome)
-        target.MergeFromString(self._common)
-        receipt = target.receipt
-        receipt.event_id = outcome.event_id
-        receipt.sequence = outcome.sequence
-        if outcome.duplicate:
-            receipt.duplicate = True
-
-    def _note(self, receipt: EventReceipt) -> None:
-        """Notes what further receipts have in common with this one."""
-        result = pb.RecordEventResult()
-        result.receipt.segment_id = receipt.segment_id
-        fill_time(result.receipt.commit_time, receipt.commit_time)
-        self._common = result.SerializeToString()
-        self._time, self._segment_id = receipt.commit_time, receipt.segment_id
+        receipt = self._receipt
+        receipt.event_id, receipt.sequence, receipt.segment_id, time, receipt.duplicate, receipt.replayed = outcome
+        if time is not self._time:
+            fill_time(receipt.commit_time, time)
+            self._time = time
+        self._append(self._filled)
 
 
 def _fill_events(target: Any, events: Iterable[StoredEvent]) -> None:
