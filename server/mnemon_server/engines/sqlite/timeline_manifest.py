@@ -97,6 +97,9 @@ class SQLiteManifest:
 
     def delete_sealed_rows(self) -> bool:
         """See Manifest."""
+        with self._connections.lend() as connection:
+            if not timeline_tables.has_sealed_rows(connection):
+                return False
         return bool(self._run(timeline_tables.delete_sealed_rows))
 
     def _rows(self, segment_id: int, after: int) -> list[timeline_tables.TimelineRow]:

@@ -166,18 +166,28 @@ def delete_events(connection: apsw.Connection, sequences: Sequence[int]) -> None
 
 def delete_sealed_rows(connection: apsw.Connection) -> int:
     """Removes some rows of events whose segment is sealed; returns how many went, 0 when none is left."""
-    [(unsealed,)] = fetch(connection, "SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'")
-    oldest = fetch(
-        connection,
-        "SELECT sequence, length(body) FROM timeline_event WHERE sequence < ? ORDER BY sequence LIMIT ?",
-        (INT64_MAX if unsealed is None else unsealed, REMOVED_AT_ONCE_MAX),
-    )
-    sizes = accumulate(size for _, size in oldest)
-    count = sum(1 for _ in takewhile(lambda size: size < REMOVED_BYTES_MAX, sizes)) + 1
+    oldest = _sealed_rows(connection, REMOVED_AT_ONCE_MAX)
     if not oldest:
         return 0
+    sizes = accumulate(size for _, size in oldest)
+    count = 1 + sum(1 for _ in takewhile(lambda size: size < REMOVED_BYTES_MAX, sizes))
     connection.execute("DELETE FROM timeline_event WHERE sequence <= ?", (oldest[:count][-1][0],))
     return connection.changes()
+
+
+def has_sealed_rows(connection: apsw.Connection) -> bool:
+    """Whether `delete_sealed_rows` has something to remove."""
+    return bool(_sealed_rows(connection, 1))
+
+
+def _sealed_rows(connection: apsw.Connection, limit: int) -> list[tuple[int, int]]:
+    """The oldest rows of events whose segment is sealed, and all before it: (sequence, bytes of the body)."""
+    unsealed = connection.execute("SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'").get
+    return fetch(
+        connection,
+        "SELECT sequence, length(body) FROM timeline_event WHERE sequence < ? ORDER BY sequence LIMIT ?",
+        (INT64_MAX if unsealed is None else unsealed, limit),
+    )
 
 
 def last_sequence(connection: apsw.Connection) -> int:
