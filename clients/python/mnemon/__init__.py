@@ -1,5 +1,6 @@
 """Mnemon's Python client: one server that remembers for AI agents."""
 
+from mnemon._bridge_values import BridgeState, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
 from mnemon._client import AsyncClient
 from mnemon._conflict_values import ArbitrationAnswer, DetectedConflicts, MergeAnswer, ResolutionPreview, UnmergeAnswer
 from mnemon._decision_values import (
@@ -26,6 +27,7 @@ from mnemon._errors import (
     DecisionNotFoundError,
     DocumentNotFoundError,
     EmbeddingModelMismatchError,
+    EventNotFoundError,
     FailedPreconditionError,
     FieldViolation,
     IgnoredFilterWarning,
@@ -56,7 +58,17 @@ from mnemon._errors import (
     UnimplementedError,
     UnknownBaseRuleError,
 )
-from mnemon._event_values import Event, EventDetails, EventPage, EventType, ServiceWarning
+from mnemon._event_values import (
+    EpisodicPruned,
+    EpisodicSaved,
+    Event,
+    EventDetails,
+    EventPage,
+    EventType,
+    PrunedEvent,
+    Reconciliation,
+    ServiceWarning,
+)
 from mnemon._filters import F, Filter, FilterLike
 from mnemon._memory_values import (
     DecayPolicy,
@@ -102,6 +114,22 @@ from mnemon._semantic_values import (
     SnapshotReceipt,
 )
 from mnemon._sync import Client
+from mnemon._timeline_values import (
+    CompactionProgress,
+    EpisodicEvent,
+    EventFilters,
+    EventReceipt,
+    EventScore,
+    EventSummary,
+    LostRange,
+    PruneReceipt,
+    RecordResult,
+    TimelinePage,
+    TimelineState,
+    TimelineStatus,
+    WindowAnswer,
+    WindowDiagnostics,
+)
 from mnemon._values import (
     AckLevel,
     BulkDeleteReceipt,
@@ -141,10 +169,13 @@ __all__ = [
     "AsyncClient",
     "AsyncWatch",
     "BackendUnreachableError",
+    "BridgeState",
+    "BridgeStatus",
     "BulkDeleteReceipt",
     "CallCancelledError",
     "CircularInheritanceError",
     "Client",
+    "CompactionProgress",
     "Conflict",
     "ConflictPolicy",
     "ConflictSignal",
@@ -162,9 +193,17 @@ __all__ = [
     "DocumentView",
     "EmbeddingModel",
     "EmbeddingModelMismatchError",
+    "EpisodicEvent",
+    "EpisodicPruned",
+    "EpisodicSaved",
     "Event",
     "EventDetails",
+    "EventFilters",
+    "EventNotFoundError",
     "EventPage",
+    "EventReceipt",
+    "EventScore",
+    "EventSummary",
     "EventType",
     "F",
     "FailedPreconditionError",
@@ -184,6 +223,7 @@ __all__ = [
     "InvalidOperationError",
     "InvalidPageTokenError",
     "LoadReceipt",
+    "LostRange",
     "MatchExplanation",
     "Memory",
     "MemoryFilters",
@@ -204,15 +244,22 @@ __all__ = [
     "OutOfRangeError",
     "Passage",
     "PermissionDeniedError",
+    "PruneAction",
+    "PruneReceipt",
+    "PrunedEvent",
     "PurgeReceipt",
     "RebuildProgress",
     "RecallAnswer",
+    "Reconciliation",
+    "RecordResult",
     "RememberResult",
     "RequestIdReusedError",
     "ResolutionPreview",
     "ResolvedRule",
     "ResourceExhaustedError",
     "RevisionMismatchError",
+    "RoutingMode",
+    "RoutingPolicy",
     "RuleDeleteReceipt",
     "RuleExistsError",
     "RuleInUseError",
@@ -244,6 +291,9 @@ __all__ = [
     "StoreHealth",
     "StoredRule",
     "ThrottledError",
+    "TimelinePage",
+    "TimelineState",
+    "TimelineStatus",
     "TooManyVaultsError",
     "UnauthenticatedError",
     "UnavailableError",
@@ -252,6 +302,8 @@ __all__ = [
     "UnmergeAnswer",
     "VectorIndexStatus",
     "Watch",
+    "WindowAnswer",
+    "WindowDiagnostics",
     "WriteOutcome",
     "WriteReceipt",
 ]

@@ -40,6 +40,7 @@ class BulkMethod(ABC, Generic[_Given, _Result]):
 
     noun: str
     noun_plural: str
+    batch_items_max = BATCH_ITEMS_MAX
 
     @abstractmethod
     def request(self, given: _Given) -> Message:
@@ -50,8 +51,8 @@ class BulkMethod(ABC, Generic[_Given, _Result]):
         """One message of the stream."""
 
     @abstractmethod
-    def result(self, position: int, answer: Any) -> _Result:
-        """What the server says of one item; `position` is its place among all."""
+    def result(self, position: int, request: Any, answer: Any) -> _Result:
+        """What the server says of one item that was sent; `position` is its place among all."""
 
     @abstractmethod
     def failure(self, position: int, given: _Given, error: MnemonError) -> _Result:
@@ -85,17 +86,17 @@ class Batch(Generic[_Result]):
         """One result per item, in order; `response` is None where nothing was sent."""
         answers = iter(response.results if response else ())
         found = [
-            entry.result if isinstance(entry, Unsent) else self._read(position, next(answers, None))
+            entry.result if isinstance(entry, Unsent) else self._read(position, entry, next(answers, None))
             for position, entry in enumerate(self.entries, self.start)
         ]
         if next(answers, None) is not None:
             raise InternalError(f"the server answered more {self.method.noun_plural} than it was sent")
         return found
 
-    def _read(self, position: int, answer: Any) -> _Result:
+    def _read(self, position: int, request: Message, answer: Any) -> _Result:
         if answer is None:
             raise InternalError(f"the server answered fewer {self.method.noun_plural} than it was sent")
-        return self.method.result(position, answer)
+        return self.method.result(position, request, answer)
 
 
 class Batcher(Generic[_Given, _Result]):
@@ -111,7 +112,7 @@ class Batcher(Generic[_Given, _Result]):
         entry = self._entry(batch.start + len(batch.entries), given)
         size_bytes = 0 if isinstance(entry, Unsent) else entry.ByteSize()
         full = None
-        if len(batch.entries) == BATCH_ITEMS_MAX or (batch.entries and batch.size_bytes + size_bytes > BATCH_BYTES_MAX):
+        if batch.entries and not self._has_room(size_bytes):
             full = self.rest()
         self._batch.entries.append(entry)
         self._batch.size_bytes += size_bytes
@@ -130,6 +131,10 @@ class Batcher(Generic[_Given, _Result]):
                 yield batch
         if batch := self.rest():
             yield batch
+
+    def _has_room(self, size_bytes: int) -> bool:
+        batch = self._batch
+        return len(batch.entries) < self._method.batch_items_max and batch.size_bytes + size_bytes <= BATCH_BYTES_MAX
 
     def _entry(self, position: int, given: _Given) -> Message | Unsent[_Result]:
         try:

@@ -1,6 +1,7 @@
 """The bulk methods of the services: what is sent for each item, and what its answer means."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -10,13 +11,16 @@ from mnemon import _memory_values as memories
 from mnemon import _requests as requests
 from mnemon import _semantic_requests as semantic_requests
 from mnemon import _semantic_values as semantic
+from mnemon import _timeline_convert as timeline_convert
+from mnemon import _timeline_requests as timeline_requests
+from mnemon import _timeline_values as timeline
 from mnemon import _values as values
 from mnemon._bulk import BulkMethod
 from mnemon._convert import receipt_from_pb
 from mnemon._errors import MnemonError
 from mnemon._semantic_convert import saved_from_pb
 from mnemon._status import error_from_item
-from mnemon.v1 import knowledge_store_pb2, memory_pb2, semantic_pb2
+from mnemon.v1 import episodic_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
 
 
 class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
@@ -36,7 +40,9 @@ class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
         """One message of the stream."""
         return knowledge_store_pb2.IndexDocumentsRequest(requests=requests)  # type: ignore[arg-type]
 
-    def result(self, position: int, answer: knowledge_store_pb2.IndexDocumentResult) -> values.IndexResult:
+    def result(
+        self, position: int, request: Message, answer: knowledge_store_pb2.IndexDocumentResult
+    ) -> values.IndexResult:
         """What became of one document."""
         if answer.WhichOneof("outcome") == "receipt":
             return values.IndexResult(answer.doc_id, receipt=receipt_from_pb(answer.receipt))
@@ -64,7 +70,7 @@ class CreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
         """One message of the stream."""
         return memory_pb2.CreateMemoriesRequest(requests=requests)  # type: ignore[arg-type]
 
-    def result(self, position: int, answer: memory_pb2.CreateMemoryResult) -> memories.RememberResult:
+    def result(self, position: int, request: Message, answer: memory_pb2.CreateMemoryResult) -> memories.RememberResult:
         """What became of one memory."""
         if answer.WhichOneof("outcome") == "receipt":
             return memories.RememberResult(position, receipt=receipt_from_pb(answer.receipt))
@@ -94,7 +100,9 @@ class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.Save
         """One message of the stream."""
         return semantic_pb2.SaveSemanticMemoriesRequest(requests=requests)  # type: ignore[arg-type]
 
-    def result(self, position: int, answer: semantic_pb2.SaveSemanticMemoryResult) -> semantic.SaveResult:
+    def result(
+        self, position: int, request: Message, answer: semantic_pb2.SaveSemanticMemoryResult
+    ) -> semantic.SaveResult:
         """What became of one statement."""
         if answer.WhichOneof("outcome") == "saved":
             return saved_from_pb(position, answer.saved)
@@ -103,3 +111,46 @@ class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.Save
     def failure(self, position: int, given: Any, error: MnemonError) -> semantic.SaveResult:
         """The result of a statement that cannot be sent."""
         return semantic.SaveResult(position, error=error)
+
+
+class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
+    """Records events; `scope` counts for those that have none. For one run, since it knows what it sent."""
+
+    noun = "event"
+    noun_plural = "events"
+    # Events are short, and a message costs more than most of them.
+    batch_items_max = 1000
+
+    def __init__(self, *, scope: values.Scope | None) -> None:
+        self._scope = scope
+        self._new_ids: set[str] = set()
+
+    def request(self, given: timeline.EpisodicEvent) -> Message:
+        """The event with an id, so that sending it again stores nothing new."""
+        event = timeline_requests.event_like(given, scope=self._scope)
+        if not event.event_id:
+            event.event_id = timeline_requests.new_id()
+            self._new_ids.add(event.event_id)
+        return event
+
+    def message(self, requests: Sequence[Message]) -> Message:
+        """One message of the stream."""
+        return episodic_pb2.RecordEventsWithReceiptsRequest(events=requests)  # type: ignore[arg-type]
+
+    def result(
+        self, position: int, request: episodic_pb2.EpisodicEvent, answer: episodic_pb2.RecordEventResult
+    ) -> timeline.RecordResult:
+        """What became of one event."""
+        is_new = request.event_id in self._new_ids
+        self._new_ids.discard(request.event_id)
+        if answer.WhichOneof("outcome") != "receipt":
+            return timeline.RecordResult(position, error=error_from_item(answer.error))
+        receipt = timeline_convert.receipt_from_pb(answer.receipt)
+        if receipt.duplicate and is_new and receipt.event_id == request.event_id:
+            # Nobody else knows the id: what is stored there came with an earlier try of this run.
+            receipt = replace(receipt, duplicate=False, replayed=True)
+        return timeline.RecordResult(position, receipt=receipt)
+
+    def failure(self, position: int, given: Any, error: MnemonError) -> timeline.RecordResult:
+        """The result of an event that cannot be sent."""
+        return timeline.RecordResult(position, error=error)

@@ -72,6 +72,22 @@ _REPEATED = {
         "LoadRules",
         "ResetRules",
     ),
+    "mnemon.v1.EpisodicMemoryService": (
+        "RecordEvent",
+        "QueryWindow",
+        "ListRecentEvents",
+        "SummarizeRange",
+        "GetEvent",
+        "PruneEvents",
+        "GetTimelineStatus",
+    ),
+    "mnemon.v1.BridgeService": (
+        "GetBridgeStatus",
+        "GetRoutingPolicy",
+        "UpdateRoutingPolicy",
+        "PauseBridge",
+        "ResumeBridge",
+    ),
 }
 
 SERVICE_CONFIG: dict[str, Any] = {

@@ -10,6 +10,7 @@ import grpc
 from mnemon import _convert as convert
 from mnemon import _requests as requests
 from mnemon import _values as values
+from mnemon._bridge_async import AsyncBridgeMethods
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_async import all_batches, send_batches
 from mnemon._bulk_methods import IndexDocuments
@@ -20,6 +21,7 @@ from mnemon._requests import DocumentLike
 from mnemon._rules_async import AsyncRuleMethods
 from mnemon._semantic_async import AsyncSemanticMethods
 from mnemon._status import error_from_call
+from mnemon._timeline_async import AsyncTimelineMethods
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
@@ -27,7 +29,15 @@ if TYPE_CHECKING:
     from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceAsyncStub
 
 
-class AsyncClient(AsyncMemoryMethods, AsyncSemanticMethods, AsyncConflictMethods, AsyncRuleMethods, AsyncEventMethods):
+class AsyncClient(
+    AsyncMemoryMethods,
+    AsyncSemanticMethods,
+    AsyncConflictMethods,
+    AsyncRuleMethods,
+    AsyncTimelineMethods,
+    AsyncBridgeMethods,
+    AsyncEventMethods,
+):
     """A connection to a Mnemon server, for one event loop; otherwise as `Client`.
 
     async with AsyncClient("127.0.0.1:50051") as memory:
@@ -36,6 +46,7 @@ class AsyncClient(AsyncMemoryMethods, AsyncSemanticMethods, AsyncConflictMethods
         await memory.remember("Ada dislikes early flights.", type="preference", user="ada")
         facts = await memory.recall("When should Ada fly?", user="ada")
         await memory.save_semantic("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
+        await memory.record_event("conversation", "Ada asked for the train.", user="ada")
     """
 
     async def index(

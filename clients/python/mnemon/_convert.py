@@ -171,7 +171,7 @@ def answer_from_pb(response: knowledge_store_pb2.SearchDocumentsResponse) -> val
 def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.SearchDiagnostics:
     """How an answer was found."""
     return values.SearchDiagnostics(
-        mode=_MODES_FROM_PB.get(diagnostics.mode),
+        mode=mode_from_pb(diagnostics.mode),
         exact=diagnostics.exact,
         total_candidates=diagnostics.total_candidates,
         scanned=diagnostics.scanned,
@@ -179,6 +179,11 @@ def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.Sea
         degraded=diagnostics.degraded,
         duration_s=diagnostics.duration.ToTimedelta().total_seconds(),
     )
+
+
+def mode_from_pb(mode: int) -> values.SearchMode | None:
+    """How a text found something; None where that is not said, or this client does not know it."""
+    return _MODES_FROM_PB.get(mode)
 
 
 def _result_from_pb(result: knowledge_store_pb2.SearchResult) -> values.SearchResult:
@@ -258,7 +263,7 @@ VIEWS_TO_PB = {
     values.DocumentView.FULL: knowledge_store_pb2.DOCUMENT_VIEW_FULL,
 }
 
-_MODES_FROM_PB = {pb: mode for mode, pb in MODES_TO_PB.items()}
+_MODES_FROM_PB: dict[int, values.SearchMode] = {pb: mode for mode, pb in MODES_TO_PB.items()}
 
 _OUTCOMES_FROM_PB = {
     common_pb2.WRITE_OUTCOME_CREATED: values.WriteOutcome.CREATED,

@@ -7,6 +7,7 @@ MnemonError                             code, reason, request_id
 ├── NotFoundError
 │   ├── DecisionNotFoundError
 │   ├── DocumentNotFoundError
+│   ├── EventNotFoundError              of the timeline
 │   ├── MemoryNotFoundError
 │   └── RuleNotFoundError
 ├── AlreadyExistsError
@@ -30,7 +31,7 @@ MnemonError                             code, reason, request_id
 ├── UnavailableError                    try again later
 │   ├── ServerUnreachableError          no server answers at the address
 │   ├── BackendUnreachableError         the server's vector database does not answer
-│   └── IndexWarmingError               the semantic index is being loaded or built
+│   └── IndexWarmingError               an index is being loaded or built
 ├── DeadlineExceededError               no answer in time
 ├── CallCancelledError
 ├── UnauthenticatedError
@@ -117,6 +118,10 @@ class NotFoundError(MnemonError):
 
 class DocumentNotFoundError(NotFoundError):
     """No document has this id."""
+
+
+class EventNotFoundError(NotFoundError):
+    """No event of the timeline has this id, or it was pruned."""
 
 
 class MemoryNotFoundError(NotFoundError):
@@ -228,7 +233,7 @@ class BackendUnreachableError(UnavailableError):
 
 
 class IndexWarmingError(UnavailableError):
-    """The semantic index is being loaded or built; come again after `retry_after` seconds."""
+    """The semantic index, or that of the timeline, is being loaded; come again after `retry_after` seconds."""
 
 
 class DeadlineExceededError(MnemonError):

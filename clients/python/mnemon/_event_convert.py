@@ -13,6 +13,7 @@ from mnemon._decision_convert import decision_from_pb
 from mnemon._memory_convert import memory_from_pb
 from mnemon._rule_convert import rule_from_pb
 from mnemon._semantic_convert import statement_from_pb
+from mnemon._timeline_convert import happened_from_pb
 from mnemon.v1 import common_pb2
 from mnemon.v1 import events_pb2 as pb
 
@@ -99,6 +100,8 @@ def _record_from_pb(event: pb.Event) -> Any:
             return convert.document_from_pb(event.document)
         case "semantic_memory":
             return statement_from_pb(event.semantic_memory)
+        case "episodic_event":
+            return happened_from_pb(event.episodic_event)
     return None
 
 
@@ -113,7 +116,39 @@ def _details_from_pb(event: pb.Event) -> events.EventDetails | None:
             return events.ServiceWarning(warning.severity, warning.message, warning.remediation)
         case "prune_reason":
             return event.prune_reason
+        case "episodic_saved":
+            return _saved_from_pb(event.episodic_saved)
+        case "episodic_pruned":
+            return _pruned_from_pb(event.episodic_pruned)
+        case "reconciliation":
+            return _reconciliation_from_pb(event.reconciliation)
     return None
+
+
+def _saved_from_pb(saved: pb.EpisodicSaved) -> events.EpisodicSaved:
+    return events.EpisodicSaved(
+        event_type=saved.event_type,
+        event_time=convert.time_from_pb(saved, "event_time"),
+        importance=saved.importance if saved.HasField("importance") else None,
+        segment_id=saved.segment_id,
+        timeline_lag_s=saved.timeline_lag.ToTimedelta().total_seconds(),
+        segment_count=saved.segment_count,
+        content_hash=saved.content_hash,
+    )
+
+
+def _pruned_from_pb(pruned: pb.EpisodicPruned) -> events.EpisodicPruned:
+    return events.EpisodicPruned(
+        pruned.segment_id,
+        pruned.reason,
+        tuple(events.PrunedEvent(each.event_id, each.content_hash) for each in pruned.events),
+    )
+
+
+def _reconciliation_from_pb(done: pb.Reconciliation) -> events.Reconciliation:
+    return events.Reconciliation(
+        tuple(done.event_ids), done.action, tuple(done.memory_ids), tuple(done.unlinked_memory_ids)
+    )
 
 
 def _set_start(request: pb.WatchEventsRequest | pb.ListEventsRequest, since: Since) -> None:

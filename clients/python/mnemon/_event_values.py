@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from mnemon._decision_values import Decision
 from mnemon._memory_values import Memory
 from mnemon._semantic_values import SemanticMemory
+from mnemon._timeline_values import EpisodicEvent
 from mnemon._values import Document, JsonValue, Scope
 
 NOW, EARLIEST = "now", "earliest"
@@ -37,6 +38,13 @@ class EventType(StrEnum):
     RULE_REGISTERED = "rule:registered"
     RULE_UPDATED = "rule:updated"
     RULE_DELETED = "rule:deleted"
+    EPISODIC_SAVED = "memory:episodic:saved"
+    EPISODIC_PRUNED = "memory:episodic:pruned"
+    EPISODIC_WARNING = "memory:episodic:warning"
+    EPISODIC_HEALTHY = "memory:episodic:healthy"
+    BRIDGE_SUSPENDED = "memory:bridge:suspended"
+    BRIDGE_RESUMED = "memory:bridge:resumed"
+    BRIDGE_RECONCILED = "memory:bridge:reconciled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,61 @@ class ServiceWarning(JsonValue):
     remediation: str
 
 
-EventDetails: TypeAlias = Decision | ServiceWarning | dict[str, Any] | str
+@dataclass(frozen=True, slots=True)
+class EpisodicSaved(JsonValue):
+    """What is told of a recorded event of the timeline; its content is in the record of the full view."""
+
+    event_type: str
+    event_time: datetime | None
+    """When it happened."""
+    importance: float | None
+    segment_id: int
+    timeline_lag_s: float
+    """How long after it happened it was recorded; 0 where it lay in the future."""
+    segment_count: int
+    """Segments that the timeline had then."""
+    content_hash: str
+    """SHA-256 of the content, in lower-case hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedEvent(JsonValue):
+    """One event of the timeline that was pruned."""
+
+    event_id: str
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodicPruned(JsonValue):
+    """Events of the timeline that were pruned."""
+
+    segment_id: int
+    reason: str
+    """"retention" or "requested"."""
+    events: tuple[PrunedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation(JsonValue):
+    """What the bridge did about pruned events."""
+
+    event_ids: tuple[str, ...]
+    """Those that statements were linked to."""
+    action: str
+    """"deleted" or "demoted"."""
+    memory_ids: tuple[str, ...]
+    """The statements that this happened to."""
+    unlinked_memory_ids: tuple[str, ...]
+    """Statements that only lost a link, since other events still say the same."""
+
+
+EventDetails: TypeAlias = (
+    Decision | ServiceWarning | EpisodicSaved | EpisodicPruned | Reconciliation | dict[str, Any] | str
+)
 """What an event says in every view: of a conflict the decision as it was then, of a rule the rule as it was written,
-of "memory:semantic:warning" and "…:healthy" a `ServiceWarning`, and of "memory:semantic:pruned" why: "deleted",
-"superseded", "merged" or "unmerged".
+of a warning, a suspension, and the end of either a `ServiceWarning`, of "memory:semantic:pruned" why: "deleted",
+"superseded", "merged" or "unmerged", and of the timeline and the bridge the values above.
 """
 
 
@@ -75,7 +134,7 @@ class Event(JsonValue):
     """The request_id of the call that made the change."""
     changed_fields: tuple[str, ...]
     """Names of the fields that an update changed."""
-    record: Document | Memory | SemanticMemory | None = None
+    record: Document | Memory | SemanticMemory | EpisodicEvent | None = None
     """In the full view the record as it is now, None where it is gone."""
     details: EventDetails | None = None
     """What else is to be said."""

@@ -25,8 +25,8 @@ def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = F
         content=convert.text("content", memory.content),
         summary=convert.text("summary", memory.summary),
         scope=convert.scope_to_pb(memory.scope),
-        importance=_share("importance", memory.importance),
-        keywords=_texts("keywords", memory.keywords),
+        importance=share_to_pb("importance", memory.importance),
+        keywords=texts_to_pb("keywords", memory.keywords),
         source=convert.text("source", memory.source),
         metadata=convert.metadata_to_pb("metadata", memory.metadata),
         embedding=embedding_of(memory) if with_embedding else None,
@@ -153,7 +153,8 @@ def snapshot_from_pb(response: pb.CreateSnapshotResponse) -> semantic.SnapshotRe
     return semantic.SnapshotReceipt(convert.time_from_pb(response, "snapshot_time"), response.message)
 
 
-def _share(field: str, given: object) -> float | None:
+def share_to_pb(field: str, given: object) -> float | None:
+    """A number from 0 to 1 for the wire, whose range the server checks; None means unknown."""
     if given is None:
         return None
     if not isinstance(given, int | float) or isinstance(given, bool):
@@ -161,7 +162,8 @@ def _share(field: str, given: object) -> float | None:
     return float(given)
 
 
-def _texts(field: str, given: object) -> list[str]:
+def texts_to_pb(field: str, given: object) -> list[str]:
+    """Several texts for the wire; one text alone is an InvalidArgumentError, since its letters are not meant."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise invalid(field, f"must be several texts, such as [{given!r}]")
     return [convert.text(f"{field}[{index}]", each) for index, each in enumerate(given)]

@@ -35,6 +35,7 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "RULE_IN_USE": errors.RuleInUseError,
     "DECISION_NOT_FOUND": errors.DecisionNotFoundError,
     "INDEX_WARMING": errors.IndexWarmingError,
+    "EVENT_NOT_FOUND": errors.EventNotFoundError,
     "THROTTLED": errors.ThrottledError,
 }
 

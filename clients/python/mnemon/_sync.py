@@ -7,6 +7,7 @@ import grpc
 from mnemon import _convert as convert
 from mnemon import _requests as requests
 from mnemon import _values as values
+from mnemon._bridge_sync import BridgeMethods
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_methods import IndexDocuments
 from mnemon._bulk_sync import send_batches
@@ -17,11 +18,14 @@ from mnemon._requests import DocumentLike
 from mnemon._rules_sync import RuleMethods
 from mnemon._semantic_sync import SemanticMethods
 from mnemon._status import error_from_call
+from mnemon._timeline_sync import TimelineMethods
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
-class Client(MemoryMethods, SemanticMethods, ConflictMethods, RuleMethods, EventMethods):
+class Client(
+    MemoryMethods, SemanticMethods, ConflictMethods, RuleMethods, TimelineMethods, BridgeMethods, EventMethods
+):
     """A connection to a Mnemon server, safe to share between threads.
 
     `address` is host:port or unix:path; else MNEMON_ADDRESS counts, else 127.0.0.1:50051. Plaintext is for this machine
@@ -36,6 +40,7 @@ class Client(MemoryMethods, SemanticMethods, ConflictMethods, RuleMethods, Event
             memory.remember("Ada dislikes early flights.", type="preference", user="ada")
             facts = memory.recall("When should Ada fly?", user="ada")
             memory.save_semantic("Ada lives in Berlin.", user="ada", conflict_policy="resolve")
+            memory.record_event("conversation", "Ada asked for the train.", user="ada")
     """
 
     def index(

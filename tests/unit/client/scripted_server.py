@@ -13,7 +13,9 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1.bridge_pb2_grpc import BridgeServiceServicer, add_BridgeServiceServicer_to_server
 from mnemon.v1.conflicts_pb2_grpc import ConflictServiceServicer, add_ConflictServiceServicer_to_server
+from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceServicer, add_EpisodicMemoryServiceServicer_to_server
 from mnemon.v1.knowledge_store_pb2_grpc import (
     KnowledgeStoreServiceServicer,
     add_KnowledgeStoreServiceServicer_to_server,
@@ -32,6 +34,8 @@ class ScriptedStore(
     SemanticMemoryServiceServicer,
     ConflictServiceServicer,
     RulesServiceServicer,
+    EpisodicMemoryServiceServicer,
+    BridgeServiceServicer,
 ):
     """Answers each call with the next line of its script, the last one again and again; notes the requests."""
 
@@ -52,13 +56,19 @@ class ScriptedStore(
     DetectConflicts = ArbitrateConflict = MergeMemories = PreviewResolution = UnmergeMemory = ListDecisions = _answer
     RegisterRule = GetRule = UpdateRule = DeleteRule = ListRules = FindMatchingRule = ResolveRule = _answer
     ExportRules = LoadRules = ResetRules = _answer
+    RecordEvent = QueryWindow = ListRecentEvents = SummarizeRange = GetEvent = PruneEvents = _answer
+    GetTimelineStatus = GetBridgeStatus = GetRoutingPolicy = UpdateRoutingPolicy = PauseBridge = ResumeBridge = _answer
+
+    def CompactTimeline(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        """Answers with all messages that the line gives."""
+        yield from self._answer(request, context)
 
     def _answer_all(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         self.streams += 1
         for request in request_iterator:
             yield self._answer(request, context)
 
-    IndexDocuments = CreateMemories = SaveSemanticMemories = _answer_all
+    IndexDocuments = CreateMemories = SaveSemanticMemories = RecordEventsWithReceipts = _answer_all
 
 
 @contextmanager
@@ -71,6 +81,8 @@ def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
     add_SemanticMemoryServiceServicer_to_server(store, server)
     add_ConflictServiceServicer_to_server(store, server)
     add_RulesServiceServicer_to_server(store, server)
+    add_EpisodicMemoryServiceServicer_to_server(store, server)
+    add_BridgeServiceServicer_to_server(store, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -8,7 +8,9 @@ import mnemon
 import pytest
 from mnemon._channel import SERVICE_CONFIG, is_local, resolve_address
 from mnemon.v1 import (
+    bridge_pb2,
     conflicts_pb2,
+    episodic_pb2,
     events_pb2,
     knowledge_store_pb2_grpc,
     memory_pb2,
@@ -152,6 +154,8 @@ def test_other_failures_are_not_tried_again() -> None:
         semantic_pb2.DESCRIPTOR.services_by_name["SemanticMemoryService"],
         conflicts_pb2.DESCRIPTOR.services_by_name["ConflictService"],
         rules_pb2.DESCRIPTOR.services_by_name["RulesService"],
+        episodic_pb2.DESCRIPTOR.services_by_name["EpisodicMemoryService"],
+        bridge_pb2.DESCRIPTOR.services_by_name["BridgeService"],
     ],
 )
 def test_every_unary_method_is_in_the_retry_policy(service: Any) -> None:

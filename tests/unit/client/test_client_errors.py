@@ -48,6 +48,7 @@ CASES = [
     (grpc.StatusCode.NOT_FOUND, "DECISION_NOT_FOUND", mnemon.DecisionNotFoundError),
     (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING", mnemon.IndexWarmingError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLED", mnemon.ThrottledError),
+    (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND", mnemon.EventNotFoundError),
     (grpc.StatusCode.UNAUTHENTICATED, "", mnemon.UnauthenticatedError),
     (grpc.StatusCode.PERMISSION_DENIED, "", mnemon.PermissionDeniedError),
     (grpc.StatusCode.OUT_OF_RANGE, "", mnemon.OutOfRangeError),

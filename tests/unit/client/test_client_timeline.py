@@ -1,0 +1,470 @@
+"""Events keep their types on the way, answers say what became of them, and a repeated event is stored once."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import grpc
+import mnemon
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon import Client, EpisodicEvent, F, RoutingPolicy
+from mnemon import _timeline_convert as timeline_convert
+from mnemon._bulk_methods import RecordEvents
+from mnemon._event_convert import event_from_pb
+from mnemon.v1 import bridge_pb2, common_pb2, events_pb2, semantic_pb2
+from mnemon.v1 import episodic_pb2 as pb
+
+from tests.unit.client.scripted_server import failing, scripted_server
+
+UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
+BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+LUNCH = EpisodicEvent("conversation", "Ada had lunch.", user="ada", event_time=NOON)
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+VALUES = st.one_of(TEXTS, st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False))
+TIMES = st.datetimes(datetime(1, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))
+
+
+def stamp(time: datetime) -> Timestamp:
+    message = Timestamp()
+    message.FromDatetime(time)
+    return message
+
+
+@given(
+    st.builds(
+        EpisodicEvent,
+        event_type=TEXTS,
+        content=TEXTS,
+        event_id=TEXTS,
+        user=TEXTS,
+        household=TEXTS,
+        persona=TEXTS,
+        agent=TEXTS,
+        project=TEXTS,
+        event_time=st.none() | TIMES,
+        context=TEXTS,
+        importance=st.none() | st.floats(0, 1),
+        source=TEXTS,
+        metadata=st.dictionaries(TEXTS, VALUES, max_size=3),
+    )
+)
+def test_an_event_comes_back_with_its_types(event: EpisodicEvent) -> None:
+    sent = timeline_convert.happened_to_pb(event)
+    back = timeline_convert.happened_from_pb(pb.EpisodicEvent.FromString(sent.SerializeToString()))
+
+    assert back == event
+    assert [type(back.metadata[key]) for key in event.metadata] == [type(value) for value in event.metadata.values()]
+
+
+def test_a_record_sends_what_it_was_given_and_names_what_it_repeats() -> None:
+    def recorded(request: pb.RecordEventRequest, context: grpc.ServicerContext) -> pb.RecordEventResponse:
+        receipt = pb.EventReceipt(
+            event_id="e-0", sequence=7, segment_id=1, commit_time=stamp(NOON), duplicate=True, replayed=True
+        )
+        return pb.RecordEventResponse(receipt=receipt, duplicate_of=request.event)
+
+    with scripted_server(recorded) as (address, server), Client(address) as client:
+        receipt = client.record_event(
+            "task",
+            "Call the bank.",
+            user="ada",
+            event_time=NOON,
+            household="h",
+            persona="p",
+            agent="a",
+            project="x",
+            context="in the kitchen",
+            importance=0.5,
+            source="user",
+            metadata={"n": 5},
+            event_id="e-0",
+            request_id="r-1",
+        )
+
+    [request] = server.requests
+    assert request.request_id == "r-1"
+    sent = EpisodicEvent(
+        "task",
+        "Call the bank.",
+        event_id="e-0",
+        user="ada",
+        household="h",
+        persona="p",
+        agent="a",
+        project="x",
+        event_time=NOON,
+        context="in the kitchen",
+        importance=0.5,
+        source="user",
+        metadata={"n": 5},
+    )
+    assert receipt == mnemon.EventReceipt("e-0", 7, 1, NOON, duplicate=True, replayed=True, duplicate_of=sent)
+    assert receipt.to_dict()["duplicate_of"]["event_time"] == "2026-05-01T12:00:00+00:00"
+
+
+def test_an_event_without_a_time_happens_now() -> None:
+    before = datetime.now(UTC)
+    with scripted_server(lambda *_: pb.RecordEventResponse()) as (address, server), Client(address) as client:
+        client.record_event("task", "Call the bank.", user="ada")
+
+    assert before <= server.requests[0].event.event_time.ToDatetime(UTC) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, pb.QueryWindowRequest(top_k=50)),
+        ({"last_days": 7, "top_k": 0}, pb.QueryWindowRequest(last_days=7, top_k=0)),
+        ({"last_days": 2**40}, pb.QueryWindowRequest(last_days=2**31 - 1, top_k=50)),
+        ({"until": NOON}, pb.QueryWindowRequest(range=pb.TimeRange(to=stamp(NOON)), top_k=50)),
+        (
+            {"since": NOON, "until": NOON, "page_token": "more"},
+            pb.QueryWindowRequest(
+                range=pb.TimeRange(**{"from": stamp(NOON), "to": stamp(NOON)}),  # type: ignore[arg-type]
+                top_k=50,
+                page_token="more",  # noqa: S106
+            ),
+        ),
+        (
+            {"query": "", "mode": "keyword"},
+            pb.QueryWindowRequest(query="", mode=common_pb2.SEARCH_MODE_KEYWORD, top_k=50),
+        ),
+        (
+            {"user": "ada", "project": "x", "event_types": ["task", "reminder"], "min_importance": 0.5},
+            pb.QueryWindowRequest(
+                filter=pb.EpisodicEventFilter(
+                    scope={"user": "ada", "project": "x"}, event_types=["task", "reminder"], min_importance=0.5
+                ),
+                top_k=50,
+            ),
+        ),
+    ],
+)
+def test_a_query_sends_its_window_and_its_filters(arguments: Any, expected: pb.QueryWindowRequest) -> None:
+    with scripted_server(lambda *_: pb.QueryWindowResponse()) as (address, server), Client(address) as client:
+        client.query_window(**arguments)
+
+    assert server.requests == [expected]
+
+
+def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> None:
+    answer = pb.QueryWindowResponse(
+        events=[timeline_convert.happened_to_pb(LUNCH)],
+        next_page_token="more",  # noqa: S106
+        scores=[pb.EventScore(relevance=0.75, similarity=0.5, keyword=0.25)],
+        diagnostics=pb.WindowDiagnostics(
+            total_scanned=9,
+            filtered_by_context=3,
+            filtered_by_window=2,
+            returned=1,
+            duration=Duration(nanos=500_000_000),
+            mode=common_pb2.SEARCH_MODE_HYBRID,
+            pending=4,
+        ),
+    )
+    with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
+        found = client.query_window("lunch")
+
+    assert (list(found), found[0], found[:1], len(found)) == ([LUNCH], LUNCH, (LUNCH,), 1)
+    assert found.scores == (mnemon.EventScore(0.75, 0.5, 0.25),)
+    assert found.diagnostics == mnemon.WindowDiagnostics(9, 3, 2, 1, 0.5, mnemon.SearchMode.HYBRID, 4)
+    assert found.to_dict()["events"][0]["content"] == "Ada had lunch."
+    assert found.next_page_token == "more"  # noqa: S105
+
+
+@pytest.mark.parametrize(
+    ("walk", "page"),
+    [
+        (lambda client: client.window_events(last_days=7, page_size=1, user="ada"), pb.QueryWindowResponse),
+        (lambda client: client.recent_events(page_size=1, user="ada"), pb.ListRecentEventsResponse),
+    ],
+)
+def test_a_walk_goes_on_over_an_empty_page_to_the_last_one(walk: Any, page: Any) -> None:
+    event = timeline_convert.happened_to_pb(LUNCH)
+    pages = [
+        page(events=[event], next_page_token="one"),  # noqa: S106
+        page(next_page_token="two"),  # noqa: S106
+        page(events=[event]),
+    ]
+    with scripted_server(*((lambda *_, each=each: each) for each in pages)) as (address, server):  # noqa: SIM117
+        with Client(address) as client:
+            found = list(walk(client))
+
+    assert found == [LUNCH, LUNCH]
+    assert [each.page_token for each in server.requests] == ["", "one", "two"]
+    assert {each.filter.scope.user for each in server.requests} == {"ada"}
+
+
+def test_a_summary_keeps_its_order() -> None:
+    answer = pb.SummarizeRangeResponse(
+        event_count=3,
+        earliest=stamp(NOON),
+        latest=stamp(NOON),
+        types=[pb.TypeCount(event_type="task", count=2), pb.TypeCount(event_type="emotion", count=1)],
+        days=[pb.DayCount(day="2026-04-30", count=1), pb.DayCount(day="2026-05-01", count=2)],
+    )
+    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
+        summary = client.summarize_events(until=NOON, where=F("content").contains("tea"))
+
+    assert list(summary.types.items()) == [("task", 2), ("emotion", 1)]
+    assert list(summary.days.items()) == [("2026-04-30", 1), ("2026-05-01", 2)]
+    assert (summary.event_count, summary.earliest, summary.latest) == (3, NOON, NOON)
+    [request] = server.requests
+    assert request.range.to.ToDatetime(UTC) == NOON and not request.range.HasField("from")
+    assert request.filter.filter.condition.field == "content"
+
+
+def test_a_prune_says_which_and_reads_what_was_removed() -> None:
+    answer = pb.PruneEventsResponse(
+        pruned_count=2, event_ids=["e-1", "e-2"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=1
+    )
+    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
+        receipt = client.prune_events(before=NOON, user="ada", dry_run=True)
+        client.prune_events(["e-1"])
+
+    assert receipt == mnemon.PruneReceipt(2, ("e-1", "e-2"), NOON, NOON, 1, replayed=False)
+    dry, named = server.requests
+    assert (dry.before.ToDatetime(UTC), dry.filter.scope.user, dry.dry_run) == (NOON, "ada", True)
+    assert (list(named.event_ids), named.dry_run, named.HasField("before"), named.HasField("filter")) == (
+        ["e-1"],
+        False,
+        False,
+        False,
+    )
+
+
+def test_a_compaction_tells_every_step_and_its_failure() -> None:
+    def steps(request: Any, context: grpc.ServicerContext) -> Iterator[pb.CompactTimelineResponse]:
+        yield pb.CompactTimelineResponse(processed_bytes=1, total_bytes=2, segment_count=3)
+        yield pb.CompactTimelineResponse(
+            processed_bytes=2, total_bytes=2, segment_count=1, reclaimed_bytes=5, done=True
+        )
+
+    with scripted_server(steps) as (address, _), Client(address) as client:
+        assert list(client.compact_timeline()) == [
+            mnemon.CompactionProgress(1, 2, 3, 0, done=False),
+            mnemon.CompactionProgress(2, 2, 1, 5, done=True),
+        ]
+    line = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", reason="STORAGE_FULL")
+    with scripted_server(line) as (address, _), Client(address) as client, pytest.raises(mnemon.StorageFullError):
+        list(client.compact_timeline())
+
+
+def test_the_status_says_what_was_lost() -> None:
+    answer = pb.GetTimelineStatusResponse(
+        state=pb.TIMELINE_STATE_DEGRADED,
+        message="a segment is damaged",
+        event_count=5,
+        lost=[
+            pb.LostRange(segment_id=1, first_sequence=3, last_sequence=4, event_count=2, notice_time=stamp(NOON)),
+        ],
+        retention=Duration(seconds=86_400),
+    )
+    with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
+        status = client.timeline_status()
+
+    assert (status.state, status.message, status.event_count) == ("degraded", "a segment is damaged", 5)
+    assert status.lost == (mnemon.LostRange(1, 3, 4, 2, NOON),)
+    assert (status.retention_s, status.scrub_time, status.earliest) == (86_400.0, None, None)
+    nothing = timeline_convert.status_from_pb(pb.GetTimelineStatusResponse(state=99))  # type: ignore[arg-type]
+    assert (nothing.state, nothing.retention_s) == (mnemon.TimelineState.UNKNOWN, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda client: client.record_event("task", user="u", importance="high"), "importance"),
+        (lambda client: client.record_event("task", user="u", event_time=datetime(2026, 5, 1)), "event_time"),
+        (lambda client: client.record_event("task", "\ud800", user="u"), "content"),
+        (lambda client: client.query_window(last_days=1, since=NOON), "last_days"),
+        (lambda client: client.query_window(since=datetime(2026, 5, 1)), "since"),
+        (lambda client: client.query_window("tea", mode="guess"), "mode"),
+        (lambda client: client.query_window(user=""), "user"),
+        (lambda client: client.query_window(event_types="task"), "event_types"),
+        (lambda client: client.query_window(event_types=[]), "event_types"),
+        (lambda client: client.prune_events("e-1"), "event_ids"),
+        (lambda client: client.update_routing_policy(RoutingPolicy(mode="most")), "mode"),
+        (lambda client: client.update_routing_policy(RoutingPolicy(event_types="task")), "event_types"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_by_name(call: Any, field: str) -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
+        call(client)
+
+    assert [violation.field for violation in raised.value.violations] == [field]
+
+
+def test_an_argument_that_is_no_filter_is_a_type_error() -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="usr"):
+        client.prune_events(usr="ada")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("write", "answer"),
+    [
+        (lambda client: client.record_event("task", "a", user="u"), pb.RecordEventResponse()),
+        (lambda client: client.prune_events(["e-1"]), pb.PruneEventsResponse()),
+    ],
+)
+def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer: Any) -> None:
+    with scripted_server(UNAVAILABLE, lambda *_: answer) as (address, server), Client(address) as client:
+        write(client)
+
+    first, second = server.requests
+    assert first == second
+    assert first.request_id != ""
+
+
+def _known(
+    request: pb.RecordEventsWithReceiptsRequest, context: grpc.ServicerContext
+) -> pb.RecordEventsWithReceiptsResponse:
+    """Says of every event that it is known, by its own id; of "copy" that it is another one; of "bad" what is wrong."""
+    wrong = common_pb2.ItemError(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="bad")
+    return pb.RecordEventsWithReceiptsResponse(
+        results=[
+            pb.RecordEventResult(error=wrong)
+            if each.content == "bad"
+            else pb.RecordEventResult(
+                receipt={"event_id": "e-0" if each.content == "copy" else each.event_id, "duplicate": True}
+            )
+            for each in request.events
+        ]
+    )
+
+
+def test_many_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_them() -> None:
+    items: list[Any] = [
+        EpisodicEvent("task", "new"),
+        EpisodicEvent("task", "given", event_id="e-7", user="bob"),
+        "no event",
+        EpisodicEvent("task", "copy"),
+        EpisodicEvent("task", "bad"),
+    ]
+    with scripted_server(BROKEN, _known) as (address, server), Client(address) as client:
+        results = list(client.record_events(items, scope=mnemon.Scope(user="ada")))
+
+    first, again = server.requests
+    assert first == again
+    assert all(event.event_id and event.HasField("event_time") for event in first.events)
+    assert len({event.event_id for event in first.events}) == 4
+    assert [event.scope.user for event in first.events] == ["ada", "bob", "ada", "ada"]
+    assert [each.position for each in results] == [0, 1, 2, 3, 4]
+    # What is known by an id that was made for it came with the try before; of a given id nobody can tell.
+    assert [each.duplicate for each in results] == [False, True, False, True, False]
+    assert [each.receipt.replayed for each in results if each.receipt] == [True, False, False]
+    assert [each.event_id for each in results] == [first.events[0].event_id, "e-7", "", "e-0", ""]
+    assert isinstance(results[2].error, mnemon.InvalidArgumentError)
+    assert results[4].to_dict()["error"]["message"] == "bad"
+
+
+def test_a_run_forgets_the_ids_of_events_that_were_answered() -> None:
+    method = RecordEvents(scope=None)
+    for position in range(3):
+        request: Any = method.request(LUNCH)
+        method.result(position, request, pb.RecordEventResult(receipt={"event_id": request.event_id}))
+
+    assert method._new_ids == set()
+
+
+async def test_the_asyncio_client_repeats_them_too() -> None:
+    with scripted_server(BROKEN, _known) as (address, server):
+        async with mnemon.AsyncClient(address) as client:
+            results = [each async for each in client.record_events([EpisodicEvent("task", "new", user="ada")])]
+
+    assert [each.duplicate for each in results] == [False]
+    assert server.requests[0] == server.requests[1]
+
+
+def test_a_policy_is_sent_as_a_whole_and_read_with_its_defaults() -> None:
+    filled = bridge_pb2.RoutingPolicy(
+        min_importance=0.6,
+        event_types=["task"],
+        mode=bridge_pb2.ROUTING_MODE_ANY,
+        content_max=512,
+        on_prune=bridge_pb2.PRUNE_ACTION_DEMOTE,
+        demoted_importance=0.1,
+        conflict_policy=semantic_pb2.CONFLICT_POLICY_DETECT,
+    )
+    answer = bridge_pb2.UpdateRoutingPolicyResponse(policy=filled)
+    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
+        held = client.update_routing_policy(RoutingPolicy(mode="any", on_prune="demote", conflict_policy="detect"))
+        client.update_routing_policy(held)
+
+    assert held == RoutingPolicy(0.6, ("task",), "any", 512, "demote", 0.1, "detect")
+    sparse, whole = server.requests
+    assert not any(sparse.policy.HasField(name) for name in ("min_importance", "content_max", "demoted_importance"))
+    assert whole.policy == filled
+
+
+def test_the_bridge_says_how_it_is() -> None:
+    answer = bridge_pb2.GetBridgeStatusResponse(
+        state=bridge_pb2.BRIDGE_STATE_SUSPENDED,
+        message="a segment is damaged",
+        routed_count=3,
+        skipped_counts={"importance": 2, "event_type": 1},
+        queue_depth=4,
+        timeline_lag=Duration(nanos=250_000_000),
+    )
+    with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
+        status = client.bridge_status()
+
+    assert (status.state, status.message, status.queue_depth) == ("suspended", "a segment is damaged", 4)
+    assert (status.routed_count, status.skipped_counts) == (3, {"event_type": 1, "importance": 2})
+    assert (status.timeline_lag_s, status.handled_time) == (0.25, None)
+
+
+SAVED = events_pb2.EpisodicSaved(
+    event_type="task", event_time=stamp(NOON), segment_id=1, timeline_lag=Duration(seconds=2), content_hash="ab"
+)
+RECONCILED = events_pb2.Reconciliation(
+    event_ids=["e-1"], action="deleted", memory_ids=["m-1"], unlinked_memory_ids=["m-2"]
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (
+            events_pb2.Event(type=events_pb2.EVENT_TYPE_EPISODIC_SAVED, episodic_saved=SAVED),
+            mnemon.EpisodicSaved("task", NOON, None, 1, 2.0, 0, "ab"),
+        ),
+        (
+            events_pb2.Event(
+                type=events_pb2.EVENT_TYPE_EPISODIC_PRUNED,
+                episodic_pruned={
+                    "segment_id": 1,
+                    "reason": "retention",
+                    "events": [{"event_id": "e-1", "content_hash": "ab"}],
+                },
+            ),
+            mnemon.EpisodicPruned(1, "retention", (mnemon.PrunedEvent("e-1", "ab"),)),
+        ),
+        (
+            events_pb2.Event(type=events_pb2.EVENT_TYPE_BRIDGE_RECONCILED, reconciliation=RECONCILED),
+            mnemon.Reconciliation(("e-1",), "deleted", ("m-1",), ("m-2",)),
+        ),
+        (
+            events_pb2.Event(type=events_pb2.EVENT_TYPE_BRIDGE_SUSPENDED, warning={"severity": "critical"}),
+            mnemon.ServiceWarning("critical", "", ""),
+        ),
+    ],
+)
+def test_an_event_of_the_feed_says_its_details(event: events_pb2.Event, expected: Any) -> None:
+    found = event_from_pb(event)
+
+    assert found.details == expected
+    assert found.type != mnemon.EventType.UNKNOWN
+
+
+def test_the_event_of_a_recorded_event_carries_it() -> None:
+    event = events_pb2.Event(
+        type=events_pb2.EVENT_TYPE_EPISODIC_SAVED, episodic_event=timeline_convert.happened_to_pb(LUNCH)
+    )
+
+    assert event_from_pb(event).record == LUNCH
