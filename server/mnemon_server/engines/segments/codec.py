@@ -65,6 +65,12 @@ def event_id_of(body: bytes) -> str:
     return str(episodic_pb2.EpisodicEvent.FromString(body).event_id)
 
 
+def text_of(body: bytes) -> str:
+    """What an event is found by: its content, and on lines of its own its context; "" where it has neither."""
+    message = episodic_pb2.EpisodicEvent.FromString(body)
+    return "\n".join(part for part in (message.content, message.context) if part)
+
+
 def _fill_scope(target: common_pb2.Scope, scope: Scope) -> None:
     target.user = scope.user
     if scope.household:

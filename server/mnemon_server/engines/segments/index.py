@@ -169,6 +169,41 @@ class TimelineIndex:
         ascending: Times = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
         return ascending
 
+    @property
+    def last_sequence(self) -> int:
+        """The highest sequence, of a dead event, too; 0 where there is none."""
+        return max((view.last_sequence for view in self._blocks.views() if view.count), default=0)
+
+    def alive(self, first: int, last: int) -> Times:
+        """The sequences from `first` to `last` that are not dead, ascending.
+
+        Those up to a `last_sequence` that was asked for before are all of them: events become visible in their order.
+        """
+        found = [np.empty(0, np.int64)]
+        for view in self._blocks.views():
+            low, high = max(first, view.segment_id), min(last, view.last_sequence)
+            if low <= high:
+                found.append(view.sequences(view.find_sequences(np.arange(low, high + 1))))
+        ascending: Times = np.sort(np.concatenate(found))
+        return ascending
+
+    def alive_among(self, sequences: Times) -> Times:
+        """Those of these sequences, which ascend, that are of events, and not dead; ascending."""
+        found = [np.empty(0, np.int64)]
+        for view in self._blocks.views():
+            low, high = sequences.searchsorted((view.segment_id, view.last_sequence + 1)).tolist()
+            if low < high:
+                found.append(view.sequences(view.find_sequences(sequences[low:high])))
+        ascending: Times = np.sort(np.concatenate(found))
+        return ascending
+
+    def count_behind(self, sequence: int) -> int:
+        """How many events have a higher sequence."""
+        views = [view for view in self._blocks.views() if view.last_sequence > sequence]
+        whole = sum(view.alive_count for view in views if view.segment_id > sequence)
+        begun = [view.last_sequence for view in views if view.segment_id <= sequence]
+        return whole + (len(self.alive(sequence + 1, max(begun))) if begun else 0)
+
     def locate(self, sequences: Sequence[int]) -> list[EventRef]:
         """Where the events with these sequences are; those that are gone are left out, and the order is any."""
         wanted = np.sort(np.array(sequences, np.int64))

@@ -5,12 +5,15 @@ as arrays, take less than half the time, leave the formula to this module, let a
 they are scored, and need no query language whose characters would have a meaning.
 
 A row's id is the passage's id with the length of the passage in its low bits, so that scoring needs no second lookup.
+
+An index comes in two forms. One without texts removes a passage at once, and is told its text for that. One with texts
+knows them itself, and takes many passages in one statement each way.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,12 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.keywords import analyze, query_terms
+from mnemon_server.engines.sqlite.query import fetch, id_array
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 
 _LENGTH_BITS = 8
 _LENGTH_STEPS = 16
 """Steps for each doubling of the length: 255 of them reach 60,000 words, each within 2.2 % of the true length."""
+
+_TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 _SATURATION, _LENGTH_WEIGHT = 0.9, 0.4
 """BM25's k1 and b at the values that are usual for short passages; 1.2 and 0.75 find less in conversations."""
@@ -41,7 +47,11 @@ class KeywordTables:
         self.index = f"{collection}_fts"
         self.terms = f"{collection}_terms"
         self.insert = f"INSERT INTO {self.index}(rowid, text) VALUES(?, ?)"
+        self.insert_many = f"INSERT INTO {self.index}(rowid, text) SELECT value ->> 0, value ->> 1 FROM json_each(?)"
         self.delete = f"INSERT INTO {self.index}({self.index}, rowid, text) VALUES('delete', ?, ?)"
+        self.delete_many = f"DELETE FROM {self.index} WHERE rowid IN (SELECT value FROM carray(?))"
+        self.optimize = f"INSERT INTO {self.index}({self.index}) VALUES('optimize')"
+        self.rows = f"SELECT id FROM {self.index}_docsize WHERE id BETWEEN ? AND ?"
         # One statement, so that totals and rows are of one moment.
         self.read = f"""
             SELECT (SELECT block FROM {self.index}_data WHERE id = 1),
@@ -52,13 +62,25 @@ class KeywordTables:
 
 def create_statements(tables: KeywordTables) -> list[str]:
     """What creates the tables."""
-    tokenizer = "porter unicode61 remove_diacritics 2"
     return [
-        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{tokenizer}')",
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{_TOKENIZER}')",
         # What is deleted leaves the files at once, not with some later merge.
         f"INSERT INTO {tables.index}({tables.index}, rank) VALUES('secure-delete', 1)",
         create_terms(tables),
     ]
+
+
+def create_with_texts(tables: KeywordTables) -> list[str]:
+    """What creates the tables of an index that has the texts, too."""
+    return [
+        f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, tokenize='{_TOKENIZER}')",
+        create_terms(tables),
+    ]
+
+
+def drop_statements(tables: KeywordTables) -> list[str]:
+    """What removes the tables."""
+    return [f"DROP TABLE {tables.terms}", f"DROP TABLE {tables.index}"]
 
 
 def create_terms(tables: KeywordTables) -> str:
@@ -76,8 +98,43 @@ def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, 
     connection.execute(tables.delete, _row(connection, passage_id, text))
 
 
+def insert_many(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
+    """Adds passages to an index with texts."""
+    # One statement, during all of which other threads run.
+    rows = [_row(connection, passage_id, text) for passage_id, text in texts.items()]
+    connection.execute(tables.insert_many, (json.dumps(rows, ensure_ascii=False),))
+
+
+def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
+    """Removes those of these passages that there are from an index with texts, which is written anew for that.
+
+    What was removed is in none of the index's rows then. Taking a few words out of them one by one takes some 3 ms for
+    each passage; writing the rows anew takes some 5 us for each that is left.
+    """
+    if not len(passage_ids):
+        return
+    rows = _stored_rows(connection, tables, int(passage_ids.min()), int(passage_ids.max()))
+    removed = rows[np.isin(rows >> _LENGTH_BITS, passage_ids)]
+    if len(removed):
+        connection.execute(tables.delete_many, (id_array(removed),))
+        connection.execute(tables.optimize)
+
+
+def stored_ids(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:
+    """The passages with ids from `first` to `last`, ascending."""
+    ids: PassageIds = _stored_rows(connection, tables, first, last) >> _LENGTH_BITS
+    return ids
+
+
 def search(
     connection: apsw.Connection, tables: KeywordTables, query: str, among: PassageIds | None = None
+) -> tuple[PassageIds, Floats]:
+    """As `search_parts`, in one index."""
+    return search_parts(connection, [tables], query, among)
+
+
+def search_parts(
+    connection: apsw.Connection, parts: Sequence[KeywordTables], query: str, among: PassageIds | None = None
 ) -> tuple[PassageIds, Floats]:
     """Ids, ascending, and scores of the passages that share a word with the query, or of those of `among`.
 
@@ -86,18 +143,19 @@ def search(
     """
     own_words = Counter(_words(connection, analyze(query)))
     terms = list(dict.fromkeys(_words(connection, " ".join(query_terms(query)))))
-    averages, rows_of_terms = _read(connection, tables, terms)
-    occurrences = _occurrences(rows_of_terms, among)
+    found = [_read(connection, tables, terms) for tables in parts]
+    of_terms = zip(*(rows for _, rows in found), strict=True)
+    occurrences = _occurrences([",".join(filter(None, rows)) for rows in of_terms], among)
     if not occurrences.rows.size:
         return np.empty(0, np.int64), np.empty(0, np.float64)
-    stored_count, mean_length = _totals(averages)
+    stored_count, mean_length = _totals([averages for averages, _ in found])
     weights = _weights(occurrences, len(terms), stored_count if among is None else len(among))
     own_counts = np.array([own_words[term] for term in terms])
     own_row = np.int64(_row_id(0, own_words.total()))
     own_score = float(np.sum(weights * _saturate(own_counts, own_row, mean_length)))
-    parts = weights[occurrences.terms] * _saturate(occurrences.counts, occurrences.rows, mean_length)
+    gains = weights[occurrences.terms] * _saturate(occurrences.counts, occurrences.rows, mean_length)
     rows, places = np.unique(occurrences.rows, return_inverse=True)
-    scores: Floats = np.bincount(places, parts) / max(own_score, 1e-9)
+    scores: Floats = np.bincount(places, gains) / max(own_score, 1e-9)
     return rows >> _LENGTH_BITS, np.minimum(scores, 1.0)
 
 
@@ -116,8 +174,8 @@ class _Occurrences:
     counts: NDArray[np.int64]
 
 
-def _occurrences(rows_of_terms: Sequence[str | None], among: PassageIds | None) -> _Occurrences:
-    of_terms = [np.fromstring(rows or "", np.int64, sep=",") for rows in rows_of_terms]
+def _occurrences(rows_of_terms: Sequence[str], among: PassageIds | None) -> _Occurrences:
+    of_terms = [np.fromstring(rows, np.int64, sep=",") for rows in rows_of_terms]
     rows = np.concatenate([np.empty(0, np.int64), *of_terms])
     terms = np.repeat(np.arange(len(of_terms)), [len(rows) for rows in of_terms])
     if among is not None:
@@ -146,6 +204,11 @@ def _row(connection: apsw.Connection, passage_id: int, text: str) -> tuple[int, 
     return _row_id(passage_id, len(_words(connection, analyzed))), analyzed
 
 
+def _stored_rows(connection: apsw.Connection, tables: KeywordTables, first: int, last: int) -> PassageIds:
+    bounds = first << _LENGTH_BITS, (last + 1 << _LENGTH_BITS) - 1
+    return np.array([row for (row,) in fetch(connection, tables.rows, bounds)], np.int64)
+
+
 def _row_id(passage_id: int, length: int) -> int:
     return passage_id << _LENGTH_BITS | min(round(_LENGTH_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
 
@@ -156,10 +219,14 @@ def _words(connection: apsw.Connection, text: str) -> list[str]:
     return cast("list[str]", words)
 
 
-def _totals(averages: bytes) -> tuple[int, float]:
-    """How many passages there are, and how many words one has on average: FTS5's own record, two varints."""
-    passage_count, rest = _varint(averages)
-    word_count, _ = _varint(rest)
+def _totals(of_parts: Sequence[bytes]) -> tuple[int, float]:
+    """How many passages there are, and how many words one has on average: FTS5's own records, two varints each."""
+    passage_count = word_count = 0
+    for averages in of_parts:
+        passages, rest = _varint(averages)
+        words, _ = _varint(rest)
+        passage_count += passages
+        word_count += words
     return passage_count, max(word_count, 1) / max(passage_count, 1)
 
 

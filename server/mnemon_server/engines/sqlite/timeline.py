@@ -1,6 +1,6 @@
 """The timeline on SQLite and segments: events are committed to records.db, and kept in files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +34,8 @@ from mnemon_server.engines.sqlite.timeline_ledger import Ledger
 from mnemon_server.engines.sqlite.timeline_manifest import SQLiteManifest
 from mnemon_server.engines.sqlite.timeline_prunes import Prunes, note_health, removal
 from mnemon_server.engines.sqlite.timeline_reads import Reads
-from mnemon_server.engines.sqlite.timeline_text import search_text
+from mnemon_server.engines.sqlite.timeline_text import StoredTexts, TextIndex
+from mnemon_server.engines.sqlite.timeline_text_work import EmbedTexts
 from mnemon_server.engines.timeline import (
     SLICE_READS_MAX,
     EventWrite,
@@ -73,6 +74,8 @@ class SQLiteTimeline:
         clock: Clock,
         settings: TimelineSettings,
         reads_max: int = SLICE_READS_MAX,
+        model_identity: str = "",
+        embed: EmbedTexts | None = None,
     ) -> None:
         """Begins to load the index, in the background.
 
@@ -82,6 +85,8 @@ class SQLiteTimeline:
             clock: the time.
             settings: when segments are sealed, and so on.
             reads_max: a slice ends after so many events were read for its expression.
+            model_identity: the model that `embed` makes vectors with.
+            embed: makes the vectors of events, called in the background; None where they get none.
         """
         index, ledger = records.index, records.ledger
         self._records = records
@@ -100,8 +105,18 @@ class SQLiteTimeline:
         duplicates = Duplicates(index, bodies, self._keeper.repair_soon)
         self._appends = Appends(records.journal, ledger, duplicates, settings)
         self._prunes = Prunes(records.journal, ledger, index)
-        ledger.listen(self._keeper.appended, self._keeper.pruned)
+        self._texts = TextIndex(
+            folder,
+            StoredTexts(index, bodies, records.connections),
+            epoch=records.manifest.epoch,
+            clock=clock,
+            model_identity=model_identity,
+            embed=embed,
+            wait_until_warm=self._keeper.wait_until_warm,
+        )
+        ledger.listen(self._note_appended, self._note_removed)
         self._keeper.start()
+        self._texts.start()
 
     @property
     def is_warm(self) -> bool:
@@ -111,7 +126,7 @@ class SQLiteTimeline:
     @property
     def has_embeddings(self) -> bool:
         """See Timeline."""
-        return False
+        return self._texts.has_vectors
 
     def wait_until_warm(self, timeout_s: float) -> bool:
         """See Timeline."""
@@ -184,7 +199,8 @@ class SQLiteTimeline:
 
     def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
         """See Timeline."""
-        return search_text(self._warm_reads(), query, among)
+        self._check_warm()
+        return self._texts.search(query, vector, among, mode)
 
     # How it is
 
@@ -200,7 +216,7 @@ class SQLiteTimeline:
 
     def status(self) -> TimelineStatus:
         """See Timeline."""
-        return timeline_status.status(self._index, self._reads, self._connections, self._keeper)
+        return timeline_status.status(self._index, self._reads, self._connections, self._keeper, self._texts)
 
     def failure(self) -> str | None:
         """See Timeline."""
@@ -208,7 +224,16 @@ class SQLiteTimeline:
 
     def close(self) -> None:
         """See Timeline."""
+        self._texts.close()
         self._keeper.close()
+
+    def _note_appended(self, byte_count: int) -> None:
+        self._keeper.appended(byte_count)
+        self._texts.appended()
+
+    def _note_removed(self, sequences: Collection[int]) -> None:
+        self._keeper.pruned()
+        self._texts.removed(sequences)
 
     def _warm_reads(self) -> Reads:
         self._check_warm()

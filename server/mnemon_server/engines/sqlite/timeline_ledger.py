@@ -1,6 +1,6 @@
 """What is counted along with the timeline's writes, and what becomes visible with their commit."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import apsw
@@ -54,7 +54,7 @@ class Ledger:
         """Nothing is known before `load`; the index is what reads are answered from."""
         self._index = index
         self._on_append: Callable[[int], None] = lambda byte_count: None
-        self._on_remove: Callable[[], None] = lambda: None
+        self._on_remove: Callable[[Collection[int]], None] = lambda sequences: None
         self._is_loaded = False
         self.counts = self._committed = Counts()
         """Of the running transaction."""
@@ -76,8 +76,8 @@ class Ledger:
         """
         return list(dict.fromkeys(files[segment_id] for files in self._files if segment_id in files))
 
-    def listen(self, on_append: Callable[[int], None], on_remove: Callable[[], None]) -> None:
-        """Who is told after a commit of events, with the bytes of their frames, and after one of removals.
+    def listen(self, on_append: Callable[[int], None], on_remove: Callable[[Collection[int]], None]) -> None:
+        """Who is told after a commit of events, with the bytes of their frames, and after one of removals, with these.
 
         Neither may block. It is said before the first write.
         """
@@ -132,16 +132,16 @@ class Ledger:
 
     def after_commit(self) -> None:
         """What was stored is found from now on, and what was removed is not."""
-        byte_count, has_removed = self._byte_count, bool(self.removed)
+        byte_count, removed = self._byte_count, self.removed
         for segment_id, rows in self._rows:
             self._publish(segment_id, rows)
-        if has_removed:
-            self._index.mark_dead(self.removed)
+        if removed:
+            self._index.mark_dead(removed)
         self._settle()
         if byte_count:
             self._on_append(byte_count)
-        if has_removed:
-            self._on_remove()
+        if removed:
+            self._on_remove(removed)
 
     def after_rollback(self) -> None:
         """None of it happened."""

@@ -13,6 +13,7 @@ from mnemon_server.engines.segments.manifest import SegmentState
 from mnemon_server.engines.sqlite import timeline_segments
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.timeline_reads import Reads
+from mnemon_server.engines.sqlite.timeline_text import TextIndex
 
 
 class _Stored(NamedTuple):
@@ -27,7 +28,9 @@ class _Stored(NamedTuple):
     scrub_time_us: int | None = None
 
 
-def status(index: TimelineIndex, reads: Reads, connections: Connections, keeper: TimelineKeeper) -> TimelineStatus:
+def status(
+    index: TimelineIndex, reads: Reads, connections: Connections, keeper: TimelineKeeper, texts: TextIndex
+) -> TimelineStatus:
     """See Timeline.status."""
     stored, problem = _stored(connections)
     message = problem or keeper.failure() or ""
@@ -45,9 +48,11 @@ def status(index: TimelineIndex, reads: Reads, connections: Connections, keeper:
         latest=latest,
         index_bytes=index.nbytes,
         loaded_segment_count=keeper.loaded_segment_count,
-        removal_pending_count=stored.removal_pending_count,
+        # An event may wait for both.
+        removal_pending_count=max(stored.removal_pending_count, texts.removed_count),
         lost=stored.lost,
         scrub_time=None if stored.scrub_time_us is None else from_microseconds(stored.scrub_time_us),
+        text_pending_count=texts.pending_count if is_warm else 0,
     )
 
 

@@ -25,6 +25,7 @@ from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import VectorScanners
 from mnemon_server.engines.sqlite.timeline import SQLiteTimeline, TimelineRecords
+from mnemon_server.engines.sqlite.timeline_text_work import EmbedTexts
 from mnemon_server.engines.sqlite.transactions import Transactions
 from mnemon_server.engines.timeline import SLICE_READS_MAX
 
@@ -46,6 +47,7 @@ class SQLiteVault:
         graphs_of: Container[Collection] = COLLECTIONS,
         timeline: TimelineSettings = DEFAULT_TIMELINE,
         slice_reads_max: int = SLICE_READS_MAX,
+        embed_events: EmbedTexts | None = None,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, creating what is missing; records of an older format are brought to the newest.
@@ -61,6 +63,7 @@ class SQLiteVault:
             graphs_of: the collections that may have one.
             timeline: when segments of the timeline are sealed, and so on.
             slice_reads_max: see SLICE_READS_MAX.
+            embed_events: makes the vectors of events, of that model, called in the background; None: they get none.
             vfs: the file layer of records.db: the name of a registered SQLite VFS; the operating system's where None.
 
         Raises:
@@ -100,7 +103,15 @@ class SQLiteVault:
             self._scanners.close(save=False)
             self._lock.close()
             raise
-        self._timeline = SQLiteTimeline(folder, records, clock=clock, settings=timeline, reads_max=slice_reads_max)
+        self._timeline = SQLiteTimeline(
+            folder,
+            records,
+            clock=clock,
+            settings=timeline,
+            reads_max=slice_reads_max,
+            model_identity=model_identity,
+            embed=embed_events,
+        )
 
     @property
     def timeline(self) -> SQLiteTimeline:
