@@ -260,5 +260,6 @@ class Chores:
     def _scrub(self) -> Steps:
         started = self._clock()
         yield from read_all(self._store, self.repair)
-        if not self._damaged:
+        # A vault without a timeline is not written to for it.
+        if not self._damaged and self._store.manifest.segments():
             self._store.manifest.commit(Change(scrub_time=started))
