@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from mnemon_server.domain.bridge import LINK_KEY, PruneAction, RoutingPolicy
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
-from mnemon_server.domain.conflicts import ArbitrationAction
+from mnemon_server.domain.conflicts import ArbitrationAction, Decision
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import METADATA_PREFIX, AnyOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
@@ -51,18 +51,31 @@ class Reconciled:
     """What is found again, since what had taken its place is gone."""
 
 
-def linked_ids(semantic: DocumentReader, event_ids: Sequence[str], user: str) -> list[str]:
-    """Those of the events that a statement of the user is linked to."""
-    wanted = set(event_ids)
-    linked = {
-        link for document in _linked_to(semantic, event_ids, user) for link in links_of(document.metadata)
-    } & wanted
-    return [event_id for event_id in event_ids if event_id in linked]
+def linked_to(semantic: DocumentReader, event_ids: Sequence[str], user: str) -> list[str]:
+    """The ids of the statements of a user that are linked to any of the events, hidden ones, too. Reads for long.
+
+    Asked without the scope: where it is there, all of the user's statements are looked at for each event.
+    """
+    found: dict[str, None] = {}
+    for start in range(0, len(event_ids), IDS_STEP):
+        ids = event_ids[start : start + IDS_STEP]
+        linked = AnyOf(tuple(Condition(LINKS_FIELD, Operator.CONTAINS, (event_id,)) for event_id in ids))
+        for document in _all(semantic, RecordFilter(expression=linked, hidden=None)):
+            # A text that contains an id is no list of links.
+            if document.scope.user == user and not set(ids).isdisjoint(links_of(document.metadata)):
+                found[document.doc_id] = None
+    return list(found)
 
 
-def reconcile(tx: VaultTransaction, event_ids: Sequence[str], scope: Scope, policy: RoutingPolicy) -> Reconciled:
-    """Takes back what only these pruned events of one user and persona said, or demotes it."""
-    found = _Linked.load(tx, event_ids, scope)
+def reconcile(
+    tx: VaultTransaction, memory_ids: Sequence[str], event_ids: Sequence[str], scope: Scope, policy: RoutingPolicy
+) -> Reconciled:
+    """Takes back what only these pruned events of one user and persona said, or demotes it.
+
+    `memory_ids` are those that `linked_to` found: the bridge alone adds links. What they were merged into since is
+    found through them.
+    """
+    found = _Linked.load(tx, memory_ids, event_ids, scope)
     linked = {link for document in found.documents.values() for link in links_of(document.metadata)}
     event_ids = tuple(event_id for event_id in event_ids if event_id in linked)
     if policy.on_prune is PruneAction.DEMOTE:
@@ -81,17 +94,27 @@ class _Linked:
 
     tx: VaultTransaction
     gone: frozenset[str]
-    documents: dict[str, Document]
+    documents: dict[str, Document] = field(default_factory=dict)
     alone: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Merged statements that stand without their parts, with the links that are theirs."""
+    makers: dict[str, Decision | None] = field(default_factory=dict)
+    """The oldest decision whose result a statement is: no decision about it is older than one that made it."""
 
     @classmethod
-    def load(cls, tx: VaultTransaction, event_ids: Sequence[str], scope: Scope) -> "_Linked":
-        found = cls(tx, frozenset(event_ids), {})
-        for document in _linked_to(tx.collection(SEMANTIC), event_ids, scope.user):
+    def load(cls, tx: VaultTransaction, memory_ids: Sequence[str], event_ids: Sequence[str], scope: Scope) -> "_Linked":
+        found = cls(tx, frozenset(event_ids))
+        asked = list(memory_ids)
+        while asked:
+            read = [one for one in found._semantic.get_documents(asked) if one is not None]
+            linked = {one.doc_id: one for one in read if not found.gone.isdisjoint(links_of(one.metadata))}
+            found.documents |= linked
+            holders = (str(one.fields.get("superseded_by") or "") for one in linked.values())
+            asked = [holder for holder in dict.fromkeys(holders) if holder and holder not in found.documents]
+        found._find_makers(tuple(found.documents))
+        for document in list(found.documents.values()):
             # A merged statement has the persona of only one of its parts.
-            if document.scope.persona == scope.persona or found.parts(document) is not None:
-                found.documents[document.doc_id] = document
+            if document.scope.persona != scope.persona and found.parts(document) is None:
+                del found.documents[document.doc_id]
         return found
 
     def left(self, document: Document) -> tuple[str, ...]:
@@ -100,12 +123,11 @@ class _Linked:
 
     def parts(self, document: Document) -> list[Document | None] | None:
         """What a statement was merged from, None for what is no longer there; None where it was not merged."""
-        made = RecordFilter(expression=Condition("result_id", Operator.EQ, (document.doc_id,)))
-        # No decision about a statement is older than the one that made it.
-        for _, stored in self.tx.collection(DECISIONS).list_documents(made, limit=1):
-            decision = stored_decision(stored)
-            if decision.arbitration.action is ArbitrationAction.MERGE:
-                return self._semantic.get_documents([decision.existing_id, decision.candidate_id])
+        if document.doc_id not in self.makers:
+            self._find_makers([document.doc_id])
+        maker = self.makers[document.doc_id]
+        if maker is not None and maker.arbitration.action is ArbitrationAction.MERGE:
+            return self._semantic.get_documents([maker.existing_id, maker.candidate_id])
         merged_from = document.fields.get("merged_from")
         return self._semantic.get_documents(merged_from) if isinstance(merged_from, tuple) and merged_from else None
 
@@ -113,6 +135,13 @@ class _Linked:
         """What a statement gave way to."""
         holder = str(document.fields.get("superseded_by") or "")
         return self._semantic.get_documents([holder])[0] if holder else None
+
+    def _find_makers(self, memory_ids: Sequence[str]) -> None:
+        self.makers |= dict.fromkeys(memory_ids)
+        if memory_ids:
+            for stored in _all(self.tx.collection(DECISIONS), among("result_id", memory_ids, hidden=None)):
+                decision = stored_decision(stored)
+                self.makers[decision.result_id] = self.makers[decision.result_id] or decision
 
     @property
     def _semantic(self) -> RecordTransaction:
@@ -200,23 +229,6 @@ def _remove(tx: VaultTransaction, fallen: dict[str, Document]) -> tuple[str, ...
             restore(tx, document.doc_id)
             restored.append(document.doc_id)
     return tuple(restored)
-
-
-def _linked_to(semantic: DocumentReader, event_ids: Sequence[str], user: str) -> Iterator[Document]:
-    """The statements of a user that are linked to any of the events, hidden ones, too.
-
-    Asked without the scope: where it is there, all of the user's statements are looked at for each id.
-    """
-    seen: set[str] = set()
-    for start in range(0, len(event_ids), IDS_STEP):
-        ids = event_ids[start : start + IDS_STEP]
-        linked = AnyOf(tuple(Condition(LINKS_FIELD, Operator.CONTAINS, (event_id,)) for event_id in ids))
-        for document in _all(semantic, RecordFilter(expression=linked, hidden=None)):
-            # A text that contains an id is no list of links.
-            own = document.scope.user == user and not set(ids).isdisjoint(links_of(document.metadata))
-            if own and document.doc_id not in seen:
-                seen.add(document.doc_id)
-                yield document
 
 
 def _behind(semantic: DocumentReader, memory_ids: Sequence[str]) -> Iterable[Document]:

@@ -20,7 +20,7 @@ from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.timeline import Timeline
 from mnemon_server.services.bridge_feed import FOLLOWED, details_of, items_of_log, runs_of, suspension_of
 from mnemon_server.services.bridge_ledger import BridgeLedger, ChangedError
-from mnemon_server.services.bridge_reconciliation import Reconciled, linked_ids, reconcile
+from mnemon_server.services.bridge_reconciliation import Reconciled, linked_to, reconcile
 from mnemon_server.services.bridge_routing import Skip
 from mnemon_server.services.bridge_saving import Item, can_save, prepared
 from mnemon_server.services.bridge_state import State, Suspension
@@ -176,15 +176,15 @@ class BridgeSteps:
     async def _take_back(
         self, version: int, event_ids: Sequence[str], scope: Scope, record_id: str, progress: dict[str, Any]
     ) -> None:
-        linked = await self._offload(linked_ids, self._records, event_ids, scope.user)
-        if not linked:
+        memory_ids = await self._offload(linked_to, self._records, event_ids, scope.user)
+        if not memory_ids:
             self._ledger.move(**progress)
             return
         policy, done = self._ledger.policy, Reconciled(self._ledger.policy.on_prune)
 
         def program(tx: VaultTransaction, state: State) -> State:
             nonlocal done
-            done = reconcile(tx, linked, scope, policy)
+            done = reconcile(tx, memory_ids, event_ids, scope, policy)
             if done.event_ids:
                 details = json.dumps(_audit(done), ensure_ascii=False)
                 tx.note_event(EventType.BRIDGE_RECONCILED, record_id, scope=scope, details=details)

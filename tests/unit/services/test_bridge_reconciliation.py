@@ -175,12 +175,15 @@ async def test_a_merge_of_a_merge_falls_as_a_whole_and_gives_back_the_rest(store
 async def test_a_merged_text_that_an_event_said_as_a_whole_stands_until_that_is_gone(stores: BridgedStores) -> None:
     await bridged(stores, e1="Ada likes tea", e2="Ada plays chess")
     merged = await merge(stores, "Ada likes tea", "Ada plays chess")
-    await bridged(stores, e3=merged.content)
+    stores.happen(happening("e3", merged.content), happening("e4", merged.content, event_type="reminder"))
     stores.forget("e1")
     await stores.run()
-    assert await stores.known() == {merged.content: ("e3",)}
+    assert await stores.known() == {merged.content: ("e3", "e4")}
     assert sorted(contents(await stores.statements())) == sorted([merged.content, "Ada plays chess"])
     stores.forget("e3")
+    await stores.run()
+    assert await stores.known() == {merged.content: ("e4",)}
+    stores.forget("e4")
     await stores.run()
     assert await stores.known() == {"Ada plays chess": ("e2",)}
 

@@ -1,0 +1,102 @@
+"""Nothing of the bridge is written that was worked out from what no longer holds."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.bridge import RoutingPolicy
+from mnemon_server.domain.errors import StorageFullError
+from mnemon_server.domain.events import EventType
+from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.services.bridge_feed import items_of_log
+from mnemon_server.services.bridge_ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge_state import State
+
+from tests.support.bridge_stores import BridgedStores, happening, open_bridged
+from tests.support.memory_stores import ENGINES
+
+
+@pytest.fixture(params=ENGINES)
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BridgedStores]:
+    """Both stores over either kind of vault."""
+    async with open_bridged(request.param, tmp_path / "vault") as stores:
+        yield stores
+
+
+@pytest.fixture
+async def ledger(stores: BridgedStores) -> BridgeLedger:
+    """A ledger that was loaded."""
+    ledger = BridgeLedger(stores.vault, stores.offload)
+    await ledger.load()
+    return ledger
+
+
+def routed(tx: VaultTransaction, state: State) -> State:
+    """One more was saved, as the log says, too."""
+    tx.note_event(EventType.SEMANTIC_SAVED, "m")
+    return state.counted(routed=1)
+
+
+async def test_what_a_call_changed_meanwhile_undoes_a_plan(stores: BridgedStores, ledger: BridgeLedger) -> None:
+    version = ledger.version
+    await ledger.change(lambda _, state: replace(state, paused=True))
+    with pytest.raises(ChangedError):
+        await ledger.commit(version, routed)
+    await ledger.set_policy(RoutingPolicy(content_max=99))
+    with pytest.raises(ChangedError):
+        await ledger.commit(version, routed)
+    assert (ledger.state, ledger.policy.content_max) == (State(paused=True), 99)
+    assert stores.events() == []
+    await ledger.commit(ledger.version, routed)
+    assert ledger.state == State(paused=True, routed=1)
+
+
+async def test_what_somebody_else_wrote_is_not_written_over(stores: BridgedStores, ledger: BridgeLedger) -> None:
+    other = BridgeLedger(stores.vault, stores.offload)
+    await other.load()
+    await other.commit(other.version, routed)
+    with pytest.raises(ChangedError):
+        await ledger.commit(ledger.version, routed)
+    await ledger.load()
+    assert (ledger.state, len(stores.events())) == (State(routed=1), 1)
+    await other.set_policy(RoutingPolicy(content_max=99))
+    await ledger.change(lambda _, state: replace(state, paused=True))
+    assert (ledger.state, ledger.policy.content_max) == (State(routed=1, paused=True), 99)
+
+
+async def test_after_a_failure_nothing_is_written_until_the_state_was_read_anew(ledger: BridgeLedger) -> None:
+    def failing(_: VaultTransaction, __: State) -> State:
+        raise StorageFullError("no space is left")
+
+    version = ledger.version
+    with pytest.raises(StorageFullError):
+        await ledger.commit(version, failing)
+    with pytest.raises(ChangedError):
+        await ledger.commit(ledger.version, routed)
+    await ledger.load()
+    with pytest.raises(ChangedError):
+        await ledger.commit(version, routed)
+    await ledger.commit(ledger.version, routed)
+    assert ledger.state == State(routed=1)
+
+
+async def test_positions_in_memory_are_written_when_they_are_far_enough(
+    stores: BridgedStores, ledger: BridgeLedger
+) -> None:
+    ledger.move(position=10)
+    ledger.move(position=7, ahead=12)
+    await ledger.keep(distance=13)
+    assert stores.kept_position() == 0
+    await ledger.keep(distance=12)
+    assert (stores.kept_position(), ledger.state) == (10, State(position=10, ahead=12))
+
+
+async def test_events_that_were_taken_from_the_timeline_are_not_handled_again(stores: BridgedStores) -> None:
+    stores.happen(happening("e1"), happening("e2", importance=0.1), happening("e3"))
+    saved = stores.events(EventType.EPISODIC_SAVED)
+    first, second, third = items_of_log(stores.timeline, saved, RoutingPolicy(), taken_through=1)
+    assert (first.event, first.skip, first.progress) == (None, None, {"position": saved[0].sequence})
+    assert second.skip == "importance"
+    assert third.event is not None
+    assert (third.event.event_id, third.progress["timeline_sequence"]) == ("e3", 3)
