@@ -1,0 +1,400 @@
+"""Every method for the timeline and the bridge of both Python clients against a real server."""
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import mnemon
+import pytest
+from mnemon import AsyncClient, Client, EpisodicEvent, F, RoutingPolicy, Scope
+
+from tests.support.killable import KillableServer
+from tests.support.repository import ROOT
+from tests.support.server import server_process, wait_until
+
+NOW = datetime.now(UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as running:
+        yield running.address()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    """A client of a server on whose timeline nothing happened, with a bridge that runs as it comes."""
+    with Client(address) as found:
+        found.prune_events(where=F("event_id").exists())
+        found.resume_bridge()
+        found.update_routing_policy(RoutingPolicy())
+        yield found
+
+
+def happened(number: int, event_type: str = "conversation", **fields: Any) -> EpisodicEvent:
+    """An event of Ada, as many hours ago."""
+    fields = {"user": "ada", "event_time": NOW - number * HOUR, **fields}
+    return EpisodicEvent(event_type, f"Ada told story {number}.", **fields)
+
+
+def fill(client: Client, *events: EpisodicEvent) -> list[str]:
+    """Records events; their ids."""
+    results = list(client.record_events(events))
+    assert [result.error for result in results if result.error] == []
+    return [result.event_id for result in results]
+
+
+def contents(events: Any) -> list[str]:
+    """What happened, in this order."""
+    return [event.content for event in events]
+
+
+def stories(*numbers: int) -> list[str]:
+    return [f"Ada told story {number}." for number in numbers]
+
+
+def test_an_event_comes_back_as_it_was_given(client: Client) -> None:
+    metadata: dict[str, Any] = {"title": "Grüße 🚀", "n": 2**53 + 1, "x": 5.0, "tags": ["a"], "when": NOW}
+    receipt = client.record_event(
+        "task",
+        "日本語のテキスト",
+        user="ada",
+        event_time=LONG_AGO,
+        household="h",
+        persona="p",
+        agent="claude",
+        project="x",
+        context="in the kitchen",
+        importance=0.25,
+        source="user",
+        metadata=metadata,
+        event_id="späti/1",
+    )
+
+    event = client.get_event("späti/1")
+    assert event.scope == Scope("ada", "h", "p", "claude", "x")
+    assert (event.event_type, event.content, event.context, event.source) == (
+        "task",
+        "日本語のテキスト",
+        "in the kitchen",
+        "user",
+    )
+    assert (event.event_time, event.importance, event.metadata) == (LONG_AGO, 0.25, metadata)
+    assert event.record_time is not None and event.record_time >= NOW
+    assert (receipt.event_id, receipt.duplicate, receipt.replayed) == ("späti/1", False, False)
+    assert receipt.sequence >= receipt.segment_id >= 1 and receipt.commit_time is not None
+
+
+def test_the_same_event_is_stored_once_and_a_repeated_call_gets_the_same_receipt(client: Client) -> None:
+    call = str(uuid.uuid4())
+    first = client.record_event("task", "Call the bank.", user="ada", event_time=NOW, request_id=call)
+    again = client.record_event("task", "Call the bank.", user="ada", event_time=NOW, request_id=call)
+    twice = client.record_event("task", "Call the bank.", user="ada", event_time=NOW)
+
+    assert (again.event_id, again.sequence, again.replayed) == (first.event_id, first.sequence, True)
+    assert (twice.event_id, twice.duplicate) == (first.event_id, True)
+    assert twice.duplicate_of == client.get_event(first.event_id)
+    assert len(list(client.recent_events())) == 1
+    with pytest.raises(mnemon.RequestIdReusedError):
+        client.record_event("task", "Call Bob.", user="ada", event_time=NOW, request_id=call)
+
+
+def test_many_events_are_recorded_and_a_bad_one_fails_alone(client: Client) -> None:
+    items = [happened(number, user="") for number in range(2500)]
+    items += [happened(0, user="bob"), happened(0, "", user=""), happened(0, user="ada")]
+
+    results = list(client.record_events(iter(items), scope=Scope(user="ada")))
+
+    assert [result.position for result in results] == list(range(2503))
+    assert [result.position for result in results if result.error] == [2501]
+    assert isinstance(results[2501].error, mnemon.InvalidArgumentError)
+    assert [result.position for result in results if result.duplicate] == [2502]
+    assert results[2502].event_id == results[0].event_id
+    assert contents(client.recent_events(user="ada", page_size=1000)) == stories(*range(2500))
+    assert len(list(client.recent_events(user="bob"))) == 1
+
+
+def test_a_window_holds_what_happened_in_it_newest_first_and_page_by_page(client: Client) -> None:
+    fill(client, *(happened(24 * number, importance=number / 100) for number in (3, 0, 40, 1, 2)))
+    since, until = NOW - 3 * DAY, NOW - DAY
+
+    answer = client.query_window(since=since, until=until)
+
+    assert contents(answer) == stories(24, 48, 72)
+    assert (answer.next_page_token, answer.scores) == ("", ())
+    said = answer.diagnostics
+    assert (said.total_scanned, said.filtered_by_window, said.returned, said.mode) == (5, 2, 3, None)
+    assert contents(client.query_window()) == stories(0, 24, 48, 72)
+    assert contents(client.query_window(last_days=2)) == stories(0, 24)
+    assert contents(client.query_window(until=until, min_importance=0.03)) == stories(72, 960)
+    first = client.query_window(since=since, until=until, top_k=2)
+    assert contents(first) == stories(24, 48)
+    rest = client.query_window(since=since, until=until, top_k=2, page_token=first.next_page_token)
+    assert (contents(rest), rest.next_page_token) == (stories(72), "")
+    assert contents(client.window_events(since=LONG_AGO, page_size=2)) == stories(0, 24, 48, 72, 960)
+    assert contents(client.window_events(last_days=36_500)) == stories(0, 24, 48, 72, 960)
+    with pytest.raises(mnemon.InvalidPageTokenError):
+        client.query_window(last_days=7, page_token=first.next_page_token)
+
+
+def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Client) -> None:
+    fill(
+        client,
+        happened(1),
+        replace(happened(2), content="Ada planted roses, red roses."),
+        replace(happened(3), content="Ada saw a rose."),
+        replace(happened(24 * 60), content="Ada bought roses."),
+    )
+    wait_until(lambda: client.timeline_status().text_pending_count == 0)
+
+    answer = client.query_window("red roses", user="ada")
+
+    assert contents(answer)[0] == "Ada planted roses, red roses."
+    assert set(contents(answer)) == {"Ada planted roses, red roses.", "Ada saw a rose."}
+    assert [score.relevance for score in answer.scores] == sorted(
+        (score.relevance for score in answer.scores), reverse=True
+    )
+    assert (answer.scores[0].similarity, answer.diagnostics.mode, answer.diagnostics.pending) == (None, "keyword", 0)
+    assert len(client.query_window("roses", last_days=90)) == 3
+    assert not client.query_window(" ")
+
+
+def test_events_are_chosen_by_scope_type_importance_and_expression(client: Client) -> None:
+    fill(
+        client,
+        happened(1, "task", project="x", importance=0.9, metadata={"score": 5}),
+        happened(2, "task", importance=0.1),
+        happened(3, "emotion", importance=0.9, metadata={"score": 1}),
+        happened(4, "reminder", user="bob"),
+    )
+
+    assert contents(client.recent_events(user="ada")) == stories(1, 2, 3)
+    assert contents(client.recent_events(project="x")) == stories(1)
+    assert contents(client.recent_events(event_types=["task", "reminder"])) == stories(1, 2, 4)
+    assert contents(client.recent_events(min_importance=0.5)) == stories(1, 3)
+    assert contents(client.recent_events(where=F("metadata.score") >= 2)) == stories(1)
+    page = client.recent_events_page(user="ada", page_size=2)
+    assert contents(page.events) == stories(1, 2)
+    assert contents(
+        client.recent_events_page(user="ada", page_size=2, page_token=page.next_page_token).events
+    ) == stories(3)
+
+
+def test_a_summary_counts_by_type_and_by_day(client: Client) -> None:
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    fill(
+        client,
+        EpisodicEvent("task", "a", user="ada", event_time=noon),
+        EpisodicEvent("task", "b", user="ada", event_time=noon + DAY),
+        EpisodicEvent("emotion", "c", user="ada", event_time=noon + DAY),
+        EpisodicEvent("emotion", "d", user="bob", event_time=noon + 9 * DAY),
+    )
+
+    summary = client.summarize_events(user="ada")
+    assert (summary.event_count, summary.earliest, summary.latest) == (3, noon, noon + DAY)
+    assert list(summary.types.items()) == [("task", 2), ("emotion", 1)]
+    assert list(summary.days.items()) == [("2026-05-01", 1), ("2026-05-02", 2)]
+    assert client.summarize_events(since=noon + 2 * DAY).types == {"emotion": 1}
+    nothing = client.summarize_events(until=LONG_AGO)
+    assert (nothing.event_count, nothing.earliest, nothing.days) == (0, None, {})
+
+
+def test_what_is_pruned_is_gone_and_a_dry_run_only_names_it(client: Client) -> None:
+    ids = fill(
+        client, *(happened(number, event_types) for number, event_types in enumerate(["task"] * 3 + ["emotion"]))
+    )
+
+    dry = client.prune_events(before=NOW - HOUR, event_types=["task"], dry_run=True)
+    assert (dry.pruned_count, dry.event_ids, dry.earliest) == (1, (ids[2],), NOW - 2 * HOUR)
+    assert len(list(client.recent_events())) == 4
+    assert client.prune_events(before=NOW - HOUR, event_types=["task"]).pruned_count == 1
+    assert client.prune_events([ids[0], "nowhere"]).event_ids == (ids[0],)
+    assert contents(client.recent_events()) == stories(1, 3)
+    with pytest.raises(mnemon.EventNotFoundError):
+        client.get_event(ids[0])
+    with pytest.raises(mnemon.InvalidArgumentError):
+        client.prune_events()
+    with pytest.raises(mnemon.InvalidArgumentError):
+        client.prune_events([ids[1]], user="ada")
+
+
+def test_a_compaction_seals_everything_and_the_status_says_so(client: Client) -> None:
+    fill(client, *(happened(number) for number in range(20)))
+    before = client.timeline_status()
+    assert (before.state, before.event_count, before.unsealed_count) == (mnemon.TimelineState.READY, 20, 20)
+
+    steps = list(client.compact_timeline())
+
+    assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
+    assert steps[-1].processed_bytes == steps[-1].total_bytes
+    after = client.timeline_status()
+    assert (after.unsealed_count, after.event_count, after.lost, after.retention_s) == (0, 20, (), None)
+    assert (after.earliest, after.latest) == (NOW - 19 * HOUR, NOW)
+    assert after.segment_bytes > 0
+    assert contents(client.recent_events()) == stories(*range(20))
+
+
+def test_the_bridge_makes_statements_and_takes_them_back(client: Client) -> None:
+    def caught_up() -> bool:
+        return client.bridge_status().queue_depth == 0
+
+    def known() -> list[str]:
+        return [memory.content for memory in client.list_semantic(user="bridged")]
+
+    assert client.routing_policy() == RoutingPolicy(
+        0.6, tuple(sorted(("task", "reminder", "conversation"))), "all", 512, "delete", 0.1, "ignore"
+    )
+    wait_until(caught_up)
+    before = client.bridge_status()
+    task = client.record_event("task", "Ada must call the bank.", user="bridged", importance=0.9)
+    client.record_event("emotion", "Ada is glad.", user="bridged", importance=0.9)
+    wait_until(caught_up)
+
+    status = client.bridge_status()
+    assert (status.state, status.routed_count - before.routed_count) == ("running", 1)
+    assert status.skipped_counts["event_type"] - before.skipped_counts.get("event_type", 0) == 1
+    assert status.handled_time is not None and status.timeline_lag_s is not None
+    assert known() == ["Ada must call the bank."]
+
+    client.pause_bridge()
+    assert client.bridge_status().state == mnemon.BridgeState.PAUSED
+    held = client.update_routing_policy(replace(client.routing_policy(), event_types=["emotion"], min_importance=0.2))
+    assert (held.event_types, held.min_importance, held.content_max) == (("emotion",), 0.2, 512)
+    client.record_event("emotion", "Ada is sad.", user="bridged", importance=0.3)
+    assert client.bridge_status().queue_depth > 0
+    client.resume_bridge()
+    wait_until(caught_up)
+    assert sorted(known()) == ["Ada is sad.", "Ada must call the bank."]
+
+    client.prune_events([task.event_id])
+    wait_until(caught_up)
+    assert known() == ["Ada is sad."]
+    assert client.bridge_status().deleted_count - before.deleted_count == 1
+
+
+def test_the_feed_says_what_happened_to_events(client: Client) -> None:
+    page = client.events_page(page_size=1000)
+    while not page.caught_up:
+        page = client.events_page(page.cursor, page_size=1000)
+    receipt = client.record_event("task", "Water the roses.", user="ada", importance=0.9, event_time=NOW - HOUR)
+    wait_until(lambda: client.bridge_status().queue_depth == 0)
+    client.prune_events([receipt.event_id])
+
+    told: dict[str, mnemon.Event] = {}
+    with client.watch(page.cursor, full=True) as watch:
+        for event in watch:
+            told[event.type] = event
+            if event.type == mnemon.EventType.BRIDGE_RECONCILED:
+                break
+
+    saved = told[mnemon.EventType.EPISODIC_SAVED]
+    assert (saved.record_id, saved.scope.user, saved.record) == (receipt.event_id, "ada", None)
+    assert isinstance(saved.details, mnemon.EpisodicSaved)
+    assert (saved.details.event_type, saved.details.event_time, saved.details.importance) == ("task", NOW - HOUR, 0.9)
+    assert saved.details.timeline_lag_s >= 3600
+    pruned = told[mnemon.EventType.EPISODIC_PRUNED].details
+    assert pruned == mnemon.EpisodicPruned(
+        receipt.segment_id, "requested", (mnemon.PrunedEvent(receipt.event_id, saved.details.content_hash),)
+    )
+    reconciled = told[mnemon.EventType.BRIDGE_RECONCILED].details
+    assert isinstance(reconciled, mnemon.Reconciliation)
+    assert (reconciled.event_ids, reconciled.action, len(reconciled.memory_ids)) == (
+        (receipt.event_id,),
+        "deleted",
+        1,
+    )
+    assert [event.to_dict()["sequence"] for event in told.values()]
+
+
+async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:
+    async def items() -> AsyncIterator[EpisodicEvent]:
+        for number in range(3):
+            yield happened(number, user="")
+
+    async with AsyncClient(address) as memory:
+        results = [each async for each in memory.record_events(items(), scope=Scope(user="ada"))]
+        assert [each.error for each in results] == [None] * 3
+        receipt = await memory.record_event("task", "Call the bank.", user="bob", event_time=NOW - 9 * HOUR)
+        assert (await memory.get_event(receipt.event_id)).content == "Call the bank."
+        assert contents(await memory.query_window(user="ada", top_k=2)) == stories(0, 1)
+        assert contents([each async for each in memory.window_events(user="ada", page_size=1)]) == stories(0, 1, 2)
+        assert contents([each async for each in memory.recent_events(user="ada", page_size=1)]) == stories(0, 1, 2)
+        assert contents((await memory.recent_events_page(page_size=1)).events) == stories(0)
+        assert (await memory.summarize_events(user="bob")).types == {"task": 1}
+        assert (await memory.prune_events([receipt.event_id])).pruned_count == 1
+        assert [step async for step in memory.compact_timeline()][-1].done
+        assert (await memory.timeline_status()).event_count == 3
+
+
+async def test_the_asyncio_client_steers_the_bridge(client: Client, address: str) -> None:
+    async with AsyncClient(address) as memory:
+        await memory.pause_bridge()
+        assert (await memory.bridge_status()).state == "paused"
+        await memory.resume_bridge()
+        held = await memory.update_routing_policy(replace(await memory.routing_policy(), mode="any"))
+        assert held.mode == (await memory.routing_policy()).mode == "any"
+
+
+def test_a_bulk_survives_the_death_of_the_server_and_records_every_event_once(tmp_path: Path) -> None:
+    items = [happened(number) for number in range(20_000)]
+    server = KillableServer(tmp_path)
+    server.start()
+    try:
+        with Client(server.address) as client:
+            results = []
+            for result in client.record_events(items):
+                results.append(result)
+                if len(results) in (1, 9_000):
+                    server.kill()
+                    server.start()
+
+            assert [result.error for result in results if result.error] == []
+            assert [result.position for result in results if result.duplicate] == []
+            assert len({result.event_id for result in results}) == len(items)
+            stored = {event.event_id: event.content for event in client.recent_events(page_size=1000)}
+            assert stored == {result.event_id: item.content for result, item in zip(results, items, strict=True)}
+            assert client.timeline_status().event_count == len(items)
+    finally:
+        server.kill()
+
+
+async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
+    items = [happened(number) for number in range(8_000)]
+    server = KillableServer(tmp_path)
+    server.start()
+    try:
+        async with AsyncClient(server.address) as client:
+            ids = []
+            async for result in client.record_events(items):
+                assert result.error is None and not result.duplicate
+                ids.append(result.event_id)
+                if len(ids) == 100:
+                    server.kill()
+                    server.start()
+
+            assert len(set(ids)) == len(items)
+            assert (await client.timeline_status()).event_count == len(items)
+    finally:
+        server.kill()
+
+
+def test_the_examples_of_the_readme_run_as_printed(
+    client: Client, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "clients" / "python" / "README.md").read_text(encoding="utf-8")
+    _, _, section = readme.partition("## What happened\n")
+    events, bridge = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:2]
+
+    exec(events.replace("127.0.0.1:50051", address), {})  # noqa: S102
+    exec(bridge, {"memory": client})  # noqa: S102
+
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0].endswith("Ada must renew her passport.")
+    assert "{'conversation': 1, 'task': 1}" in printed
+    assert client.routing_policy().min_importance == 0.8
