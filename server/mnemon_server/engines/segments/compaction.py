@@ -6,6 +6,7 @@ from itertools import islice
 
 from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.engines.segments.manifest import SegmentRow
+from mnemon_server.engines.segments.open_block import OpenColumns
 from mnemon_server.engines.segments.rewriting import Rewriting
 from mnemon_server.engines.segments.segment_reader import SegmentReader
 from mnemon_server.engines.segments.settings import TimelineSettings
@@ -81,7 +82,7 @@ class Compaction:
             store.swap(Swap(removed=group, added=None, erased=dead))
             self._count(group, 0)
             return
-        rewriting = Rewriting(store, group[0])
+        rewriting = Rewriting(store, group[0], self._known(group))
         try:
             for row in group:
                 yield from self._copy(row, set(dead[row.segment_id]), rewriting)
@@ -94,6 +95,10 @@ class Compaction:
             raise
         store.swap(Swap(removed=group, added=added, erased=dead))
         self._count(group, added[0].byte_count if added else 0)
+
+    def _known(self, group: Sequence[SegmentRow]) -> OpenColumns:
+        first, index = group[0].segment_id, self._store.index
+        return OpenColumns.joined([index.sealed_block(row.segment_id).in_order(first) for row in group])
 
     def _copy(self, row: SegmentRow, dead: set[int], rewriting: Rewriting) -> Iterator[None]:
         with SegmentReader(self._store.files, file_name(row), epoch=self._store.manifest.epoch) as reader:

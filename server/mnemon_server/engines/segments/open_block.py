@@ -56,9 +56,18 @@ class OpenColumns:
         """Bytes allocated."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
+    @classmethod
+    def joined(cls, parts: "Sequence[OpenColumns]") -> "OpenColumns":
+        """The rows of all parts, one after the other."""
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
     def head(self, count: int) -> "OpenColumns":
         """The first rows, not copied."""
         return OpenColumns(*(getattr(self, field.name)[:count] for field in fields(self)))
+
+    def where(self, flags: Flags) -> "OpenColumns":
+        """The rows that are flagged."""
+        return OpenColumns(*(getattr(self, field.name)[flags] for field in fields(self)))
 
     def grown(self, count: int, capacity: int) -> "OpenColumns":
         """A copy of the first rows in longer arrays."""

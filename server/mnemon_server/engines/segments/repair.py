@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
-
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
 from mnemon_server.engines.segments.columns import IndexFrameError, decode_index
@@ -173,7 +171,7 @@ class Repairer:
         block = self._block(row) or self._stored_block(row)
         if block is not None and block.count == row.event_count:
             # The block in memory is one of what is sound where the first attempt fails.
-            self._held_before[row.segment_id] = sorted(block.sequences(np.arange(block.count)).tolist())
+            self._held_before[row.segment_id] = block.all_sequences()
         return self._held_before.get(row.segment_id)
 
     def _block(self, row: SegmentRow) -> SealedBlock | None:
@@ -196,7 +194,8 @@ class Repairer:
     def _rewrite(self, findings: _Findings) -> None:
         row, store = findings.row, self._store
         is_copied = findings.file is None or store.set_aside(file_name(row))
-        rewriting = Rewriting(store, row)
+        block = self._block(row)
+        rewriting = Rewriting(store, row, None if block is None else block.in_order(row.segment_id))
         try:
             for run in _runs(findings.events()):
                 rewriting.add(run)

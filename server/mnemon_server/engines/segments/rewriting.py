@@ -1,15 +1,20 @@
 """Writing a segment anew, as the next generation of its file."""
 
+from array import array
 from collections.abc import Sequence
+
+import numpy as np
 
 from mnemon_server.engines.segments.columns import encode_index
 from mnemon_server.engines.segments.event_rows import event_row
-from mnemon_server.engines.segments.layout import segment_name
+from mnemon_server.engines.segments.layout import SegmentDamagedError, segment_name
 from mnemon_server.engines.segments.manifest import SegmentRow, SegmentState
+from mnemon_server.engines.segments.open_block import OpenColumns
 from mnemon_server.engines.segments.rows import EventRow
 from mnemon_server.engines.segments.sealed_block import SealedBlock
 from mnemon_server.engines.segments.segment_writer import SealedFile, SegmentSummary, SegmentWriter
-from mnemon_server.engines.segments.store import SegmentStore
+from mnemon_server.engines.segments.selection import rows_numbered
+from mnemon_server.engines.segments.store import SegmentStore, file_name
 
 DRAFT_SUFFIX = ".tmp"
 
@@ -17,21 +22,26 @@ DRAFT_SUFFIX = ".tmp"
 class Rewriting:
     """A sealed file of events that come in order; it gets its name once it is complete and was read back."""
 
-    def __init__(self, store: SegmentStore, row: SegmentRow) -> None:
-        """Starts the file that follows `row`, in its segment."""
+    def __init__(self, store: SegmentStore, row: SegmentRow, known: OpenColumns | None) -> None:
+        """Starts the file that follows `row`, in its segment.
+
+        Args:
+            store: where the file is to be.
+            row: the segment.
+            known: what the index knows of the events that will come, and maybe of others, by ascending sequence,
+                counted from the segment's first; None where it has to be read from their bodies, which takes time.
+        """
         self._store = store
         self._row = row
+        self._known = known
         self._generation = row.generation + 1
         self._name = segment_name(row.segment_id, self._generation)
         self._draft = self._name + DRAFT_SUFFIX
         store.discard(self._draft)
         self._writer = SegmentWriter.create(store.files, self._draft, store.new_header(row, self._generation))
         self._rows: list[EventRow] = []
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._writer.size
+        self._sequences = array("q")
+        self._offsets = array("I")
 
     def add(self, events: Sequence[tuple[int, bytes]]) -> None:
         """Adds events: (sequence, body), ascending.
@@ -41,26 +51,38 @@ class Rewriting:
             StorageFailedError: the disk failed.
         """
         offsets = self._writer.append_many(events)
-        self._rows += [event_row(*event, offset) for event, offset in zip(events, offsets, strict=True)]
+        self._sequences.extend(sequence for sequence, _ in events)
+        self._offsets.extend(offsets)
+        if self._known is None:
+            self._rows += [event_row(*event, offset) for event, offset in zip(events, offsets, strict=True)]
 
     def finish(self) -> tuple[SegmentRow, SealedBlock] | None:
         """Seals the file; None, and no file, where nothing was added.
 
         Raises:
-            SegmentDamagedError: what was read back is not what was written.
+            SegmentDamagedError: what was read back is not what was written, or the index does not know the events.
             StorageFullError: no space is left.
             StorageFailedError: the disk failed.
         """
-        if not self._rows:
+        if not self._sequences:
             self.abandon()
             return None
-        block = SealedBlock.from_rows(self._row.segment_id, self._rows, self._store.index.interners)
-        self._rows = []
+        block = self._block()
         sealed = seal_file(self._writer, block)
         self._store.files.rename(self._draft, self._name)
         self._store.files.sync_folder()
         header = self._writer.header
         return sealed_row(self._row._replace(generation=self._generation, seed=header.seed), sealed), block
+
+    def _block(self) -> SealedBlock:
+        segment_id, interners = self._row.segment_id, self._store.index.interners
+        if self._known is None:
+            return SealedBlock.from_rows(segment_id, self._rows, interners)
+        deltas = np.frombuffer(self._sequences, np.int64) - segment_id
+        columns = self._known.where(rows_numbered(self._known.deltas, deltas))
+        if not np.array_equal(columns.deltas, deltas):
+            raise SegmentDamagedError(file_name(self._row), 0, "the index in memory is that of other events")
+        return SealedBlock.from_columns(segment_id, columns, np.frombuffer(self._offsets, np.uint32), interners)
 
     def abandon(self) -> None:
         """Gives the file up."""

@@ -39,18 +39,19 @@ class SealedBlock:
         columns = OpenColumns.empty(len(rows))
         columns.write(0, rows, segment_id, interners)
         offsets = np.array([row.offset for row in rows], np.uint32)
-        return cls._arranged(segment_id, columns, offsets, interners)
+        return cls.from_columns(segment_id, columns, offsets, interners)
 
     @classmethod
     def from_open(cls, block: OpenBlock, offsets: Sequence[int]) -> "SealedBlock":
         """The same events sealed, the dead among them, too; `offsets` are in the order in which they were appended."""
         view = block.view()
-        sealed = cls._arranged(view.segment_id, view.columns, np.array(offsets, np.uint32), block.interners)
+        sealed = cls.from_columns(view.segment_id, view.columns, np.array(offsets, np.uint32), block.interners)
         sealed.mark_dead(block.dead_sequences())
         return sealed
 
     @classmethod
-    def _arranged(cls, segment_id: int, rows: OpenColumns, offsets: Codes, interners: Interners) -> "SealedBlock":
+    def from_columns(cls, segment_id: int, rows: OpenColumns, offsets: Codes, interners: Interners) -> "SealedBlock":
+        """The block of events in any order, and where their frames start."""
         dictionary, scopes, types = dictionary_of(rows.scopes, rows.types, interners)
         order = canonical_order(dictionary.user_numbers()[scopes], rows.times_us, rows.key_hashes)
         id_hashes = rows.id_hashes[order]
@@ -98,6 +99,22 @@ class SealedBlock:
         """The sequences of the dead."""
         dead: list[int] = [] if self._dead is None else self.sequences(np.flatnonzero(self._dead)).tolist()
         return dead
+
+    def in_order(self, segment_id: int) -> OpenColumns:
+        """All events, dead ones included, by ascending sequence, which counts from that of an earlier segment."""
+        columns, dictionary = self.columns, self.dictionary
+        order = np.argsort(columns.deltas)
+        id_hashes = np.empty(self.count, np.uint64)
+        id_hashes[columns.id_positions] = columns.sorted_ids
+        return OpenColumns(
+            times_us=columns.times_us[order],
+            deltas=columns.deltas[order] + np.uint32(self.segment_id - segment_id),
+            id_hashes=id_hashes[order],
+            key_hashes=columns.key_hashes[order],
+            scopes=dictionary.scopes[columns.scopes[order]],
+            types=dictionary.types[columns.types[order]],
+            importances=columns.importances[order],
+        )
 
     def all_sequences(self) -> list[int]:
         """The sequences of all events, dead ones included, ascending."""

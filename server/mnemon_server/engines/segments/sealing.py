@@ -59,7 +59,7 @@ def _seal_file(drafts: Drafts, draft: Draft, row: SegmentRow, block: SealedBlock
 
 def _seal_anew(store: SegmentStore, row: SegmentRow, dead: list[int]) -> None:
     """Of the rows that are left, after the removal, no event is one of the dead."""
-    rewriting = Rewriting(store, row)
+    rewriting = Rewriting(store, row, store.index.open_block(row.segment_id).view().columns)
     try:
         after = 0
         while events := store.manifest.bodies(row.segment_id, after):
