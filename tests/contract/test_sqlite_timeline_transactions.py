@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.episodic import EventReceipt, PruneReason
+from mnemon_server.domain.episodic import EventReceipt, PruneReason, TimelineState
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import RequestKey
@@ -220,6 +220,9 @@ def test_after_a_failed_sync_the_timeline_agrees_with_its_file(
         except (StorageFailedError, AssertionError):
             break
     assert vault.failure()
+    status = vault.timeline.status()
+    assert (status.state, status.message) == (TimelineState.DEGRADED, vault.failure())
+    assert status.segment_count >= 2 and status.event_count >= 6
     # Where the disk fails for long, what nobody was told of may be there when the file is opened again.
     wait_until(lambda: recovered(vault))
 

@@ -63,14 +63,13 @@ def _state(message: str, *, is_warm: bool) -> TimelineState:
 
 
 def _stored(connections: Connections) -> tuple[_Stored, str]:
-    """What records.db says, or nothing and what is wrong with it."""
-    if problem := connections.failure():
-        return _Stored(), problem
+    """What records.db says, and what is wrong with it; where it cannot be read, that alone."""
+    problem = connections.failure() or ""
     try:
         with connections.lend() as connection:
-            return _read(connection), ""
+            return _read(connection), problem
     except (MnemonError, apsw.Error):
-        return _Stored(), "the records cannot be read; the log says why"
+        return _Stored(), problem or "the records cannot be read; the log says why"
 
 
 def _read(connection: apsw.Connection) -> _Stored:
