@@ -7,52 +7,11 @@ from datetime import UTC, datetime
 from mnemon.v1 import episodic_pb2
 
 TYPES = ("conversation", "conversation", "conversation", "task", "reminder", "emotion", "preference")
-WORDS = [
-    "asked",
-    "about",
-    "the",
-    "garden",
-    "plan",
-    "and",
-    "the",
-    "blue",
-    "door;",
-    "wants",
-    "a",
-    "reminder",
-    "on",
-    "Monday",
-    "before",
-    "the",
-    "train",
-    "leaves,",
-    "with",
-    "the",
-    "list",
-    "of",
-    "seeds",
-    "from",
-    "last",
-    "year,",
-    "the",
-    "address",
-    "of",
-    "the",
-    "shop",
-    "near",
-    "the",
-    "river",
-    "and",
-    "the",
-    "number",
-    "of",
-    "the",
-    "neighbour",
-    "who",
-    "keeps",
-    "the",
-    "key",
-]
+_TEXT = (
+    "asked about the garden plan and the blue door; wants a reminder on Monday before the train leaves, with the list"
+    " of seeds from last year, the address of the shop near the river and the number of the neighbour who has the key"
+)
+WORDS = _TEXT.split()
 DAY_US = 86_400 * 1_000_000
 
 
