@@ -6,6 +6,7 @@ from mnemon_server.assembly.timeline import timeline_settings
 from mnemon_server.config import Settings
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -23,7 +24,7 @@ def is_in_memory(settings: Settings) -> bool:
     return settings.knowledge_store_backend == "in_memory"
 
 
-def open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vault:
+def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> Vault:
     """The tenant's records; blocks, and raises what SQLiteVault does."""
     if is_in_memory(settings):
         return InMemoryVault()
@@ -35,6 +36,7 @@ def open_records(settings: Settings, tenant: str, model: EmbeddingModel) -> Vaul
         vector_cache_bytes_max=settings.vector_cache_mib << 20,
         graph=GraphSettings(graph_min=settings.graph_vectors_min),
         timeline=timeline_settings(settings),
+        embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
         # What ChromaDB indexes needs no second graph.
         graphs_of=[SEMANTIC, *(collection for collection, backend in backends if backend == "local")],
     )

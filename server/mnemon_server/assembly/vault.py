@@ -31,7 +31,7 @@ async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatch
         ConfigurationError: the folder or the model cannot be had, with what would help.
     """
     async with AsyncExitStack() as stack:
-        vault = await asyncio.to_thread(open_records, settings, tenant, model)
+        vault = await asyncio.to_thread(open_records, settings, tenant, batcher, model)
         stack.push_async_callback(asyncio.to_thread, vault.close)
         documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher, model)
         stack.push_async_callback(documents.aclose)

@@ -117,6 +117,13 @@ class EmbeddingBatcher:
             self._forget(call)
         return call.vectors
 
+    def embed_blocking(self, texts: Sequence[str]) -> Vectors:
+        """As `embed`, not urgent, for a thread that has nothing else to do: blocks."""
+        call = _Call(len(texts), self.model.dimension)
+        with self._changed:
+            self._enqueue(call, texts, urgent=False)
+        return self._wait_for(call) if call.missing else call.vectors
+
     def embed_query(self, text: str) -> Vector:
         """The vector of one text, of unit length and of shape (dimension,); blocks, and may be called from any thread.
 

@@ -172,3 +172,17 @@ async def test_closing_ends_waiting_queries_and_refuses_new_ones(
     for text in ("late", "direct"):
         with pytest.raises(NotServingError):
             await query(batcher, text)
+
+
+async def test_a_thread_gets_the_vectors_of_many_texts(embedder: GatedEmbedder, batcher: EmbeddingBatcher) -> None:
+    embedder.gate.set()
+    texts = ["one", "two words", "one"]
+    for _ in range(2):
+        vectors = await asyncio.to_thread(batcher.embed_blocking, texts)
+        np.testing.assert_array_equal(vectors, [expected(text) for text in texts])
+    assert (await asyncio.to_thread(batcher.embed_blocking, [])).shape[0] == 0
+    with pytest.raises(TooManyRequestsError):
+        await asyncio.to_thread(batcher.embed_blocking, [f"text {number}" for number in range(WAITING_MAX + 1)])
+    await batcher.close()
+    with pytest.raises(NotServingError):
+        await asyncio.to_thread(batcher.embed_blocking, ["late"])

@@ -1,0 +1,44 @@
+"""A timeline whose events get vectors is searched by meaning, over a real channel against a real server."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon.v1 import common_pb2
+from mnemon.v1 import episodic_pb2 as pb
+
+from tests.support.episodic_messages import contents, happened, record, timeline_status
+from tests.support.server import eventually, whole_server
+
+NOW = datetime.now(UTC)
+TEXTS = ("the blue door of the garden", "blue paint for the door", "a train to the sea")
+
+
+async def fitting(episodic: Any, mode: common_pb2.SearchMode.ValueType) -> pb.QueryWindowResponse:
+    """What fits the first text."""
+    return await episodic.QueryWindow(pb.QueryWindowRequest(query=TEXTS[0], mode=mode))
+
+
+async def test_events_are_found_by_meaning_where_they_get_vectors(tmp_path: Path) -> None:
+    for start in range(2):
+        async with whole_server(tmp_path, timeline_embeddings=True) as connection:
+            episodic = connection.episodic
+            if not start:
+                await record(episodic, *(happened(text, NOW - timedelta(hours=i)) for i, text in enumerate(TEXTS)))
+
+            async def is_indexed(episodic: Any = episodic) -> bool:
+                return not (await timeline_status(episodic)).text_pending_count
+
+            await eventually(is_indexed)
+            answer = await fitting(episodic, common_pb2.SEARCH_MODE_VECTOR)
+            assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
+            assert contents(answer.events)[:2] == list(TEXTS[:2])
+            assert answer.scores[0].similarity == pytest.approx(1.0, abs=1e-3)
+            answer = await fitting(episodic, common_pb2.SEARCH_MODE_HYBRID)
+            assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
+            assert answer.scores[0].relevance == pytest.approx(1.0, abs=1e-3)
+    async with whole_server(tmp_path) as connection:
+        answer = await fitting(connection.episodic, common_pb2.SEARCH_MODE_HYBRID)
+        assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_KEYWORD
+        assert not any(score.HasField("similarity") for score in answer.scores)
