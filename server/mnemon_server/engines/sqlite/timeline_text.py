@@ -111,7 +111,7 @@ class TextIndex:
 
     def search(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
         """See Timeline.search_text. Where the file cannot be read, nothing is found, and all are pending."""
-        if vector is None or not self.has_vectors:
+        if vector is None or mode is SearchMode.KEYWORD or not self.has_vectors:
             mode, vector = SearchMode.KEYWORD, None
         file = self._work.file
         if file is not None:

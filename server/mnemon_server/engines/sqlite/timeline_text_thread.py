@@ -16,7 +16,7 @@ _COMPANY_S = 0.02
 """What was stored waits so long for more, so that they share a transaction."""
 _SHARE_BUSY, _SHARE_IDLE = 0.2, 0.8
 """Of the time, while events are being stored and while none are."""
-_RETRY_S, _RETRY_S_MAX = 1.0, 300.0
+_RETRY_S, _RETRY_S_MAX = 0.1, 60.0
 _WARM_S = 0.1
 
 

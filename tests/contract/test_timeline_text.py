@@ -1,0 +1,372 @@
+"""Events are found by a text whatever happened to the index, and what was pruned is in none of its bytes."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import pytest
+from mnemon_server.domain.episodic import PruneReason
+from mnemon_server.domain.errors import EmbeddingError
+from mnemon_server.domain.records import SearchMode
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite.timeline_text_file import PART_SEQUENCES
+from mnemon_server.engines.sqlite.timeline_text_work import EmbedTexts
+from mnemon_server.engines.timeline import TextScores, Timeline
+
+from tests.contract.record_engine import ManualClock
+from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
+from tests.support.server import wait_until
+
+DIMENSION = 16
+EMBEDDER = HashingEmbedder(DIMENSION)
+OpenTimeline = Callable[..., Timeline]
+
+
+@pytest.fixture
+def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
+    """Opens the timeline of a folder; one that is open is closed before."""
+    opened: list[SQLiteVault] = []
+
+    def open_it(folder: str = "vault", embed: EmbedTexts | None = None) -> Timeline:
+        if opened:
+            opened.pop().close()
+        vault = SQLiteVault(
+            tmp_path / folder,
+            model_identity="hashing/1",
+            dimension=DIMENSION,
+            clock=ManualClock(),
+            timeline=SETTINGS,
+            embed_events=embed,
+        )
+        opened.append(vault)
+        assert vault.timeline.wait_until_warm(30)
+        return vault.timeline
+
+    yield open_it
+    for vault in opened:
+        vault.close()
+
+
+def search(
+    timeline: Timeline, query: str, mode: SearchMode = SearchMode.KEYWORD, among: Sequence[int] | None = None
+) -> TextScores:
+    """What a text finds among all events, or among some."""
+    vector = EMBEDDER.embed([query])[0]
+    asked = timeline.sequences(ALL) if among is None else np.array(among, np.int64)
+    return timeline.search_text(query, vector, asked, mode)
+
+
+def settle(timeline: Timeline) -> None:
+    """Waits until the index has taken everything."""
+    wait_until(lambda: timeline.status().text_pending_count == 0)
+
+
+def found(timeline: Timeline, query: str, **options: Any) -> list[int]:
+    """The sequences that a text finds once nothing is pending."""
+    settle(timeline)
+    scores = search(timeline, query, **options)
+    assert scores.pending == 0
+    return [int(sequence) for sequence in scores.sequences]
+
+
+def append_texts(timeline: Timeline, texts: Sequence[str], prefix: str = "e") -> None:
+    """Appends an event for each text."""
+    append(timeline, *(happening(f"{prefix}{i}", content=text) for i, text in enumerate(texts)))
+
+
+def prune(timeline: Timeline, *event_ids: str) -> None:
+    """Removes events, and waits until nothing is left of them."""
+    timeline.prune(get(timeline, *event_ids), PruneReason.REQUESTED).result()
+    wait_until(lambda: timeline.status().removal_pending_count == 0)
+
+
+def index_bytes(folder: Path) -> bytes:
+    """All that the index has on the disk."""
+    return b"".join(path.read_bytes() for path in sorted((folder / "timeline-index").iterdir()))
+
+
+# Searching
+
+
+def test_the_context_of_an_event_is_searched_too(open_timeline: OpenTimeline) -> None:
+    timeline = open_timeline()
+    append(timeline, happening("a", content="a walk", context="in the garden"), happening("b", content="a garden"))
+    assert found(timeline, "walks") == [1]
+    assert found(timeline, "gardens") == [1, 2]
+
+
+def test_events_are_found_by_meaning_and_by_both(open_timeline: OpenTimeline) -> None:
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    assert timeline.has_embeddings
+    texts = ["the blue door", "the red gate", "", "blue doors, all of them blue"]
+    append_texts(timeline, texts)
+    settle(timeline)
+    cosines = np.clip(EMBEDDER.embed(texts) @ EMBEDDER.embed(["the blue door"])[0], 0, 1)
+
+    by_meaning = search(timeline, "the blue door", SearchMode.VECTOR)
+    assert by_meaning.sequences.tolist() == [n + 1 for n in range(4) if cosines[n] > 0]
+    np.testing.assert_allclose(by_meaning.similarity, cosines[cosines > 0], atol=1e-3)
+    assert by_meaning.relevance.tolist() == by_meaning.similarity.tolist()
+
+    by_both = search(timeline, "the blue door", SearchMode.HYBRID)
+    assert by_both.mode is SearchMode.HYBRID
+    by_word = search(timeline, "the blue door", SearchMode.KEYWORD)
+    keyword = dict(zip(by_word.sequences.tolist(), by_word.keyword.tolist(), strict=True))
+    for sequence, relevance in zip(by_both.sequences.tolist(), by_both.relevance.tolist(), strict=True):
+        assert relevance == pytest.approx((cosines[sequence - 1] + keyword.get(sequence, 0)) / 2, abs=1e-3)
+    assert 1 in by_both.sequences
+    assert np.isnan(by_word.similarity).all()
+
+
+def test_without_a_vector_of_the_query_words_alone_count(open_timeline: OpenTimeline) -> None:
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    append_texts(timeline, ["the blue door", "a gate"])
+    settle(timeline)
+    scores = timeline.search_text("doors", None, timeline.sequences(ALL), SearchMode.HYBRID)
+    assert (scores.mode, scores.sequences.tolist()) == (SearchMode.KEYWORD, [1])
+
+
+def test_words_are_found_while_the_model_fails_and_vectors_follow(open_timeline: OpenTimeline) -> None:
+    works = threading.Event()
+
+    def embed(texts: Sequence[str]) -> Any:
+        if not works.is_set():
+            raise EmbeddingError("out of order")
+        return EMBEDDER.embed(texts)
+
+    timeline = open_timeline(embed=embed)
+    append_texts(timeline, ["the blue door", "a gate"])
+    wait_until(lambda: search(timeline, "door").sequences.tolist() == [1])
+    assert timeline.status().text_pending_count == search(timeline, "door", SearchMode.HYBRID).pending == 2
+    works.set()
+    settle(timeline)
+    assert search(timeline, "the blue door", SearchMode.VECTOR).similarity.max() > 0.99
+
+
+def test_parts_of_the_index_answer_as_one(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    open_timeline()
+    timeline = open_timeline("other")
+    # As if so many events had been stored, and pruned.
+    with apsw.Connection(str(tmp_path / "vault" / "records.db")) as connection:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('timeline.sequence', ?)", (PART_SEQUENCES - 6,))
+    texts = [f"door {'blue ' * (i % 4)}number{i}" for i in range(12)]
+    append_texts(timeline, texts)
+    expected = (found(timeline, "blue door"), search(timeline, "blue door").relevance)
+    timeline = open_timeline()
+    append_texts(timeline, texts)
+    first = PART_SEQUENCES - 6
+    assert found(timeline, "blue door") == [first + sequence for sequence in expected[0]]
+    np.testing.assert_allclose(search(timeline, "blue door").relevance, expected[1])
+    assert found(timeline, "number7", among=[first + 8]) == [first + 8]
+    assert found(timeline, "number7", among=[first + 1, first + 7, first + 9]) == []
+    # The whole first part, and some of the second.
+    prune(timeline, *(f"e{i}" for i in range(6)), "e7")
+    assert found(timeline, "door") == [first + i + 1 for i in range(6, 12) if i != 7]
+    timeline = open_timeline()
+    assert found(timeline, "door") == [first + i + 1 for i in range(6, 12) if i != 7]
+
+
+# What is left of what was pruned
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_nothing_of_what_was_pruned_is_left_in_the_index(
+    open_timeline: OpenTimeline, tmp_path: Path, *, later: bool
+) -> None:
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    folder = tmp_path / "vault"
+    words = [f"secretword{i}x" for i in range(60)]
+    append_texts(timeline, words)
+    assert found(timeline, "secretword7x") == [8]
+    stored = index_bytes(folder)
+    vectors = [vector.astype("<f2").tobytes() for vector in EMBEDDER.embed(words)]
+    assert all(word.encode() in stored for word in words)
+    assert all(vector in stored for vector in vectors)
+    if later:
+        # As if the server had ended before the index let them go.
+        timeline = open_timeline("other")
+        shutil.copytree(folder / "timeline-index", tmp_path / "before")
+        timeline = open_timeline(embed=EMBEDDER.embed)
+    prune(timeline, *(f"e{i}" for i in range(0, 60, 3)))
+    if later:
+        open_timeline("other")
+        shutil.rmtree(folder / "timeline-index")
+        shutil.copytree(tmp_path / "before", folder / "timeline-index")
+        timeline = open_timeline(embed=EMBEDDER.embed)
+    left = [i for i in range(60) if i % 3]
+    wait_until(lambda: [i for i, word in enumerate(words) if word.encode() in index_bytes(folder)] == left)
+    kept = {vectors[i] for i in left}
+    stored = index_bytes(folder)
+    assert not [vector for vector in vectors if vector in stored and vector not in kept]
+    assert all(found(timeline, words[i]) == [i + 1] for i in left)
+    assert not any(found(timeline, words[i], among=range(1, 61)) for i in range(0, 60, 3))
+
+
+def test_an_index_of_which_all_was_pruned_takes_new_events(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    timeline = open_timeline()
+    append_texts(timeline, ["secretword", "another"])
+    assert found(timeline, "secretword") == [1]
+    prune(timeline, "e0", "e1")
+    assert b"secretword" not in index_bytes(tmp_path / "vault")
+    append_texts(timeline, ["a door"], prefix="n")
+    assert found(timeline, "door") == [3]
+    assert found(open_timeline(), "door") == [3]
+
+
+# What happens to the file
+
+
+def test_the_index_is_there_after_reopening(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    timeline = open_timeline()
+    append_texts(timeline, [f"door number{i}" for i in range(23)])
+    assert found(timeline, "number7") == [8]
+    inode = (tmp_path / "vault" / "timeline-index" / "text.db").stat().st_ino
+    timeline = open_timeline()
+    assert found(timeline, "number7") == [8]
+    append_texts(timeline, ["a window"], prefix="n")
+    assert found(timeline, "window") == [24]
+    assert (tmp_path / "vault" / "timeline-index" / "text.db").stat().st_ino == inode
+    assert not (tmp_path / "vault" / "quarantine").exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "halved", "page short", "no table"])
+def test_a_damaged_index_is_built_anew(open_timeline: OpenTimeline, tmp_path: Path, damage: str) -> None:
+    timeline = open_timeline()
+    append_texts(timeline, [f"door number{i}" for i in range(500)])
+    assert found(timeline, "number77") == [78]
+    open_timeline("other")
+    path = tmp_path / "vault" / "timeline-index" / "text.db"
+    data = path.read_bytes()
+    assert len(data) > 5 * 4096
+    if damage == "missing":
+        shutil.rmtree(path.parent)
+    elif damage == "no table":
+        with apsw.Connection(str(path)) as connection:
+            connection.execute("DROP TABLE part")
+    else:
+        damaged = {"empty": b"", "garbage": random.Random(3).randbytes(9000), "halved": data[: len(data) // 2]}
+        path.write_bytes(damaged.get(damage, data[:-4096]))
+    timeline = open_timeline()
+    wait_until(lambda: search(timeline, "number77").pending == 0)
+    assert found(timeline, "number77") == [78]
+    assert len(found(timeline, "door")) == 500
+    is_kept = damage in ("garbage", "halved", "page short", "no table")
+    assert len(list((tmp_path / "vault").glob("quarantine/timeline-index-*.db"))) == is_kept
+
+
+def test_no_flipped_byte_leads_to_an_error_or_a_foreign_event(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    append_texts(timeline, [f"door number{i}" for i in range(300)])
+    assert len(found(timeline, "door")) == 300
+    open_timeline("other")
+    path = tmp_path / "vault" / "timeline-index" / "text.db"
+    data = path.read_bytes()
+    rng = random.Random(5)
+    for _ in range(15):
+        flipped = bytearray(data)
+        for place in rng.sample(range(len(data)), 30):
+            flipped[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(flipped)
+        timeline = open_timeline(embed=EMBEDDER.embed)
+        for mode in SearchMode:
+            scores = search(timeline, "door number7", mode, among=range(100, 320))
+            assert set(scores.sequences.tolist()) <= set(range(100, 301))
+            assert np.all((scores.relevance >= 0) & (scores.relevance <= 1))
+        settle(timeline)
+        search(timeline, "door number7", SearchMode.HYBRID)
+        open_timeline("other")
+
+
+def test_an_index_that_breaks_while_it_is_open_is_built_anew(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    timeline = open_timeline()
+    append_texts(timeline, [f"door number{i}" for i in range(500)])
+    assert len(found(timeline, "door")) == 500
+    with apsw.Connection(str(tmp_path / "vault" / "timeline-index" / "text.db")) as connection:
+        connection.execute("DROP TABLE part_0_fts_data")
+        connection.execute("DELETE FROM meta WHERE key = 'words'")
+    search(timeline, "door")
+    wait_until(lambda: len(search(timeline, "door").sequences) == 500)
+    append_texts(timeline, ["a window"], prefix="n")
+    assert found(timeline, "window") == [501]
+
+
+def test_an_index_of_another_vault_is_thrown_away(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    append_texts(timeline := open_timeline("other"), ["a window", "the window", "windows"])
+    assert found(timeline, "window") == [1, 2, 3]
+    append_texts(timeline := open_timeline(), ["a door", "a gate"])
+    assert found(timeline, "door") == [1]
+    open_timeline("third")
+    shutil.rmtree(tmp_path / "vault" / "timeline-index")
+    shutil.copytree(tmp_path / "other" / "timeline-index", tmp_path / "vault" / "timeline-index")
+    timeline = open_timeline()
+    wait_until(lambda: search(timeline, "door").sequences.tolist() == [1])
+    assert found(timeline, "window") == []
+    assert b"window" not in index_bytes(tmp_path / "vault")
+
+
+def test_an_index_that_is_ahead_of_the_records_is_thrown_away(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    append_texts(timeline := open_timeline(), ["a door"])
+    assert found(timeline, "door") == [1]
+    open_timeline("other")
+    shutil.copytree(tmp_path / "vault", tmp_path / "backup")
+    append_texts(timeline := open_timeline(), ["a gate", "a window"], prefix="n")
+    assert found(timeline, "window") == [3]
+    open_timeline("other")
+    shutil.copytree(tmp_path / "vault" / "timeline-index", tmp_path / "backup" / "timeline-index", dirs_exist_ok=True)
+    timeline = open_timeline("backup")
+    append_texts(timeline, ["a cellar"], prefix="m")
+    wait_until(lambda: search(timeline, "cellar").sequences.tolist() == [2])
+    assert found(timeline, "gate") == []
+
+
+def test_vectors_come_and_go_with_the_setting(open_timeline: OpenTimeline) -> None:
+    append_texts(timeline := open_timeline(), ["the blue door", "a gate"])
+    assert not timeline.has_embeddings
+    assert found(timeline, "door", mode=SearchMode.HYBRID) == [1]
+    timeline = open_timeline(embed=EMBEDDER.embed)
+    wait_until(lambda: search(timeline, "the blue door", SearchMode.VECTOR).relevance.max(initial=0) > 0.99)
+    assert found(timeline, "door", mode=SearchMode.KEYWORD) == [1]
+    timeline = open_timeline()
+    wait_until(lambda: search(timeline, "door", SearchMode.HYBRID).sequences.tolist() == [1])
+    assert search(timeline, "door", SearchMode.VECTOR).mode is SearchMode.KEYWORD
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from mnemon_server.engines.sqlite import SQLiteVault
+from tests.contract.timeline_suite import append, happening
+timeline = SQLiteVault(Path(sys.argv[1]), model_identity="hashing/1", dimension=16).timeline
+timeline.wait_until_warm(30)
+start = timeline.status().event_count
+for number in range(start, 10**6, 50):
+    append(timeline, *(happening(f"e{i}", content=f"door number{i}") for i in range(number, number + 50)))
+    print(number + 50, flush=True)
+"""
+
+
+def test_an_index_whose_server_was_killed_goes_on(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    for _ in range(4):
+        command = [sys.executable, "-c", _CHILD, str(tmp_path / "vault")]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        assert child.stdout
+        stored = [int(child.stdout.readline()) for _ in range(rng.randint(5, 30))]
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        timeline = open_timeline()
+        count = timeline.status().event_count
+        assert count >= stored[-1]
+        assert found(timeline, "door") == list(range(1, count + 1))
+        assert found(timeline, f"number{count - 1}") == [count]
+        open_timeline("other")
+    assert not (tmp_path / "vault" / "quarantine").exists()
