@@ -21,7 +21,8 @@ from mnemon import (
     SearchDiagnostics,
     SearchMode,
 )
-from mnemon._cli.memory_lines import MemoryLine, read_lines
+from mnemon._cli.json_lines import Line
+from mnemon._cli.memory_lines import read_lines
 from mnemon._cli.memory_options import comparison, future, moment, past
 from mnemon._cli.memory_render import forecast_table, memory_sheet, memory_table, recall_table
 from mnemon._cli.sources import Unreadable
@@ -87,7 +88,7 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
         future(text)
 
 
-def lines_of(tmp_path: Path, *lines: str, **fields: Any) -> list[MemoryLine | Unreadable]:
+def lines_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
     path = tmp_path / "memories.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     return list(read_lines(str(path), fields, {"source": "file"}))
@@ -104,7 +105,7 @@ def test_a_line_is_a_text_or_an_object_and_the_options_fill_what_it_lacks(tmp_pa
         agent="claude",
     )
 
-    assert isinstance(text, MemoryLine) and isinstance(whole, MemoryLine) and isinstance(vector, MemoryLine)
+    assert isinstance(text, Line) and isinstance(whole, Line) and isinstance(vector, Line)
     assert text.item == Memory("Ada likes tea.", type="preference", agent="claude", metadata={"source": "file"})
     assert whole.item == Memory(
         "Bob?", type="fact", agent="claude", decay="contextual", metadata={"n": 1, "source": "file"}
@@ -120,7 +121,7 @@ def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
     printed = Memory("text", memory_id="m-1", type="a", is_global=True, decay="reinforceable", metadata={"n": 5})
     [line] = lines_of(tmp_path, printed.to_json())
 
-    assert isinstance(line, MemoryLine)
+    assert isinstance(line, Line)
     assert line.item == Memory(
         "text", type="a", is_global=True, decay="reinforceable", metadata={"n": 5, "source": "file"}
     )

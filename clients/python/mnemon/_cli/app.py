@@ -5,13 +5,17 @@ import re
 import click
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
+from mnemon._cli.bridging import bridge
 from mnemon._cli.changing import delete, rebuild_index
 from mnemon._cli.forgetting import forget, reinforce
+from mnemon._cli.happening import happened, show_timeline, summary, timeline_status
 from mnemon._cli.indexing import index
 from mnemon._cli.knowing import decisions, index_status, known, similar, unmerge
 from mnemon._cli.learning import learn, unlearn
+from mnemon._cli.pruning import compact, prune
 from mnemon._cli.reading import count, get, health, list_documents, search
 from mnemon._cli.recalling import forecast, list_memories, recall
+from mnemon._cli.recording import record
 from mnemon._cli.remembering import remember
 from mnemon._cli.ruling import rules
 from mnemon._cli.session import Session
@@ -70,13 +74,14 @@ def _sentence(error: MnemonError) -> str:
 @click.option("--insecure", is_flag=True, help="Allow plaintext to another machine.")
 @click.pass_context
 def mnemon(context: click.Context, address: str, timeout: float, ca: str | None, *, tls: bool, insecure: bool) -> None:
-    """Index documents, remember facts and learn about users on a Mnemon server, and find it all again."""
+    """Index documents, remember facts, learn about users and record what happens, and find it all again."""
     context.obj = Session(context, address=address, timeout=timeout, tls=tls, ca_file=ca, insecure=insecure)
 
 
 _DOCUMENTS = (index, search, get, list_documents, count, delete, rebuild_index)
 _MEMORIES = (remember, recall, list_memories, reinforce, forget, forecast)
 _STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_status)
+_EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge)
 
-for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, watch, health):
+for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, watch, health):
     mnemon.add_command(command)

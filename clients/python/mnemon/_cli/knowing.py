@@ -7,12 +7,9 @@ import click
 
 from mnemon._cli import statement_render
 from mnemon._cli.options import json_option
-from mnemon._cli.reading import note
+from mnemon._cli.reading import LIST_LIMIT, note, note_more, page_size_of
 from mnemon._cli.session import Session
 from mnemon._cli.statement_options import which_statements_options
-
-_LIST_LIMIT = 100
-_PAGE_SIZE_MAX = 1000
 
 
 @click.command()
@@ -48,7 +45,7 @@ def similar(
 @click.argument("memory_id", required=False)
 @which_statements_options
 @click.option("--superseded", "show_superseded", is_flag=True, help="Also those that were merged or gave way.")
-@click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
 @click.pass_obj
 def known(
@@ -70,30 +67,30 @@ def known(
         else:
             session.console.print(statement_render.statement_sheet(memory), soft_wrap=True)
         return
-    found = session.client.list_semantic(page_size=_page_size(limit), show_superseded=show_superseded, **which)
+    found = session.client.list_semantic(page_size=page_size_of(limit), show_superseded=show_superseded, **which)
     if as_json:
         for each in islice(found, limit or None):
             click.echo(each.to_json())
     else:
         session.console.print(statement_render.statement_table(islice(found, limit or None)))
-    _note_more(limit, next(found, None) if limit else None)
+    note_more(limit, next(found, None) if limit else None)
 
 
 @click.command()
 @click.option("--user", default="", help="Only of this user.")
 @click.option("--memory", "memory_id", default="", metavar="MEMORY_ID", help="Only about this statement.")
-@click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
 @click.pass_obj
 def decisions(session: Session, user: str, memory_id: str, *, limit: int, as_json: bool) -> None:
     """List what was decided between statements, newest first, and why."""
-    found = session.client.list_decisions(user=user, memory_id=memory_id, page_size=_page_size(limit))
+    found = session.client.list_decisions(user=user, memory_id=memory_id, page_size=page_size_of(limit))
     if as_json:
         for each in islice(found, limit or None):
             click.echo(each.to_json())
     else:
         session.console.print(statement_render.decision_table(islice(found, limit or None)))
-    _note_more(limit, next(found, None) if limit else None)
+    note_more(limit, next(found, None) if limit else None)
 
 
 @click.command()
@@ -125,12 +122,3 @@ def index_status(session: Session, *, as_json: bool) -> None:
         click.echo(status.to_json())
     else:
         session.console.print(statement_render.index_table(status))
-
-
-def _page_size(limit: int) -> int:
-    return min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
-
-
-def _note_more(limit: int, following: object) -> None:
-    if following is not None:
-        note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])

@@ -1,14 +1,12 @@
 """Reads memories from JSON lines of files and standard input."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mnemon._cli.sources import STDIN, Unreadable
-from mnemon._memory_values import Memory, MemoryLike
+from mnemon._cli.json_lines import Line, read_json_lines
+from mnemon._cli.sources import Unreadable
+from mnemon._memory_values import Memory
 
 _TEXTS = ("content", "type", "agent", "project", "personality", "user", "household", "persona", "decay")
 _GIVEN = {*_TEXTS, "is_global", "metadata", "embedding"}
@@ -24,35 +22,15 @@ _SET_BY_THE_SERVER = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLine:
-    """A memory, and where it was written."""
-
-    place: str
-    item: MemoryLike
-
-
-def read_lines(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[MemoryLine | Unreadable]:
+def read_lines(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:
     """The memories of a file, or of standard input: one JSON object, or one JSON text, per line.
 
     `fields` count where a line has none of its own; `metadata` is added to every one.
     """
-    try:
-        with sys.stdin.buffer if path == STDIN else Path(path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _read_line(f"{path}:{number}", line, fields, metadata)
-    except OSError as error:
-        yield Unreadable(path, error.strerror or type(error).__name__)
+    return read_json_lines(path, lambda place, found: _read_line(place, found, fields, metadata))
 
 
-def _read_line(
-    place: str, line: bytes, fields: Mapping[str, Any], metadata: Mapping[str, Any]
-) -> MemoryLine | Unreadable:
-    try:
-        found = json.loads(line)
-    except ValueError as error:
-        return Unreadable(place, f"not JSON: {error}")
+def _read_line(place: str, found: Any, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Line | Unreadable:
     if isinstance(found, str):
         found = {"content": found}
     if problem := _problem(found):
@@ -60,7 +38,7 @@ def _read_line(
     own = {name: value for name, value in found.items() if name in _GIVEN and value not in (None, "")}
     embedding = own.pop("embedding", None)
     memory = Memory(**{"content": "", **fields, **own, "metadata": {**own.get("metadata", {}), **metadata}})
-    return MemoryLine(place, memory if embedding is None else (memory, embedding))
+    return Line(place, memory if embedding is None else (memory, embedding))
 
 
 def _problem(found: Any) -> str | None:

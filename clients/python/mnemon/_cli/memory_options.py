@@ -34,7 +34,7 @@ _OPERATORS = {
     "~": Operator.CONTAINS,
 }
 _COMPARISON = re.compile(r"([^=!<>~]+)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
-_TIME_FIELDS = ("create_time", "update_time", "reinforce_time")
+_TIME_FIELDS = ("create_time", "update_time", "reinforce_time", "event_time", "record_time")
 
 _AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|h|d|w)")
 _AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -15,7 +15,7 @@ from mnemon._cli.session import Session
 from mnemon._errors import UnimplementedError
 from mnemon._memory_values import MemoryStatus
 
-_LIST_LIMIT = 100
+LIST_LIMIT = 100
 _PAGE_SIZE_MAX = 1000
 
 
@@ -72,7 +72,7 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
 @click.command("list")
 @filter_option("documents")
 @scope_options
-@click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
 @click.pass_obj
 def list_documents(
@@ -81,8 +81,7 @@ def list_documents(
     """List documents in the order of their first indexing."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        page_size = min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
-        found = session.client.list(filters=filters, scope=scope, page_size=page_size)
+        found = session.client.list(filters=filters, scope=scope, page_size=page_size_of(limit))
         if as_json:
             for document in islice(found, limit or None):
                 click.echo(document.to_json())
@@ -131,6 +130,17 @@ def _memory_status(session: Session) -> MemoryStatus | None:
     except UnimplementedError:
         # A server from before there were memories is healthy without them.
         return None
+
+
+def page_size_of(limit: int) -> int:
+    """The size of the pages of a list that shows so many, 0 for all: one more tells that there are more."""
+    return min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
+
+
+def note_more(limit: int, following: object) -> None:
+    """Says that a list was cut, where something follows."""
+    if following is not None:
+        note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
 
 
 def note(lines: list[str]) -> None:

@@ -1,22 +1,16 @@
 """The command that stores memories."""
 
-import json
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from mnemon import _memory_values as memories
 from mnemon import _values as values
-from mnemon._cli.memory_lines import MemoryLine, read_lines
+from mnemon._cli.json_lines import LineReport
+from mnemon._cli.memory_lines import read_lines
 from mnemon._cli.memory_options import memory_options
 from mnemon._cli.options import json_option, meta_option
 from mnemon._cli.progress import BulkProgress
-from mnemon._cli.render import plain
 from mnemon._cli.session import Session
-from mnemon._cli.sources import Unreadable
 
 
 @click.command()
@@ -72,59 +66,8 @@ def _remember_file(
     as_json: bool,
 ) -> None:
     with BulkProgress(session.error_console, "remembering", 0, quiet=as_json) as progress:
-        report = _Report(session, progress, as_json=as_json)
+        report = LineReport(session, progress, ("remembered",), as_json=as_json)
         items = report.items_of(read_lines(path, fields, metadata))
         for result in session.client.remember_many(items, ack=ack):
-            report.show(result)
+            report.show("remembered", {"memory_id": result.memory_id}, result.error)
     report.show_summary()
-    if report.counts["failed"]:
-        raise SystemExit(1)
-
-
-@dataclass
-class _Report:
-    """Counts what happens to each line, and shows it: sentences for people, JSON lines for programs."""
-
-    session: Session
-    progress: BulkProgress
-    as_json: bool
-    counts: Counter[str] = field(default_factory=Counter)
-    _places: deque[str] = field(default_factory=deque)
-
-    def items_of(self, lines: Iterable[MemoryLine | Unreadable]) -> Iterator[memories.MemoryLike]:
-        """The memories among the lines; what is none is counted here."""
-        for line in lines:
-            if isinstance(line, Unreadable):
-                self._fail(line.path, {"message": line.problem}, line.problem)
-            else:
-                self._places.append(line.place)
-                yield line.item
-
-    def show(self, result: memories.RememberResult) -> None:
-        """Counts and shows the result of one memory; results come in the order of the lines."""
-        place = self._places.popleft()
-        if result.error is not None:
-            self._fail(place, result.error.to_dict(), result.error.message)
-            return
-        self.counts["remembered"] += 1
-        self._print_json({"line": place, "memory_id": result.memory_id})
-        self.progress.advance()
-
-    def show_summary(self) -> None:
-        """Says how many there were."""
-        counts = {name: self.counts[name] for name in ("remembered", "failed")}
-        if self.as_json:
-            self._print_json({"summary": counts})
-        else:
-            click.echo(", ".join(f"{number:,} {name}" for name, number in counts.items()))
-
-    def _fail(self, place: str, error: dict[str, Any], message: str) -> None:
-        self.counts["failed"] += 1
-        self._print_json({"line": place, "error": error})
-        if not self.as_json:
-            self.session.error_console.print(plain(f"failed: {place}: {message}"), soft_wrap=True)
-        self.progress.advance()
-
-    def _print_json(self, line: dict[str, Any]) -> None:
-        if self.as_json:
-            click.echo(json.dumps(line, ensure_ascii=False))

@@ -7,7 +7,7 @@ import click
 
 from mnemon._cli.memory_options import Command, comparison, joined, past, some
 
-_SCOPE = {
+SCOPE = {
     "user": "Whose it is.",
     "household": "The group of users that shares it.",
     "persona": "The persona that an agent speaks as.",
@@ -21,10 +21,10 @@ def whose_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_whose(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(name) for name in _SCOPE}
+        given = {name: kwargs.pop(name) for name in SCOPE}
         return command(*args, whose={name: value for name, value in given.items() if value is not None}, **kwargs)
 
-    return _scope_options(with_whose, user_required=True)
+    return scope_texts(with_whose, user_required=True)
 
 
 def which_statements_options(command: Command) -> Command:
@@ -32,7 +32,7 @@ def which_statements_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_which(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(name) for name in _SCOPE}
+        given = {name: kwargs.pop(name) for name in SCOPE}
         given |= {"created_from": kwargs.pop("since"), "created_to": kwargs.pop("until")}
         given |= {"where": joined(kwargs.pop("comparisons"))}
         return command(*args, which={name: value for name, value in given.items() if value is not None}, **kwargs)
@@ -47,11 +47,12 @@ def which_statements_options(command: Command) -> Command:
         multiple=True,
         help="Only statements of which this holds: importance>=0.5, source!=inferred, content~tea; repeatable.",
     )(with_which)
-    return _scope_options(with_which, user_required=False)
+    return scope_texts(with_which)
 
 
-def _scope_options(command: Command, *, user_required: bool) -> Command:
-    for name in reversed(_SCOPE):
+def scope_texts(command: Command, *, user_required: bool = False) -> Command:
+    """`--user`, `--household`, `--persona`, `--agent` and `--project`, each under its own name; none may be empty."""
+    for name in reversed(SCOPE):
         required = user_required and name == "user"
-        command = click.option(f"--{name}", name, required=required, callback=some, help=_SCOPE[name])(command)
+        command = click.option(f"--{name}", name, required=required, callback=some, help=SCOPE[name])(command)
     return command

@@ -10,7 +10,7 @@ from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._decision_values import Decision
 from mnemon._event_convert import TYPES_TO_PB, Since
-from mnemon._event_values import EARLIEST, NOW, Event, ServiceWarning
+from mnemon._event_values import EARLIEST, NOW, EpisodicPruned, EpisodicSaved, Event, Reconciliation, ServiceWarning
 from mnemon._watch_sync import Watch
 
 
@@ -86,6 +86,12 @@ def _details(event: Event) -> str:
             return f"{arbitration.action}, {arbitration.strategy}"
         case ServiceWarning(severity, message):
             return f"{severity}: {message}"
+        case EpisodicSaved(event_type):
+            return event_type
+        case EpisodicPruned(_, reason, pruned):
+            return f"{reason}, {len(pruned):,} events"
+        case Reconciliation(_, action, memory_ids, unlinked_ids):
+            return f"{len(memory_ids):,} statements {action}, {len(unlinked_ids):,} unlinked"
         case str(reason):
             return reason
     return ""

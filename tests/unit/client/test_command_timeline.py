@@ -1,0 +1,228 @@
+"""Lines of events are read as they are meant, and tables of the timeline and the bridge cannot be steered."""
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon import (
+    BridgeState,
+    BridgeStatus,
+    EpisodicEvent,
+    EventScore,
+    EventSummary,
+    LostRange,
+    RoutingPolicy,
+    TimelineState,
+    TimelineStatus,
+    WindowAnswer,
+    WindowDiagnostics,
+)
+from mnemon._cli import event_render as render
+from mnemon._cli.event_lines import read_events
+from mnemon._cli.json_lines import Line
+from mnemon._cli.sources import Unreadable
+from mnemon._cli.watching import _line
+from mnemon._event_convert import event_from_pb
+from mnemon.v1 import episodic_pb2 as pb
+from mnemon.v1 import events_pb2
+from rich.console import Console
+
+from tests.support.command import run
+from tests.unit.client.scripted_server import scripted_server
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ESCAPE = "\x1b[31mred [bold]x[/bold]"
+SHOWN = "\N{REPLACEMENT CHARACTER}[31mred [bold]x[/bold]"
+EVENT = EpisodicEvent(
+    ESCAPE,
+    ESCAPE,
+    event_id="e-1",
+    user=ESCAPE,
+    event_time=NOON,
+    context=ESCAPE,
+    importance=0.5,
+    source=ESCAPE,
+    metadata={ESCAPE: ESCAPE},
+)
+ANSWER = WindowAnswer((EVENT,), "", WindowDiagnostics(1, 0, 0, 1, 0.0, None, 0), (EventScore(0.75, None, 0.75),))
+SUMMARY = EventSummary(1234, NOON, NOON, {ESCAPE: 1234}, {"2026-05-01": 1234})
+BRIDGE = BridgeStatus(
+    BridgeState.SUSPENDED, ESCAPE, 3, {"importance": 2, ESCAPE: 1}, 4, 5, 6, 7, 0.25, 1, None, RoutingPolicy()
+)
+
+
+def status(**changes: Any) -> TimelineStatus:
+    fields: dict[str, Any] = {
+        "state": TimelineState.READY,
+        "message": "",
+        "event_count": 0,
+        "segment_count": 1,
+        "active_segment_id": 1,
+        "segment_bytes": 3 << 20,
+        "unsealed_count": 0,
+        "earliest": None,
+        "latest": None,
+        "index_bytes": 0,
+        "loaded_segment_count": 0,
+        "removal_pending_count": 0,
+        "lost": (),
+        "scrub_time": None,
+        "retention_s": None,
+        "text_pending_count": 0,
+    }
+    return TimelineStatus(**(fields | changes))
+
+
+def printed(renderable: Any) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(renderable)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("renderable", "parts"),
+    [
+        (render.event_table([EVENT]), ("e-1", "importance=0.5")),
+        (render.answer_table(ANSWER), ("e-1", "0.750")),
+        (render.event_sheet(EVENT), ("e-1", "0.5", "context")),
+        (render.summary_table(SUMMARY), ("1,234", "2026-05-01")),
+        (render.status_table(status(message=ESCAPE)), ("3.0 MiB", "for ever", "never yet")),
+        (render.bridge_table(BRIDGE), ("suspended", "2 by importance", "7 events", "5 deleted, 6 demoted", "0.2 s")),
+        (render.policy_table(RoutingPolicy(0.6, (ESCAPE, "task"), "any", 512, "demote", 0.1)), ("task", "any", "0.6")),
+    ],
+)
+def test_a_table_shows_its_parts_and_makes_control_characters_visible(renderable: Any, parts: tuple[str, ...]) -> None:
+    shown = printed(renderable)
+
+    assert SHOWN in shown
+    assert "\x1b" not in shown
+    for part in parts:
+        assert part in shown
+
+
+def test_a_timeline_that_lost_something_says_what() -> None:
+    lost = (LostRange(1, 3, 4, 2, NOON), LostRange(90, 91, 91, 1, NOON))
+
+    shown = printed(render.status_table(status(lost=lost, retention_s=86_400.0 * 30, removal_pending_count=8)))
+
+    assert "lost: 2 events, sequences 3 to 4 of segment 1," in shown
+    assert "lost: 1 events, sequences 91 to 91 of segment 90," in shown
+    assert "30 days" in shown and "8 events" in shown
+    assert "lost" not in printed(render.status_table(status()))
+
+
+def events_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return list(read_events(str(path), fields, {"from": "file"}))
+
+
+def test_a_line_is_a_text_or_an_object_and_the_options_count_where_it_says_nothing(tmp_path: Path) -> None:
+    whole = {
+        "content": "a",
+        "event_type": "task",
+        "user": "bob",
+        "event_time": "2026-05-01T13:00:00+01:00",
+        "importance": 0.5,
+        "metadata": {"n": 5},
+        "event_id": "e-1",
+        "record_time": "2026-05-01T12:00:00Z",
+    }
+
+    read = events_of(tmp_path, '"b"', "", json.dumps(whole), event_type="emotion", user="ada")
+
+    items = [line.item for line in read if isinstance(line, Line)]
+    assert items == [
+        EpisodicEvent("emotion", "b", user="ada", metadata={"from": "file"}),
+        EpisodicEvent(
+            "task",
+            "a",
+            event_id="e-1",
+            user="bob",
+            event_time=NOON,
+            importance=0.5,
+            metadata={"n": 5, "from": "file"},
+        ),
+    ]
+    assert [line.place for line in read if isinstance(line, Line)] == [
+        f"{tmp_path}/events.jsonl:1",
+        f"{tmp_path}/events.jsonl:3",
+    ]
+
+
+def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
+    event = EpisodicEvent(
+        "task", "Grüße", event_id="e-1", user="ada", project="x", event_time=NOON, importance=0.5, record_time=NOON
+    )
+
+    [line] = events_of(tmp_path, event.to_json())
+
+    assert isinstance(line, Line)
+    assert line.item == EpisodicEvent(
+        "task",
+        "Grüße",
+        event_id="e-1",
+        user="ada",
+        project="x",
+        event_time=NOON,
+        importance=0.5,
+        metadata={"from": "file"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "not JSON"),
+        ("5", "must be text or an object"),
+        ('{"type": "task"}', '"type" is no field'),
+        ('{"content": 5}', '"content" must be text'),
+        ('{"event_time": 5}', '"event_time" must be text'),
+        ('{"event_time": "noon"}', '"event_time" must be a time'),
+        ('{"metadata": [1]}', '"metadata" must be an object'),
+    ],
+)
+def test_a_line_that_is_no_event_says_why(tmp_path: Path, line: str, problem: str) -> None:
+    [read] = events_of(tmp_path, line)
+
+    assert isinstance(read, Unreadable) and problem in read.problem
+
+
+def test_a_text_searches_all_times_and_says_what_it_could_not_see() -> None:
+    answer = pb.QueryWindowResponse(diagnostics={"pending": 3})
+    with scripted_server(lambda *_: answer) as (address, server):
+        done = run(address, "timeline", "tea", "--limit", "7")
+
+    assert done.stdout == "nothing found\n"
+    assert "note: 3 events have yet to be indexed" in done.stderr
+    [request] = server.requests
+    assert (request.query, request.top_k, request.range.HasField("to")) == ("tea", 7, False)
+    assert getattr(request.range, "from").ToDatetime() == datetime(1, 1, 1)
+
+
+def test_without_a_text_the_newest_of_all_times_are_listed() -> None:
+    with scripted_server(lambda *_: pb.ListRecentEventsResponse()) as (address, server):
+        assert run(address, "timeline", "--user", "ada", "--type", "task").stdout == "nothing happened\n"
+
+    [request] = server.requests
+    assert isinstance(request, pb.ListRecentEventsRequest)
+    assert (request.filter.scope.user, list(request.filter.event_types), request.page_size) == ("ada", ["task"], 51)
+
+
+def test_the_feed_is_told_in_lines() -> None:
+    saved = events_pb2.Event(type=events_pb2.EVENT_TYPE_EPISODIC_SAVED, episodic_saved={"event_type": ESCAPE})
+    pruned = events_pb2.Event(
+        type=events_pb2.EVENT_TYPE_EPISODIC_PRUNED, episodic_pruned={"reason": "retention", "events": [{}, {}]}
+    )
+    done = events_pb2.Event(
+        type=events_pb2.EVENT_TYPE_BRIDGE_RECONCILED,
+        reconciliation={"action": "demoted", "memory_ids": ["m-1"], "unlinked_memory_ids": ["m-2", "m-3"]},
+    )
+
+    assert _line(event_from_pb(saved)).startswith("memory:episodic:saved")
+    assert SHOWN in _line(event_from_pb(saved))
+    assert "retention, 2 events" in _line(event_from_pb(pruned))
+    assert "1 statements demoted, 2 unlinked" in _line(event_from_pb(done))
