@@ -34,9 +34,9 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
     async def RecordEvent(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.RecordEventRequest, context: Context
     ) -> pb.RecordEventResponse:
-        checks.check_record_event(request)
+        record = checks.checked_record(request)
         async with self.vault(context) as vault:
-            receipt = await _record(vault.episodic, convert.record_from_pb(request))
+            receipt = await _record(vault.episodic, record)
             known = await _known(vault.episodic, receipt) if receipt.duplicate else None
         return answers.recorded_to_pb(receipt, known)
 

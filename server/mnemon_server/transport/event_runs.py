@@ -8,8 +8,7 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.episodic import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.transport.checks.episodic import event_refusal
-from mnemon_server.transport.convert.episodic import event_from_pb
+from mnemon_server.transport.checks.episodic import checked_event
 from mnemon_server.transport.convert.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.status import Failure
@@ -102,9 +101,9 @@ async def _parts(messages: Sequence[pb.EpisodicEvent]) -> AsyncIterator[list[Rec
 
 def _value(message: pb.EpisodicEvent) -> RecordEvent | Failure:
     try:
-        return RecordEvent(event_from_pb(message))
-    except ValueError:
-        return Failure.of(event_refusal(message))
+        return checked_event(message)
+    except InvalidArgumentError as error:
+        return Failure.of(error)
 
 
 def _outcome(result: EventReceipt | MnemonError) -> EventReceipt | Failure:

@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
+from mnemon_server.domain.episodic import RecordEvent
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services import episodic_checks
@@ -37,17 +38,26 @@ _SOME_FILTER = common_pb2.Filter(
 )
 
 
-def check_record_event(request: pb.RecordEventRequest) -> None:
-    """Raises InvalidArgumentError with everything that is wrong."""
-    if not request.HasField("event"):
-        raise InvalidArgumentError.of("event", "is required")
-    _refuse([*_event_violations(request.event)], lambda: _record_violations(request))
+def checked_record(request: pb.RecordEventRequest) -> RecordEvent:
+    """The request as a value; raises InvalidArgumentError with everything that is wrong.
+
+    Nearly all are fine, and there are many: what is wrong is only looked for where there is no value.
+    """
+    try:
+        return convert.record_from_pb(request)
+    except ValueError:
+        if not request.HasField("event"):
+            raise InvalidArgumentError.of("event", "is required") from None
+        found = [*_event_violations(request.event)]
+        raise InvalidArgumentError(others(found, _record_violations(request))) from None
 
 
-def event_refusal(message: pb.EpisodicEvent) -> InvalidArgumentError:
-    """Everything that is wrong with an event of a stream that is no value."""
-    request = pb.RecordEventRequest(event=message)
-    return InvalidArgumentError(others([*_event_violations(message)], _record_violations(request)))
+def checked_event(message: pb.EpisodicEvent) -> RecordEvent:
+    """The same of an event of a stream."""
+    try:
+        return RecordEvent(convert.event_from_pb(message))
+    except ValueError:
+        return checked_record(pb.RecordEventRequest(event=message))
 
 
 def check_query_window(request: pb.QueryWindowRequest) -> None:
@@ -113,10 +123,9 @@ def _record_violations(request: pb.RecordEventRequest) -> Iterable[FieldViolatio
     readable = pb.RecordEventRequest()
     readable.CopyFrom(request)
     event = readable.event
-    if [*_event_violations(event)]:
-        event.event_time.CopyFrom(_SOME_TIME)
-        for key in [key for key, value in event.metadata.items() if value_from_pb(value) is None]:
-            del event.metadata[key]
+    event.event_time.CopyFrom(_SOME_TIME)
+    for key in [key for key, value in event.metadata.items() if value_from_pb(value) is None]:
+        del event.metadata[key]
     return episodic_checks.record_violations(convert.record_from_pb(readable))
 
 
