@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -13,10 +13,25 @@ from google.rpc import error_details_pb2
 from grpc import aio
 from mnemon.v1 import common_pb2, errors_pb2, events_pb2
 from mnemon.v1 import episodic_pb2 as pb
+from mnemon_server.domain.documents import HealthStatus, StoreHealth
+from mnemon_server.services.vaults import OpenVault, VaultPool
+from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 from tests.support.episodic_messages import compact, contents, recent, told
+from tests.support.episodic_stores import open_episodic
 from tests.support.memory_messages import compare, metadata
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, stream_end, whole_server
+from tests.support.open_vaults import open_vault_with
+from tests.support.server import (
+    Connection,
+    bare_server,
+    detail,
+    eventually,
+    failure_of,
+    health_of,
+    reason,
+    stream_end,
+    whole_server,
+)
 from tests.support.timeline_messages import (
     around_noon,
     happened,
@@ -30,6 +45,18 @@ from tests.support.timeline_messages import (
 )
 
 NO_TIME = Timestamp(seconds=10**13)
+
+
+class Ready:
+    """Stands where the documents do, and is well."""
+
+    async def check_health(self) -> StoreHealth:
+        """See DocumentStore."""
+        return StoreHealth(status=HealthStatus.HEALTHY, backend="local")
+
+
+async def nothing() -> None:
+    """Closes nothing."""
 
 
 @pytest_asyncio.fixture(params=["local", "in_memory"])
@@ -426,6 +453,43 @@ async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
         ):
             _, error = await stream_end(stream)
             assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+
+
+async def test_until_the_timeline_is_warm_its_calls_are_put_off_and_health_says_so() -> None:
+    service = "mnemon.v1.EpisodicMemoryService"
+    async with open_episodic() as opened, bare_server(health_check_interval_s=0.01) as connection:
+        opened.timeline.is_warm = False
+        vault = open_vault_with(Ready(), nothing, timeline=cast("Any", opened.store))
+
+        async def open_vault(tenant: str) -> OpenVault:
+            return vault
+
+        async with VaultPool(open_vault, open_max=1, idle_s=None) as vaults:
+            async with vaults.use(DEFAULT_TENANT):
+                pass
+            await connection.server.serve(vaults)
+            assert [await health_of(connection, name) for name in ("", "readiness", service)] == ["NOT_SERVING"] * 3
+            assert await health_of(connection, "mnemon.v1.EventService") == "SERVING"
+            for call in (
+                connection.episodic.RecordEvent(record()),
+                connection.episodic.RecordEvents(sent(pb.RecordEventsRequest(events=[happened()]))),
+                connection.episodic.QueryWindow(window()),
+                connection.episodic.PruneEvents(pb.PruneEventsRequest(event_ids=["a"])),
+            ):
+                error = await failure_of(call)
+                assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING")
+                assert detail(error, error_details_pb2.RetryInfo).retry_delay.ToTimedelta().total_seconds() > 0
+            _, error = await stream_end(connection.episodic.CompactTimeline(pb.CompactTimelineRequest()))
+            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING")
+            assert (await timeline_status(connection.episodic)).state
+            opened.timeline.is_warm = True
+
+            async def is_ready() -> bool:
+                return await health_of(connection) == "SERVING"
+
+            await eventually(is_ready)
+            assert await health_of(connection, service) == "SERVING"
+            assert (await connection.episodic.RecordEvent(record())).receipt.sequence == 1
 
 
 async def test_retention_is_told_by_the_status(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ class Folder:
         self.gate = asyncio.Event()
         self.gate.set()
         self.indexes: defaultdict[str, Index] = defaultdict(Index)
+        self.timelines: defaultdict[str, Index] = defaultdict(Index)
 
     async def open_vault(self, tenant: str) -> OpenVault:
         await self.gate.wait()
@@ -35,7 +36,7 @@ class Folder:
             await asyncio.sleep(0)
             self.open.remove(tenant)
 
-        return open_vault_with(tenant, close, self.indexes[tenant])
+        return open_vault_with(tenant, close, self.indexes[tenant], self.timelines[tenant])
 
 
 @asynccontextmanager
@@ -110,9 +111,11 @@ async def test_a_vault_that_nobody_uses_is_closed_after_a_while() -> None:
             assert folder.open == ["ada"]
 
 
-async def test_a_vault_whose_index_is_being_built_stays_open_until_that_is_done() -> None:
+@pytest.mark.parametrize("kind", ["indexes", "timelines"])
+async def test_a_vault_whose_index_is_being_built_stays_open_until_that_is_done(kind: str) -> None:
     async with pool(idle_s=0.05) as (vaults, folder):
-        folder.indexes["ada"].is_warm = False
+        index: Index = getattr(folder, kind)["ada"]
+        index.is_warm = False
         for tenant in ("ada", "bob"):
             async with vaults.use(tenant):
                 pass
@@ -121,7 +124,7 @@ async def test_a_vault_whose_index_is_being_built_stays_open_until_that_is_done(
             while "bob" in folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
                 await asyncio.sleep(0.01)
         assert folder.open == ["ada"]
-        folder.indexes["ada"].is_warm = True
+        index.is_warm = True
         async with asyncio.timeout(10):
             while folder.open:  # noqa: ASYNC110 - a closed vault tells nobody
                 await asyncio.sleep(0.01)
