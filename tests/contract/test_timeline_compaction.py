@@ -168,6 +168,73 @@ def test_what_is_removed_while_its_segment_is_rewritten_is_gone_from_the_next_on
     trial.check()
 
 
+def test_what_is_removed_while_an_open_segment_is_written_without_others_is_gone_too() -> None:
+    trial = Trial.begin(settings=ROOMY)
+    trial.append(8)
+    trial.run()
+    bodies, runs = trial.manifest.bodies, 0
+
+    def remove_meanwhile(segment_id: int, after: int) -> list[tuple[int, bytes]]:
+        nonlocal runs
+        found = bodies(segment_id, after)
+        if trial.manifest.list[1].state is SegmentState.ROLLED and after:
+            runs += 1
+            if runs == 1:
+                trial.manifest.remove([1, 7, 8])
+                trial.index.mark_dead([1, 7, 8])
+                for sequence in (1, 7, 8):
+                    del trial.expected[sequence]
+        return found
+
+    trial.manifest.bodies = remove_meanwhile  # type: ignore[method-assign]
+    trial.remove(2)
+    trial.run()
+    assert runs > 1 and trial.found() == trial.expected
+    trial.remove(3)
+    trial.run()
+    trial.check()
+    trial.remove(5, 6)
+    trial.run()
+    trial.reopen()
+    trial.check()
+    assert sorted(trial.expected) == [4] and trial.manifest.marks == set()
+
+
+def test_marks_of_what_was_never_written_do_not_take_others_along() -> None:
+    trial = Trial.begin()
+    trial.append(5)
+    trial.run()
+    trial.manifest.marks |= {(1, 2), (1, 3), (1, 4)}
+    trial.remove(2, 3, 4)
+    trial.run()
+    trial.manifest.marks |= {(1, 2), (1, 3), (1, 4)}
+    trial.keeper.pruned()
+    trial.run()
+    trial.check()
+    assert sorted(trial.found()) == [1, 5] and trial.manifest.marks == set()
+
+
+def test_a_compaction_gives_way_to_a_repair_of_what_it_has_read() -> None:
+    trial = small_segments(4)
+    damaged = False
+
+    def damage(progress: CompactionProgress) -> None:
+        nonlocal damaged
+        if not damaged and progress.processed_bytes > trial.manifest.list[1].byte_count:
+            damaged = True
+            trial.damage(1, trial.span(2)[0] + 30)
+            trial.keeper.chores.repair(1)
+
+    trial.compact(damage)
+    assert damaged
+    del trial.expected[2]
+    trial.check()
+    assert trial.lost == [(2, 2, 1)] and len(trial.manifest.list) == 4
+    trial.compact()
+    trial.check()
+    assert len(trial.manifest.list) == 1
+
+
 def test_events_are_taken_while_segments_are_rewritten() -> None:
     trial = small_segments(4)
 

@@ -124,10 +124,17 @@ def test_a_file_whose_sync_failed_is_given_up_and_never_synced_again() -> None:
     settle(trial)
     trial.check()
     assert trial.name_of(1) != name
+    # The new file is kept, whatever fails later but its own sync.
+    kept = trial.name_of(1)
+    trial.append(1)
+    trial.files.fail("append", at=1, error=errno.ENOSPC)
+    trial.run()
+    settle(trial)
+    assert trial.name_of(1) == kept
     trial.crash_and_reopen(1)
     trial.check()
     assert trial.quarantine.names() == []
-    assert trial.severities == ["warning", "healthy"]
+    assert trial.severities == ["warning", "healthy", "warning", "healthy"]
 
 
 def test_a_warning_waits_until_the_records_take_it() -> None:

@@ -48,6 +48,21 @@ def test_a_torn_tail_is_cut_exactly_and_written_again() -> None:
     assert trial.quarantine.names() == [] and trial.manifest.notes == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_noted_as_synced_survives_a_power_cut(seed: int) -> None:
+    trial = Trial.begin()
+    trial.append(3)
+    trial.run()
+    row = trial.manifest.list[1]
+    synced = trial.files.content(trial.name_of(1))[: row.synced_offset]
+    trial.append_one(trial.clocks.now)
+    trial.files.stop_at = trial.files.changes + 2
+    with pytest.raises(StoppedError):
+        trial.run()
+    trial.crash(random.Random(seed))
+    assert row.synced_sequence == 3 and trial.files.content(trial.name_of(1)).startswith(synced)
+
+
 @pytest.mark.parametrize("damaged", [0, 70, 200])
 def test_an_unsealed_file_that_is_not_what_was_synced_is_written_anew(damaged: int) -> None:
     trial = Trial.begin()

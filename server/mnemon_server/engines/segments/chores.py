@@ -108,8 +108,8 @@ class Chores:
         self._add(Job(name="compaction", begin=partial(self._compact_all, report), done=done))
 
     def finish(self) -> None:
-        """Writes what was committed, so that the next start has less to do."""
-        self._attempt("writing", self._write)
+        """Writes what was committed, where that does not take long, so that the next start has less to do."""
+        self._attempt("writing", self._write_last)
         self._attempt("noting", self._store.manifest.flush)
 
     def close(self, error: MnemonError) -> None:
@@ -157,18 +157,23 @@ class Chores:
         self.loaded_count += 1
 
     def _write(self) -> None:
-        """Writes what was committed, and seals what was rolled."""
+        """Writes what was committed, or seals one segment that was rolled: the next one is the next turn's."""
         self._waiting_bytes = 0
-        for row in self._unsealed():
+        rows = self._unsealed()
+        for row in rows[:1]:
             if row.state is SegmentState.OPEN:
                 self._drafts.write(row)
                 self._agenda.put_off("rolling", self._seconds_to_live(row))
             elif seal_segment(self._store, self._drafts, row):
                 self._agenda.put("rows")
                 self._add_compaction()
-            else:
-                self._agenda.put("writing")
+        if any(row.state is SegmentState.ROLLED for row in rows):
+            self._agenda.put("writing")
         self._agenda.put("noting", self._settings.note_interval_s)
+
+    def _write_last(self) -> None:
+        if all(row.state is SegmentState.OPEN for row in self._unsealed()):
+            self._write()
 
     def _unsealed(self) -> list[SegmentRow]:
         return [row for row in self._store.manifest.segments() if not row.is_sealed]
@@ -251,8 +256,10 @@ class Chores:
 
     def _compact_all(self, report: Callable[[CompactionProgress], None]) -> Steps:
         self._roll_open()
-        self._write()
-        yield
+        unsealed = {row.segment_id for row in self._unsealed()}
+        while unsealed & {row.segment_id for row in self._unsealed()}:
+            self._write()
+            yield
         compaction = Compaction(self._store, self._settings, joined_min=2, report=report)
         yield from compaction.run()
         return compaction.progress

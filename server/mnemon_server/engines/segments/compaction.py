@@ -78,7 +78,7 @@ class Compaction:
         if not self._is_known(group):
             return
         dead = {row.segment_id: store.manifest.dead(row.segment_id) for row in group}
-        if all(len(dead[row.segment_id]) >= row.event_count for row in group):
+        if not any(self._has_survivors(row, dead[row.segment_id]) for row in group):
             store.swap(Swap(removed=group, added=None, erased=dead))
             self._count(group, 0)
             return
@@ -95,6 +95,10 @@ class Compaction:
             raise
         store.swap(Swap(removed=group, added=added, erased=dead))
         self._count(group, added[0].byte_count if added else 0)
+
+    def _has_survivors(self, row: SegmentRow, dead: Sequence[int]) -> bool:
+        # Not by numbers: what was removed before it was written is marked as well.
+        return bool(set(self._store.index.sealed_block(row.segment_id).all_sequences()).difference(dead))
 
     def _known(self, group: Sequence[SegmentRow]) -> OpenColumns:
         first, index = group[0].segment_id, self._store.index

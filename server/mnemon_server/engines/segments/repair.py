@@ -194,15 +194,7 @@ class Repairer:
     def _rewrite(self, findings: _Findings) -> None:
         row, store = findings.row, self._store
         is_copied = findings.file is None or store.set_aside(file_name(row))
-        block = self._block(row)
-        rewriting = Rewriting(store, row, None if block is None else block.in_order(row.segment_id))
-        try:
-            for run in _runs(findings.events()):
-                rewriting.add(run)
-            added = rewriting.finish()
-        except BaseException:
-            rewriting.abandon()
-            raise
+        added = self._write(findings) if findings.alive else None
         lost = tuple(run.of(row.segment_id, self._clock()) for run in findings.lost())
         swap = Swap(
             removed=[row],
@@ -214,6 +206,17 @@ class Repairer:
         )
         store.swap(swap)
         self._held_before.pop(row.segment_id, None)
+
+    def _write(self, findings: _Findings) -> tuple[SegmentRow, SealedBlock] | None:
+        block = self._block(findings.row)
+        rewriting = Rewriting(self._store, findings.row, None if block is None else block.in_order(block.segment_id))
+        try:
+            for run in _runs(findings.events()):
+                rewriting.add(run)
+            return rewriting.finish()
+        except BaseException:
+            rewriting.abandon()
+            raise
 
     def _keep_in_place(self, findings: _Findings) -> None:
         """What is sound can be found and read where it lies, until there is room for a new file."""

@@ -22,9 +22,8 @@ def seal_segment(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
         StorageFullError: no space is left.
         StorageFailedError: the disk failed, or what was read back is not what was written.
     """
-    dead = store.manifest.dead(row.segment_id)
-    if dead:
-        _seal_anew(store, row, dead)
+    if store.manifest.dead(row.segment_id):
+        _seal_anew(store, row)
         drafts.forget(row.segment_id)
         return True
     return _seal_draft(store, drafts, row)
@@ -57,14 +56,18 @@ def _seal_file(drafts: Drafts, draft: Draft, row: SegmentRow, block: SealedBlock
     return sealed_row(row._replace(generation=header.generation, seed=header.seed), sealed)
 
 
-def _seal_anew(store: SegmentStore, row: SegmentRow, dead: list[int]) -> None:
-    """Of the rows that are left, after the removal, no event is one of the dead."""
+def _seal_anew(store: SegmentStore, row: SegmentRow) -> None:
+    """Writes the rows that are left."""
     rewriting = Rewriting(store, row, store.index.open_block(row.segment_id).view().columns)
+    written: set[int] = set()
+    after = 0
     try:
-        after = 0
         while events := store.manifest.bodies(row.segment_id, after):
             rewriting.add(events)
+            written.update(sequence for sequence, _ in events)
             after = events[-1][0]
+        # Of what was removed meanwhile, some was written and some was not.
+        erased = [one for one in store.manifest.dead(row.segment_id) if one not in written]
         added = rewriting.finish()
     except SegmentDamagedError as damage:
         rewriting.abandon()
@@ -72,4 +75,4 @@ def _seal_anew(store: SegmentStore, row: SegmentRow, dead: list[int]) -> None:
     except BaseException:
         rewriting.abandon()
         raise
-    store.swap(Swap(removed=[row], added=added, erased={row.segment_id: dead}))
+    store.swap(Swap(removed=[row], added=added, erased={row.segment_id: erased}))
