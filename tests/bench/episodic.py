@@ -39,7 +39,7 @@ CALLS = 2_000
 BULK_EVENTS, BULK_SIZE = 40_000, 1_000
 WINDOWS = 200
 DAYS = 365
-FLAGS = ("--bridge-enabled", "false")
+FLAGS = ("--no-bridge-enabled",)
 """What the bridge makes of events is measured elsewhere: it would embed a good part of them meanwhile."""
 
 SEAL_TIMEOUT_S = 600.0
