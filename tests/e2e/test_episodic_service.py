@@ -341,6 +341,23 @@ async def test_a_text_finds_events_best_first_with_a_score_for_each(episodic: An
     assert (answer.diagnostics.mode, answer.next_page_token) == (common_pb2.SEARCH_MODE_KEYWORD, "")
 
 
+async def test_with_embeddings_of_events_a_text_finds_them_by_meaning_too(tmp_path: Path) -> None:
+    async with whole_server(tmp_path, timeline_embeddings=True) as connection:
+        episodic = connection.episodic
+        await remember(episodic, [happened("the blue garden door"), happened("lunch", 1)])
+
+        async def is_indexed() -> bool:
+            return not (await episodic.QueryWindow(window(query="garden door"))).diagnostics.pending
+
+        await eventually(is_indexed)
+        answer = await episodic.QueryWindow(window(query="garden door"))
+        assert answer.events[0].content == "the blue garden door"
+        assert answer.scores[0].similarity > 0.5
+        assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
+        by_meaning = await episodic.QueryWindow(window(query="garden door", mode="SEARCH_MODE_VECTOR"))
+        assert by_meaning.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
+
+
 async def test_a_range_is_counted_by_type_and_by_day(episodic: Any) -> None:
     day = 24 * 60
     await remember(
