@@ -69,7 +69,7 @@ class BridgeStatus(JsonValue):
     routed_count: int
     """Events that were saved as statements."""
     skipped_counts: Mapping[str, int]
-    """Events that were not, by reason: "importance", "event_type", "no_content", "gone"."""
+    """Events that were not, by reason, such as "importance", "event_type", "no_content" or "gone"."""
     linked_count: int
     """Statements that were known, and got a link to the event."""
     deleted_count: int
