@@ -232,10 +232,10 @@ def test_a_segment_is_sealed_by_age_when_nothing_is_appended() -> None:
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365, -24 * 365])
 def test_a_clock_that_jumps_loses_nothing_and_keeps_no_segment_open_for_ever(hours: int) -> None:
     trial = Trial.begin()
-    trial.append(3, at=START)
+    trial.append(2, at=START)
     trial.run()
     trial.clocks.now += timedelta(hours=hours)
-    trial.append(2, at=trial.clocks.now)
+    trial.append(1, at=trial.clocks.now)
     trial.run()
     trial.check()
     trial.clocks.seconds += SETTINGS.segment_age_max_s
@@ -243,7 +243,7 @@ def test_a_clock_that_jumps_loses_nothing_and_keeps_no_segment_open_for_ever(hou
     assert all(row.state is SegmentState.SEALED for row in trial.manifest.segments())
     trial.reopen()
     trial.check()
-    assert sorted(trial.found()) == [1, 2, 3, 4, 5] and trial.manifest.notes == []
+    assert sorted(trial.found()) == [1, 2, 3] and trial.manifest.notes == []
 
 
 def test_everything_is_read_once_a_day() -> None:

@@ -31,8 +31,6 @@ class Draft:
     """Where the frames of its events begin, in their order."""
     synced_size: int = 0
     """Bytes that are on the disk for sure."""
-    has_name: bool = False
-    """Whether the file's name is, too."""
     replaced: str = ""
     """The file of the generation before, which goes once this one is on the disk."""
 
@@ -87,7 +85,7 @@ class Drafts:
                 draft.offsets.extend(draft.writer.append_many(events))
             if draft.unsynced >= self._sync_bytes:
                 self._sync(row.segment_id, draft)
-        if draft.unsynced or not draft.has_name:
+        if draft.unsynced:
             self._sync(row.segment_id, draft)
         return draft
 
@@ -109,9 +107,6 @@ class Drafts:
     def _sync(self, segment_id: int, draft: Draft) -> None:
         with self._guarded(segment_id, gives_up=True):
             draft.writer.sync()
-            if not draft.has_name:
-                self._store.files.sync_folder()
-        draft.has_name = True
         draft.synced_size = draft.writer.size
         if draft.replaced:
             self._store.manifest.commit(Change(synced=draft.synced()))
@@ -170,7 +165,7 @@ class Drafts:
         if draft_end < row.synced_offset:
             raise SegmentDamagedError(name, draft_end, f"it is not what was synced up to byte {row.synced_offset}")
         writer = SegmentWriter.resume(store.files, name, store.header(row), at=draft_end)
-        return Draft(writer, offsets, synced_size=min(row.synced_offset, draft_end), has_name=row.synced_offset > 0)
+        return Draft(writer, offsets, synced_size=min(row.synced_offset, draft_end))
 
     def _agreed(self, row: SegmentRow, reader: SegmentReader) -> "tuple[int, array[int]]":
         """Up to which byte the file holds the rows, one after the other, and where their frames begin."""
