@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import apsw
@@ -17,6 +18,7 @@ from mnemon_server.engines.segments.index import TimelineIndex
 from mnemon_server.engines.sqlite import timeline_tables
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.timeline_bodies import BodyReader
+from mnemon_server.engines.sqlite.timeline_reads import BODIES_AT_ONCE
 from mnemon_server.engines.sqlite.timeline_text_file import Floats, keyword_scores, read_progress, similarities
 from mnemon_server.engines.sqlite.timeline_text_thread import TextThread
 from mnemon_server.engines.sqlite.timeline_text_work import EmbedTexts, TextSource, TextWork, is_passing
@@ -55,10 +57,19 @@ class StoredTexts:
         """See TextSource."""
         return self._index.count_behind(sequence)
 
-    def texts(self, sequences: Sequence[int]) -> dict[int, str]:
+    def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
         """See TextSource."""
-        bodies = self._bodies.read(self._index.locate(sequences))
-        return {sequence: text_of(body) for sequence, body in bodies.items()}
+        refs = sorted(self._index.locate(sequences), key=attrgetter("sequence"))
+        texts: dict[int, str] = {}
+        length = 0
+        for start in range(0, len(refs), BODIES_AT_ONCE):
+            if length >= length_max:
+                break
+            bodies = self._bodies.read(refs[start : start + BODIES_AT_ONCE])
+            some = {sequence: text_of(body) for sequence, body in bodies.items()}
+            texts.update(some)
+            length += sum(map(len, some.values()))
+        return texts
 
 
 class TextIndex:

@@ -26,6 +26,8 @@ FILE_NAME = "text.db"
 PART_SEQUENCES = 1 << 16
 
 _CACHE_KIB = 8_192
+_CHECKPOINT_PAGES = 4_000
+"""Of 4 KiB: what is written over and over while words come in reaches the file once."""
 _VECTORS_AT_ONCE = 4_096
 _VECTOR_TYPE = np.dtype("<f2")
 """Half the size, and the similarity of two vectors is off by less than 0.001."""
@@ -245,5 +247,6 @@ def _configure(connection: apsw.Connection) -> None:
     connection.pragma("secure_delete", True)
     connection.pragma("temp_store", "memory")
     connection.pragma("journal_mode", "wal")
+    connection.wal_autocheckpoint(_CHECKPOINT_PAGES)
     # A power cut may take the last writes along; they are made again.
     connection.pragma("synchronous", "normal")

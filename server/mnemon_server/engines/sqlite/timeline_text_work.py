@@ -18,9 +18,12 @@ from mnemon_server.engines.timeline import Sequences
 log = logging.getLogger(__name__)
 
 WORDS_AT_ONCE = 512
-WORDS_BYTES_MAX = 4 << 20
 VECTORS_AT_ONCE = 16
-READ_AT_ONCE = 64
+TEXT_LENGTH_MAX = 4 << 20
+"""So many characters are taken at once, and the rest of what was read with the last of them."""
+
+_SPAN = 4 * WORDS_AT_ONCE
+"""Sequences among which the next events are looked for."""
 
 EmbedTexts: TypeAlias = Callable[[Sequence[str]], Vector]
 """Makes vectors of unit length, of shape (texts, dimension), and blocks meanwhile; raises MnemonError."""
@@ -57,8 +60,10 @@ class TextSource(Protocol):
     def count_behind(self, sequence: int) -> int:
         """See TimelineIndex."""
 
-    def texts(self, sequences: Sequence[int]) -> dict[int, str]:
-        """The texts of events by sequence; those that are gone are left out.
+    def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
+        """The texts of events, whose sequences ascend, by sequence; those that are gone are left out.
+
+        Soon after the texts have come to `length_max` characters they end, whatever follows.
 
         Raises:
             MnemonError: they cannot be read now.
@@ -147,10 +152,7 @@ class TextWork:
         missing, until = self._missing(first, file.progress.words, file.stored_vectors)
         if until < first:
             return False
-        if len(missing) > VECTORS_AT_ONCE:
-            missing = missing[:VECTORS_AT_ONCE]
-            until = int(missing[-1])
-        texts = self._source.texts(missing.tolist())
+        texts, until = self._read(missing, until, VECTORS_AT_ONCE)
         worded = [sequence for sequence, text in texts.items() if text.strip()]
         vectors = dict(zip(worded, embed([texts[sequence] for sequence in worded]) if worded else (), strict=True))
         file.add_vectors([(sequence, vectors.get(sequence)) for sequence in texts], until=until)
@@ -233,25 +235,26 @@ class TextWork:
         missing, until = self._missing(first, self._source.last_sequence, file.stored)
         if until < first:
             return False
-        texts: dict[int, str] = {}
-        size = 0
-        for start in range(0, len(missing), READ_AT_ONCE):
-            if start >= WORDS_AT_ONCE or size >= WORDS_BYTES_MAX:
-                until = int(missing[start - 1])
-                break
-            some = self._source.texts(missing[start : start + READ_AT_ONCE].tolist())
-            texts.update(some)
-            size += sum(map(len, some.values()))
+        texts, until = self._read(missing, until, WORDS_AT_ONCE)
         file.add_words(texts, until=until)
         return True
 
     def _missing(self, first: int, last: int, stored: Callable[[int, int], Sequences]) -> tuple[Sequences, int]:
-        """What of the part that `first` is in is not stored up to `last`, and where that ends."""
-        last = min(last, _bounds(first // PART_SEQUENCES)[1])
+        """What is not stored from `first` on, in its part and up to `last`, and how far that was looked for."""
+        last = min(last, _bounds(first // PART_SEQUENCES)[1], first + _SPAN - 1)
         if last < first:
             return np.empty(0, np.int64), last
         alive = self._source.alive(first, last)
         return alive[~np.isin(alive, stored(first, last))], last
+
+    def _read(self, missing: Sequences, until: int, count_max: int) -> tuple[dict[int, str], int]:
+        """The texts of the first of these events, and up to which sequence that is all of them."""
+        if len(missing) > count_max:
+            missing = missing[:count_max]
+            until = int(missing[-1])
+        texts = self._source.texts(missing.tolist(), TEXT_LENGTH_MAX)
+        is_cut = sum(map(len, texts.values())) >= TEXT_LENGTH_MAX
+        return texts, max(texts) if is_cut else until
 
 
 def _bounds(number: int, last: int | None = None) -> tuple[int, int]:
