@@ -1,16 +1,18 @@
 """Messages of the timeline around one noon, as short to write as they are to read."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import bridge_pb2
+from google.rpc import error_details_pb2
+from grpc import aio
 from mnemon.v1 import episodic_pb2 as pb
 
+from tests.support.server import detail, reason
+
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-WAIT_S = 30.0
 
 
 def stamp(time: datetime) -> Timestamp:
@@ -76,16 +78,9 @@ async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
     return await episodic.GetTimelineStatus(pb.GetTimelineStatusRequest())
 
 
-async def bridge_status(bridge: Any) -> bridge_pb2.GetBridgeStatusResponse:
-    """How the bridge is."""
-    return await bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest())
-
-
-async def until_bridged(bridge: Any, count: int = 0) -> bridge_pb2.GetBridgeStatusResponse:
-    """Waits until the bridge has handled everything, and has routed so many events; how it is then."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            status = await bridge_status(bridge)
-            if not status.queue_depth and status.routed_count >= count:
-                return status
-            await asyncio.sleep(0.01)
+def violations(error: aio.AioRpcError) -> set[str]:
+    """The fields that an error names, each with what would be right."""
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+    named = detail(error, error_details_pb2.BadRequest).field_violations
+    assert all(violation.description for violation in named)
+    return {violation.field for violation in named}

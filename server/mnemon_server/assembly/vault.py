@@ -22,6 +22,8 @@ from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.vaults import OpenVault
 
 READER_THREADS = 4
+WARM_WAIT_S = 0.5
+"""A timeline that is small is loaded by then, and the call that opened its vault need not be put off."""
 
 
 async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> OpenVault:
@@ -45,6 +47,7 @@ async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatch
         stack.push_async_callback(conflicts.aclose)
         semantic = open_semantic(settings, vault, batcher, model, rules)
         stack.push_async_callback(semantic.aclose)
+        await asyncio.to_thread(vault.timeline.wait_until_warm, WARM_WAIT_S)
         episodic = open_episodic(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
         offload = Offload(READER_THREADS, "event-reader")
