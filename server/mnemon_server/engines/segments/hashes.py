@@ -1,8 +1,12 @@
 """The two hashes by which a timeline finds an event again: of its id, and of what makes two events the same."""
 
 import hashlib
+from struct import Struct
 
 _HASH_BYTES = 8
+_LENGTH = Struct("<I").pack
+_TIME_AND_LENGTH = Struct("<IqI").pack
+_TIME_BYTES, _DIGEST_BYTES = 8, 32
 
 
 def id_hash(event_id: str) -> int:
@@ -21,6 +25,18 @@ def key_hash(user: str, persona: str, event_type: str, time_us: int, digest: byt
     It is taken over user, persona, event type (UTF-8), the event's time (8 bytes, signed, little-endian, microseconds
     since 1970 UTC) and the `content_digest` of its content, each behind its length in bytes (4 bytes, little-endian).
     """
-    parts = (user.encode(), persona.encode(), event_type.encode(), time_us.to_bytes(8, "little", signed=True), digest)
-    framed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+    # Called for every event; a loop over the parts takes three times as long.
+    whose, speaker, kind = user.encode(), persona.encode(), event_type.encode()
+    framed = b"".join(
+        (
+            _LENGTH(len(whose)),
+            whose,
+            _LENGTH(len(speaker)),
+            speaker,
+            _LENGTH(len(kind)),
+            kind,
+            _TIME_AND_LENGTH(_TIME_BYTES, time_us, _DIGEST_BYTES),
+            digest,
+        )
+    )
     return int.from_bytes(hashlib.sha256(framed).digest()[:_HASH_BYTES], "little")
