@@ -1,7 +1,7 @@
 """A vault in one SQLite file: one writer for all collections and the event log, readers beside it."""
 
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.sqlite import requests, values
-from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.events import SQLiteEventLog
 from mnemon_server.engines.sqlite.journal import Journal
@@ -76,8 +76,6 @@ class SQLiteVault:
         self._listeners = _Listeners()
         self._connections = Connections(folder / "records.db", vfs)
         self._events = SQLiteEventLog(journal, self._connections)
-        self._collections: dict[Collection, SQLiteCollection] = {}
-        mutations: dict[Collection, Mutations] = {}
         self._scanners = VectorScanners(
             folder,
             self._connections,
@@ -88,21 +86,12 @@ class SQLiteVault:
             graphs_of=graphs_of,
             clock=clock,
         )
-        for collection in COLLECTIONS:
-            table = DocumentTable(collection)
-            writing = Mutations(table, journal, partial(self._scanners.open, table.tables))
-            mutations[collection] = writing
-            self._collections[collection] = SQLiteCollection(table, writing, self._connections, self.subscribe)
+        self._collections: dict[Collection, SQLiteCollection] = {}
+        mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
         records = TimelineRecords(journal, self._connections)
-        try:
-            # The model is checked before its vectors are read; whoever listens finds everything in place.
-            housekeeping = _Housekeeping(model_identity, journal)
-            self._connections.open([housekeeping, journal, *mutations.values(), *records.followers, self._listeners])
-        except BaseException:
-            self._scanners.close(save=False)
-            self._lock.close()
-            raise
+        # The model is checked before its vectors are read.
+        self._open([_Housekeeping(model_identity, journal), journal, *mutations.values(), *records.followers])
         self._timeline = SQLiteTimeline(
             folder,
             records,
@@ -112,6 +101,22 @@ class SQLiteVault:
             model_identity=model_identity,
             embed=embed_events,
         )
+
+    def _open(self, followers: Sequence[Follower]) -> None:
+        """Opens the file. Whoever listens is told last, and so finds everything in place."""
+        try:
+            self._connections.open([*followers, self._listeners])
+        except BaseException:
+            self._scanners.close(save=False)
+            self._lock.close()
+            raise
+
+    def _add(self, collection: Collection, journal: Journal) -> Mutations:
+        """Makes a collection known; returns its writer's side."""
+        table = DocumentTable(collection)
+        writing = Mutations(table, journal, partial(self._scanners.open, table.tables))
+        self._collections[collection] = SQLiteCollection(table, writing, self._connections, self.subscribe)
+        return writing
 
     @property
     def timeline(self) -> SQLiteTimeline:
