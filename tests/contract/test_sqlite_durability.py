@@ -374,7 +374,7 @@ def test_what_was_deleted_is_no_longer_in_the_files(tmp_path: Path) -> None:
     records.put_document(write("gone", "xylophonequartz " * 40, seed=99, metadata={"canary": "zirconiumtext"})).result()
     records.delete_document("gone").result()
     vault.close()
-    for path in (tmp_path / "d").iterdir():
+    for path in [path for path in (tmp_path / "d").rglob("*") if path.is_file()]:
         content = path.read_bytes()
         assert b"xylophonequartz" not in content
         assert b"zirconiumtext" not in content

@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS, RULES, SEMANTIC
 from mnemon_server.domain.errors import InvalidOperationError
+from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault, VaultTransaction
@@ -161,3 +163,29 @@ def test_the_terms_of_what_is_deleted_leave_the_files(tmp_path: Path) -> None:
     kept = b"".join(path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file())
     assert b"dandelion" in kept
     assert [term for term in (b"aquamarine", b"bergamot", b"chrysalis") if term in kept] == []
+
+
+def test_how_many_events_there_are_is_known_after_any_number_of_them_and_of_restarts(tmp_path: Path) -> None:
+    """The file keeps the number now and then; what came or went since is counted."""
+    folder, clock = tmp_path / "d", ManualClock()
+    kept = 0
+
+    def note(tx: VaultTransaction, count: int) -> str:
+        for number in range(count):
+            tx.note_event(EventType.RULE_UPDATED, f"r{number}")
+        return ""
+
+    for count, keep_max in ((9_999, None), (1, None), (3, None), (12_000, 5_000), (7, 4_999), (20_001, None), (0, 3)):
+        vault = open_sqlite(folder, clock)
+        vault.transact(partial(note, count=count)).result(TIMEOUT_S)
+        kept += count
+        if keep_max is not None:
+            while vault.events.trim(before=START, keep_max=keep_max).result(TIMEOUT_S):
+                pass
+            kept = keep_max
+        assert vault.events.state().count == kept
+        vault.close()
+        vault = open_sqlite(folder, clock)
+        assert vault.events.state().count == kept
+        assert len(vault.events.read(0, limit=100_000, where=EventFilter()).events) == kept
+        vault.close()

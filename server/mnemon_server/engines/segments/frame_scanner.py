@@ -38,6 +38,14 @@ class FrameScanner:
         self._data = b""
         self._start = 0
 
+    def hold_all(self, offset: int) -> None:
+        """Reads everything from `offset` to the end at once, which must be known to be there.
+
+        Raises:
+            StorageFailedError: the disk failed.
+        """
+        self._data, self._start = self._file.pread(self._end - offset, offset), offset
+
     def frame_at(self, offset: int) -> tuple[FrameHeader, bytes]:
         """Header and body of the frame that begins at `offset`.
 

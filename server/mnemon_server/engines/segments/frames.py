@@ -134,30 +134,37 @@ def parse_body(header: FrameHeader, data: bytes, position: int) -> bytes:
     return body
 
 
+def event_at(seed: int, offset: int, data: bytes, position: int) -> Frame | None:
+    """The event whose frame begins at `position` in `data`, which lies at `offset` in the file; None where no event
+    does that is whole and sound: why, is for the caller to find out.
+    """
+    # What parse_frame_header and parse_body do, unrolled: every event that is read passes here.
+    size, start = len(data), position + FRAME_HEADER_BYTES
+    if position + FRAME_OVERHEAD > size:
+        return None
+    magic, version, kind, length, sequence, checksum = _FRAME.unpack_from(data, position)
+    end = start + length
+    if magic != FRAME_MAGIC or version != FRAME_VERSION or kind != 1 or length > BODY_MAX:
+        return None
+    if end + FRAME_CHECKSUM_BYTES > size:
+        return None
+    body = data[start:end]
+    header = _PLACE.pack(seed, offset) + data[position : start - FRAME_CHECKSUM_BYTES]
+    if value(header) != checksum or (extend(checksum, body),) != _CHECKSUM.unpack_from(data, end):
+        return None
+    return Frame(sequence, body, offset)
+
+
 def event_run(seed: int, offset: int, data: bytes, position: int, last_sequence: int) -> list[Frame]:
     """The events that follow each other from `position` in `data`, which lies at `offset` in the file, as far as they
     are whole, sound and of ascending sequence. Whatever ends the run is for the caller to look at.
     """
     frames: list[Frame] = []
-    size = len(data)
-    unpack_header, unpack_checksum, pack_place = _FRAME.unpack_from, _CHECKSUM.unpack_from, _PLACE.pack
-    # What parse_frame_header and parse_body do, unrolled: every event that is read in order passes here.
-    while position + FRAME_OVERHEAD <= size:
-        magic, version, kind, length, sequence, checksum = unpack_header(data, position)
-        start = position + FRAME_HEADER_BYTES
-        end = start + length
-        if magic != FRAME_MAGIC or version != FRAME_VERSION or kind != 1 or sequence <= last_sequence:
-            break
-        if length > BODY_MAX or end + FRAME_CHECKSUM_BYTES > size:
-            break
-        body = data[start:end]
-        header = pack_place(seed, offset) + data[position : start - FRAME_CHECKSUM_BYTES]
-        if value(header) != checksum or (extend(checksum, body),) != unpack_checksum(data, end):
-            break
-        frames.append(Frame(sequence, body, offset))
-        last_sequence = sequence
-        offset += FRAME_OVERHEAD + length
-        position = end + FRAME_CHECKSUM_BYTES
+    while (frame := event_at(seed, offset, data, position)) is not None and frame.sequence > last_sequence:
+        frames.append(frame)
+        last_sequence = frame.sequence
+        position += frame.end - offset
+        offset = frame.end
     return frames
 
 

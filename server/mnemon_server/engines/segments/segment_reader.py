@@ -10,12 +10,14 @@ from typing import Self
 from mnemon_server.engines.segments.files import Files
 from mnemon_server.engines.segments.frame_scanner import CHUNK_BYTES, FrameScanner, close_runs
 from mnemon_server.engines.segments.frames import (
+    BODY_MAX,
     FRAME_HEADER_BYTES,
     FRAME_OVERHEAD,
     Frame,
     FrameError,
     FrameHeader,
     FrameType,
+    event_at,
     parse_body,
     parse_frame_header,
 )
@@ -100,6 +102,9 @@ class SegmentReader:
         footer = self.footer
         offset, end = footer.index_offset, footer.index_offset + footer.index_length
         scanner = self._scanner(end)
+        if footer.index_length <= FRAME_OVERHEAD + BODY_MAX:
+            # Read in chunks, it would be copied once more.
+            scanner.hold_all(offset)
         pieces: list[bytes] = []
         while offset < end:
             header, body = self._frame_at(scanner, offset)
@@ -125,9 +130,10 @@ class SegmentReader:
         """
         frames: dict[int, Frame] = {}
         for run in close_runs(sorted(set(offsets))):
-            data = self._guess(run[0], run[-1] - run[0] + _GUESS_BYTES)
+            seed, start = self._any_header.seed, run[0]
+            data = self._guess(start, run[-1] - start + _GUESS_BYTES)
             for offset in run:
-                frames[offset] = self._parse(data, run[0], offset)
+                frames[offset] = event_at(seed, offset, data, offset - start) or self._parse(data, start, offset)
         return [frames[offset] for offset in offsets]
 
     def frames(self, from_offset: int = HEADER_BYTES, to: int | None = None) -> Iterator[Frame]:

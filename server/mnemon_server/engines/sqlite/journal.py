@@ -14,6 +14,8 @@ from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables
 
 TRIM_ROWS_MAX = 5_000
+COUNTED_EVERY = 10_000
+"""Events after which the file is told how many there are: counting a million anew takes a start a third of a second."""
 
 CREATE_STATEMENTS = (
     # commit_sequence: the sequence of the first event of the same call. changed: a JSON list, or empty for none.
@@ -38,6 +40,11 @@ CREATE TABLE event (
 )
 
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_COUNT = """
+SELECT counted + (SELECT count(*) FROM event WHERE sequence > upto), (SELECT min(sequence) FROM event),
+       (SELECT max(sequence) FROM event)
+FROM (SELECT coalesce((SELECT value FROM meta WHERE key = 'event.counted'), 0) AS counted,
+             coalesce((SELECT value FROM meta WHERE key = 'event.counted_to'), 0) AS upto)"""
 _OLDEST = "SELECT sequence, time FROM event WHERE sequence <= ? ORDER BY sequence LIMIT ?"
 _FIRST_TIME = "SELECT time FROM event ORDER BY sequence LIMIT 1"
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
@@ -55,6 +62,8 @@ class LogState:
     count: int = 0
     first_time: int | None = None
     head_time: int = 0
+    counted_to: int = 0
+    """The file says how many events there are up to this position."""
 
 
 @dataclass(slots=True)
@@ -133,6 +142,7 @@ class Journal:
                 count=running.count + len(rows),
                 first_time=running.first_time if running.count else operation.time,
                 head_time=operation.time,
+                counted_to=running.counted_to,
             )
 
     def trim(self, connection: apsw.Connection, before: int, keep_max: int, keep_after: int | None = None) -> int:
@@ -161,7 +171,7 @@ class Journal:
         """Takes up what is stored."""
         meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
         self.epoch = meta["epoch"]
-        [(count, first, head)] = fetch(connection, "SELECT count(*), min(sequence), max(sequence) FROM event")
+        [(count, first, head)] = fetch(connection, _COUNT)
         floor, floor_time = int(meta.get("event.floor", 0)), int(meta.get("event.floor_time", 0))
         # An event may have told of no document, and so be the newest change of no collection.
         newest = (int(meta.get(Tables(collection).sequence_key, 0)) for collection in COLLECTIONS)
@@ -173,6 +183,7 @@ class Journal:
             count=count,
             first_time=times.get(first),
             head_time=times.get(head, floor_time),
+            counted_to=int(meta.get("event.counted_to", 0)),
         )
         self._rows = []
 
@@ -180,6 +191,12 @@ class Journal:
         """Writes what was staged."""
         if self._rows:
             connection.executemany(_INSERT, self._rows)
+        running = self._running
+        has_trimmed = running.floor != self.state.floor and running.counted_to
+        if has_trimmed or running.head - running.counted_to >= COUNTED_EVERY:
+            counted = [("event.counted", running.count), ("event.counted_to", running.head)]
+            connection.executemany(_SET_META, counted)
+            self._running = replace(running, counted_to=running.head)
 
     def after_commit(self) -> None:
         """What was staged is there."""
