@@ -49,8 +49,9 @@ class Subject:
 class HealthSignal:
     """Tells the log of a vault what is wrong. Belongs to one event loop.
 
-    What is said and the memory of it are one transaction, which is tried until it can be committed. A task runs only
-    while something is wrong, or until the log says that nothing is any more.
+    What is said and the memory of it are one transaction, which is tried until it can be committed: a full disk is told
+    of once there is room again, though it is full no more. A task runs only while something is wrong, or until the log
+    says that nothing is any more.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class HealthSignal:
         self._offload = offload
         self._look_every_s = look_every_s
         self._told: str | None = None
+        self._untold: tuple[Problem, ...] = ()
+        """What could not be told while it lasted."""
         self._telling: asyncio.Task[None] | None = None
 
     @property
@@ -83,7 +86,9 @@ class HealthSignal:
 
     def notice(self) -> None:
         """Sees to it that the log says how it is; call it whenever that may have changed."""
-        if self._telling is None and (self._told is None or self._told != _state(self._problems())):
+        problems = tuple(self._problems())
+        if self._telling is None and (self._told is None or self._told != _state(problems)):
+            self._untold = problems
             # In a context of its own: what it does is nobody's request.
             self._telling = asyncio.create_task(self._tell(), context=Context())
 
@@ -114,13 +119,15 @@ class HealthSignal:
         """Tells the log what it does not say yet; returns whether something is wrong."""
         if self._told is None:
             self._told = await self._offload(self._vault.value, self._subject.state_key) or ""
-        problems = self._problems()
+        problems = tuple(self._problems()) or self._untold
         state = _state(problems)
         if state != self._told:
+            self._untold = problems
             await completion(self._vault.transact(lambda tx: self._note(tx, state, problems)))
             self._told = state
             message = joined_messages(problems) or self._subject.recovered
             log.log(logging.WARNING if state else logging.INFO, "%s: %s", self._subject.name, message)
+        self._untold = ()
         return bool(state)
 
     def _note(self, tx: VaultTransaction, state: str, problems: Sequence[Problem]) -> str:
