@@ -234,7 +234,11 @@ class GetBridgeStatusResponse(_message.Message):
     """Segments that the timeline had then."""
     @_builtins.property
     def skipped_counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Events that were not, by reason: "importance", "event_type", "no_content", "gone" (pruned before their turn)."""
+        """Events that were not, by reason: "importance", "event_type", "no_content", "gone" (pruned before their turn), "known"
+        (the same was told directly, and stands by itself), "rejected" (the rule for conflicts wants what was known),
+        "invalid" (no statement can say it, as of an event without a user), "failed" (it could not be saved, however often
+        it was tried; the server's log says why).
+        """
 
     @_builtins.property
     def timeline_lag(self) -> _duration_pb2.Duration:

@@ -291,7 +291,9 @@ class SaveSemanticMemoryResponse(_message.Message):
     CONFLICTS_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
-    """The same content was known of this user and persona: `memory` is that one, and nothing was written."""
+    """The same content was known of this user and persona: `memory` is that one, and nothing was written; but one that the
+    bridge had saved loses its links to events, and so is not removed with them.
+    """
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
         """What is known now: the statement as it is stored, what it was merged into, or what it gave way to. Unset where the
