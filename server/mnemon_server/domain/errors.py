@@ -1,7 +1,7 @@
 """Every error that the product knows.
 
 MnemonError
-├── InvalidArgumentError               a field is wrong; `violations` names each one
+├── InvalidArgumentError               a field is wrong; `violations` names each one (also a ValueError)
 │   ├── InvalidPageTokenError
 │   └── InvalidCursorError
 ├── NotFoundError
@@ -98,7 +98,7 @@ class MnemonError(Exception):
     reason = ErrorReason.INTERNAL
 
 
-class InvalidArgumentError(MnemonError):
+class InvalidArgumentError(MnemonError, ValueError):
     """One or more fields of a request are wrong."""
 
     reason = ErrorReason.INVALID_ARGUMENT
