@@ -1,0 +1,206 @@
+"""Namespaces of facts: labels compared one by one, their encoding as one text, and templates filled at run time."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from mnemon_server.domain.errors import ConfigurationError, FieldViolation, InvalidArgumentError
+from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator
+from mnemon_server.domain.validation import refuse, text_violations
+
+LABELS_MAX = 16
+LABEL_BYTES_MAX = 256
+NAMESPACE_BYTES_MAX = 1_024
+"""Of the encoding, since an index holds it whole: all labels, and one byte more for each."""
+
+_END = "."
+_AFTER_END = chr(ord(_END) + 1)
+_CONFIGURABLE = "configurable"
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_KEYS_SHOWN, _KEY_CHARACTERS_SHOWN = 20, 80
+
+
+class Namespace(tuple[str, ...]):
+    """Where a fact lives: 1 to 16 labels, equal to the plain tuple of them.
+
+    A label is text without ".", of 1 to 256 bytes of UTF-8, and is kept exactly as given: no case is folded, no Unicode
+    normalised, no brace expanded. Labels are compared code point by code point.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, labels: Iterable[str]) -> "Namespace":
+        """Raises InvalidArgumentError where the labels are not valid; a bare text is not a sequence of labels."""
+        if isinstance(labels, str):
+            raise InvalidArgumentError.of("namespace", f"must be a sequence of labels, such as ({labels[:80]!r},)")
+        kept = tuple(labels)
+        refuse(namespace_violations(kept))
+        return super().__new__(cls, kept)
+
+    def is_within(self, prefix: tuple[str, ...]) -> bool:
+        """Whether it starts with these labels: it is the namespace `prefix` itself, or below it; () holds all."""
+        return self[: len(prefix)] == prefix
+
+
+def namespace_violations(labels: tuple[object, ...], field: str = "namespace") -> Iterator[FieldViolation]:
+    """What is wrong with the labels of a namespace."""
+    if not 1 <= len(labels) <= LABELS_MAX:
+        yield FieldViolation(field, f"must have 1 to {LABELS_MAX} labels")
+        return
+    wrong = [violation for number, label in enumerate(labels) for violation in _violations(label, f"{field}[{number}]")]
+    yield from wrong
+    if not wrong and sum(len(str(label).encode()) + 1 for label in labels) > NAMESPACE_BYTES_MAX:
+        most = NAMESPACE_BYTES_MAX - len(labels)
+        yield FieldViolation(field, f"must be at most {most:,} bytes of UTF-8, all {len(labels)} labels together")
+
+
+def encode_namespace(namespace: Namespace) -> str:
+    """The namespace as one text, each label followed by ".": ("org", "acme") is "org.acme.".
+
+    No label holds a ".", so no two namespaces share a text, and a namespace is within another exactly where its text
+    starts with the other's.
+    """
+    return "".join(label + _END for label in namespace)
+
+
+def decode_namespace(text: str) -> Namespace:
+    """The namespace that `encode_namespace` wrote; raises InvalidArgumentError for any other text."""
+    if not text.endswith(_END):
+        raise InvalidArgumentError.of("namespace", f'must end in "{_END}", as each label does')
+    return Namespace(text.removesuffix(_END).split(_END))
+
+
+def is_exactly(namespace: Namespace, field: str) -> Expression:
+    """The condition that a field holds the encoding of this very namespace."""
+    return Condition(field, Operator.EQ, (encode_namespace(namespace),))
+
+
+def starts_with(prefix: Namespace, field: str) -> Expression:
+    """The condition that a field holds the encoding of this namespace or of one below it.
+
+    It is a range of texts in the order of code points, which an index can answer.
+    """
+    first = encode_namespace(prefix)
+    after = first.removesuffix(_END) + _AFTER_END
+    return AllOf((Condition(field, Operator.GTE, (first,)), Condition(field, Operator.LT, (after,))))
+
+
+class NamespaceTemplate:
+    """Labels of which those in braces are filled from a configuration: ("{user_id}", "memories").
+
+    A placeholder is a whole label. What fills it is taken as it is, braces included, and never expanded again.
+    """
+
+    def __init__(self, labels: tuple[str, ...] | str) -> None:
+        """A bare text is one label. Raises ConfigurationError where a label is not valid, or has braces inside."""
+        self.labels = (labels,) if isinstance(labels, str) else tuple(labels)
+        self._keys = tuple(map(_placeholder, self.labels))
+        _configured(tuple("key" if key else label for key, label in zip(self._keys, self.labels, strict=True)))
+
+    def __repr__(self) -> str:
+        return f"NamespaceTemplate({self.labels!r})"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that it needs, in order."""
+        return tuple(dict.fromkeys(key for key in self._keys if key))
+
+    def resolve(self, configuration: Mapping[str, Any]) -> Namespace:
+        """The namespace for a configuration, flat or under "configurable".
+
+        Raises:
+            ConfigurationError: a key is missing, or its value cannot be a label; values are never shown.
+        """
+        found = _Configuration(configuration)
+        return _configured(
+            tuple(found.label(key) if key else label for key, label in zip(self._keys, self.labels, strict=True))
+        )
+
+
+def default_namespace(configuration: Mapping[str, Any]) -> Namespace:
+    """The namespace where there is no template, by `org_id`, `user_id` and `agent_id`.
+
+    A key that is there must hold a label: an empty or null user would otherwise write where everybody of the
+    organisation reads.
+
+    Raises:
+        ConfigurationError: none of the keys is there, or one holds what cannot be a label.
+    """
+    found = _Configuration(configuration)
+    org, user, agent = (found.optional_label(key) for key in ("org_id", "user_id", "agent_id"))
+    if not (org or user or agent):
+        raise ConfigurationError(f"the configuration needs 'org_id', 'user_id' or 'agent_id'; {found.described()}")
+    if org:
+        return _configured(("org", org, *([agent] if agent else []), *(["user", user] if user else [])))
+    return _configured((*(["user", user] if user else []), *(["agent", agent] if agent else [])))
+
+
+NamespaceResolver = Callable[[Mapping[str, Any]], Namespace]
+"""From a configuration to the namespace of a call."""
+
+
+def namespace_resolver(template: NamespaceTemplate | tuple[str, ...] | str | None = None) -> NamespaceResolver:
+    """The way to the namespace: by the template where there is one, else by the default keys."""
+    if template is None:
+        return default_namespace
+    return (template if isinstance(template, NamespaceTemplate) else NamespaceTemplate(template)).resolve
+
+
+class _Configuration:
+    """What a caller's configuration gives, flat and under "configurable" taken together."""
+
+    def __init__(self, configuration: Mapping[str, Any]) -> None:
+        inner = configuration.get(_CONFIGURABLE)
+        self._inner = inner if isinstance(inner, Mapping) else {}
+        self._flat = {key: value for key, value in configuration.items() if key != _CONFIGURABLE}
+
+    def label(self, key: str) -> str:
+        label = self.optional_label(key)
+        if label is None:
+            raise ConfigurationError(f"the configuration lacks {key!r}; {self.described()}")
+        return label
+
+    def optional_label(self, key: str) -> str | None:
+        given = [part[key] for part in (self._inner, self._flat) if key in part]
+        if not given:
+            return None
+        # To prefer one of two users would be to guess whose facts these are.
+        if any(value != given[0] for value in given):
+            raise ConfigurationError(f'the configuration gives {key!r} twice, beside "configurable" and in it')
+        for violation in _violations(given[0], key):
+            raise ConfigurationError(f"the configuration's {key!r} {violation.description}")
+        return str(given[0])
+
+    def described(self) -> str:
+        keys = sorted({key[:_KEY_CHARACTERS_SHOWN] for key in (*self._inner, *self._flat) if isinstance(key, str)})
+        shown = ", ".join(map(repr, keys[:_KEYS_SHOWN])) + (", ..." if len(keys) > _KEYS_SHOWN else "")
+        return f"its keys are {shown}" if keys else "it has no keys"
+
+
+def _violations(label: object, field: str) -> Iterator[FieldViolation]:
+    if not isinstance(label, str):
+        yield FieldViolation(field, f"must be text, not {type(label).__name__}")
+    elif not label:
+        yield FieldViolation(field, "must not be empty")
+    elif _END in label:
+        yield FieldViolation(field, f'must not contain "{_END}"')
+    else:
+        yield from text_violations(label, field, LABEL_BYTES_MAX)
+
+
+def _placeholder(label: object) -> str | None:
+    """The key of a label in braces; None for a label that stands for itself."""
+    if not isinstance(label, str) or not ("{" in label or "}" in label):
+        return None
+    if match := _PLACEHOLDER.fullmatch(label):
+        return match[1]
+    # Taken as it stands, "user-{id}" would put all users into one namespace.
+    raise ConfigurationError(f"the namespace's label {label[:80]!r} must be a key in braces as a whole, or have none")
+
+
+def _configured(labels: tuple[str, ...]) -> Namespace:
+    """The namespace of labels that come from settings."""
+    try:
+        return Namespace(labels)
+    except InvalidArgumentError as error:
+        raise ConfigurationError(str(error)) from error

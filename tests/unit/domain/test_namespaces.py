@@ -1,0 +1,139 @@
+"""Namespaces: their labels, their text, and that no two are ever taken for one another."""
+
+import copy
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.facts import record_id
+from mnemon_server.domain.filters import Expression, matches
+from mnemon_server.domain.namespaces import (
+    LABEL_BYTES_MAX,
+    LABELS_MAX,
+    NAMESPACE_BYTES_MAX,
+    Namespace,
+    decode_namespace,
+    encode_namespace,
+    is_exactly,
+    starts_with,
+)
+
+from tests.support.colliding_namespaces import COLLIDING
+
+# Few different characters, so that prefixes and equal joins turn up often; and any others.
+LABELS = st.one_of(
+    st.text("ab-/{}_%\u2024\u0301A", min_size=1, max_size=4),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0."), min_size=1, max_size=20),
+)
+NAMESPACES = st.lists(LABELS, min_size=1, max_size=4).map(Namespace)
+
+
+def selects(expression: Expression, namespace: Namespace) -> bool:
+    text = encode_namespace(namespace)
+    return matches(expression, lambda name: text if name == "namespace" else None)
+
+
+def test_there_are_fifty_namespaces_built_to_collide() -> None:
+    assert len(COLLIDING) == len(set(COLLIDING)) == 50
+
+
+def test_a_namespace_is_the_tuple_of_its_labels() -> None:
+    namespace = Namespace(["org", "acme", "alpha"])
+    assert namespace == ("org", "acme", "alpha")
+    assert hash(namespace) == hash(("org", "acme", "alpha"))
+    assert type(copy.deepcopy(namespace)) is Namespace
+
+
+@pytest.mark.parametrize("labels", COLLIDING)
+def test_the_text_of_a_namespace_gives_back_every_code_point(labels: tuple[str, ...]) -> None:
+    assert tuple(decode_namespace(encode_namespace(Namespace(labels)))) == labels
+
+
+def test_namespaces_built_to_collide_have_texts_and_record_ids_of_their_own() -> None:
+    namespaces = [Namespace(labels) for labels in COLLIDING]
+    assert len({encode_namespace(namespace) for namespace in namespaces}) == 50
+    assert len({record_id(namespace, "k") for namespace in namespaces}) == 50
+    assert len(set(namespaces)) == 50
+
+
+def test_namespaces_built_to_collide_are_selected_alone_or_below_their_prefix() -> None:
+    below = {(("tenant",), labels) for labels in COLLIDING if labels[0] == "tenant" and len(labels) > 1} | {
+        (("tenant", "acme"), ("tenant", "acme", "corp")),
+        (("tenant", "acme"), ("tenant", "acme", "acme")),
+    }
+    for one, other in product(map(Namespace, COLLIDING), repeat=2):
+        expected = one == other or (tuple(other), tuple(one)) in below
+        assert selects(is_exactly(other, "namespace"), one) is (tuple(one) == tuple(other)), (one, other)
+        assert one.is_within(other) is expected, (one, other)
+        assert selects(starts_with(other, "namespace"), one) is expected, (one, other)
+
+
+def test_a_key_with_dots_is_not_taken_for_a_label() -> None:
+    assert record_id(Namespace(("a",)), "b.c") != record_id(Namespace(("a", "b")), "c")
+    assert record_id(Namespace(("a",)), "b") == record_id(Namespace(["a"]), "b")
+
+
+@given(NAMESPACES)
+def test_every_namespace_survives_its_text(namespace: Namespace) -> None:
+    assert decode_namespace(encode_namespace(namespace)) == namespace
+
+
+@given(NAMESPACES, NAMESPACES)
+def test_the_text_starts_with_another_s_exactly_where_the_labels_do(one: Namespace, other: Namespace) -> None:
+    by_labels = len(other) <= len(one) and all(left == right for left, right in zip(one, other, strict=False))
+    assert one.is_within(other) is by_labels
+    assert encode_namespace(one).startswith(encode_namespace(other)) is by_labels
+    assert selects(starts_with(other, "namespace"), one) is by_labels
+    assert (encode_namespace(one) == encode_namespace(other)) is (tuple(one) == tuple(other))
+
+
+@given(NAMESPACES, st.lists(LABELS, max_size=3))
+def test_what_is_below_a_namespace_is_within_it_and_not_the_other_way_round(
+    namespace: Namespace, more: list[str]
+) -> None:
+    below = Namespace((*namespace, *more))
+    assert below.is_within(namespace)
+    assert namespace.is_within(below) is (not more)
+
+
+def test_every_namespace_is_within_the_empty_prefix() -> None:
+    assert Namespace(("a",)).is_within(())
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ((), "namespace: must have 1 to 16 labels"),
+        (("a",) * (LABELS_MAX + 1), "namespace: must have 1 to 16 labels"),
+        (("a", ""), "namespace[1]: must not be empty"),
+        (("a.b",), 'namespace[0]: must not contain "."'),
+        ((".",), 'namespace[0]: must not contain "."'),
+        ((1,), "namespace[0]: must be text, not int"),
+        (("a", None), "namespace[1]: must be text, not NoneType"),
+        (("a\0",), "namespace[0]: must be valid Unicode without U+0000"),
+        (("\ud800",), "namespace[0]: must be valid Unicode without U+0000"),
+        (("é" * 128 + "x",), "namespace[0]: must be at most 256 bytes of UTF-8"),
+        (("x" * 256,) * 4, "namespace: must be at most 1,020 bytes of UTF-8, all 4 labels together"),
+        ("abc", "namespace: must be a sequence of labels, such as ('abc',)"),
+    ],
+)
+def test_labels_that_are_not_valid_are_named(labels: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        Namespace(labels)
+    assert str(caught.value) == message
+
+
+def test_labels_at_the_limits_are_taken() -> None:
+    assert len(Namespace(("a",) * LABELS_MAX)) == LABELS_MAX
+    assert len(Namespace(("é" * 128,))[0].encode()) == LABEL_BYTES_MAX
+    full = Namespace(("x" * 255,) * 4)
+    assert len(encode_namespace(full)) == NAMESPACE_BYTES_MAX
+    assert decode_namespace(encode_namespace(full)) == full
+
+
+@pytest.mark.parametrize("text", ["", ".", "a", "a..", ".a.", "a.b", "a..b.", "\0."])
+def test_a_text_that_no_namespace_has_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="namespace"):
+        decode_namespace(text)
