@@ -1,0 +1,183 @@
+"""Facts: what language models store through tools, by namespace and key, and the filters that select them."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from mnemon_server.domain.encoding import text_digest
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, expression_violations
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN, MetadataValue, metadata_key_problem
+from mnemon_server.domain.validation import refuse, text_violations
+
+KEY_BYTES_MAX = 512
+VALUE_BYTES_MAX = 1 << 20
+"""Of a value as JSON in UTF-8."""
+VALUE_DEPTH_MAX = 32
+
+FactValue = dict[str, Any]
+"""A JSON object; what `manage_memory` stores is {"content": text}."""
+
+FILTER_OPERATORS = {
+    f"${operator.value}": operator
+    for operator in (
+        Operator.EQ,
+        Operator.NE,
+        Operator.GT,
+        Operator.GTE,
+        Operator.LT,
+        Operator.LTE,
+        Operator.IN,
+        Operator.NIN,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is stored under a key of a namespace; the same key in another namespace is another fact."""
+
+    namespace: Namespace
+    key: str
+    value: FactValue
+    created_at: datetime
+    updated_at: datetime
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FactMatch:
+    """A fact found. `score` is its relevance, 0 to 1; None where no text was searched for."""
+
+    fact: Fact
+    score: float | None = None
+
+
+def record_id(namespace: Namespace, key: str) -> str:
+    """The id of a fact's record: 64 hexadecimal digits, the same for the same namespace and key only."""
+    return text_digest(json.dumps([namespace, key])).hex()
+
+
+def key_violations(key: str, field: str = "key") -> Iterator[FieldViolation]:
+    """What is wrong with the key of a fact."""
+    if not key:
+        yield FieldViolation(field, "must not be empty")
+    else:
+        yield from text_violations(key, field, KEY_BYTES_MAX)
+
+
+def value_violations(value: object, field: str = "value") -> Iterator[FieldViolation]:
+    """What is wrong with the value of a fact."""
+    if not isinstance(value, dict):
+        yield FieldViolation(field, "must be a JSON object")
+    elif problem := _json_problem(value, VALUE_DEPTH_MAX):
+        yield FieldViolation(field, problem)
+    elif len(json.dumps(value, ensure_ascii=False).encode()) > VALUE_BYTES_MAX:
+        yield FieldViolation(field, f"must be at most {VALUE_BYTES_MAX:,} bytes as JSON in UTF-8")
+
+
+def filterable(fact: Fact) -> dict[str, MetadataValue]:
+    """What a filter reads of a fact: its metadata, and over that the top-level keys of its value.
+
+    Nulls, objects and lists of anything but text are left out: no filter can hold such a value, so that none matches.
+    Keys that no filter can name are left out, too.
+    """
+    own = {key: _comparable(value) for key, value in fact.value.items() if not metadata_key_problem(key)}
+    hidden = {key: value for key, value in fact.metadata.items() if key not in fact.value}
+    return hidden | {key: value for key, value in own.items() if value is not None}
+
+
+def filter_expression(where: object, field: str = "filter") -> Expression | None:
+    """A filter of a tool as an expression on the metadata, which is to hold what `filterable` gives; None: all match.
+
+    A key stands before a value that it must equal, or before an object of operators that must all hold: `$eq`, `$ne`,
+    `$gt`, `$gte`, `$lt`, `$lte`, `$in`, `$nin`. Their meaning is that of `domain/filters.py`.
+
+    Raises:
+        InvalidArgumentError: a key, an operator or a value is not one that can be filtered by.
+    """
+    if where is None:
+        return None
+    if not isinstance(where, Mapping):
+        raise InvalidArgumentError.of(field, 'must be an object, such as {"category": "preference"}')
+    if not where:
+        return None
+    conditions = tuple(condition for key, wanted in where.items() for condition in _conditions(key, wanted, field))
+    expression = AllOf(conditions) if len(conditions) > 1 else conditions[0]
+    refuse(
+        replace(violation, field=violation.field.replace(f"{field}.{METADATA_PREFIX}", f"{field}.", 1))
+        for violation in expression_violations(expression, (), field)
+    )
+    return expression
+
+
+def _conditions(key: object, wanted: object, field: str) -> Iterator[Condition]:
+    place = f"{field}.{str(key)[:80]}"
+    if problem := metadata_key_problem(key):
+        raise InvalidArgumentError.of(place, f"the key {problem}" if isinstance(key, str) else problem)
+    name = f"{METADATA_PREFIX}{key}"
+    if not isinstance(wanted, Mapping):
+        yield Condition(name, Operator.EQ, (_literal(wanted),))
+        return
+    if not wanted:
+        raise InvalidArgumentError.of(place, "must be a value, or an object of one or more operators")
+    for sign, value in wanted.items():
+        if sign not in FILTER_OPERATORS:
+            known = ", ".join(FILTER_OPERATORS)
+            raise InvalidArgumentError.of(place, f"{str(sign)[:80]!r} is not an operator; the operators are {known}")
+        yield _condition(name, FILTER_OPERATORS[sign], value, place)
+
+
+def _condition(name: str, operator: Operator, value: Any, place: str) -> Condition:
+    if operator not in (Operator.IN, Operator.NIN):
+        return Condition(name, operator, (_literal(value),))
+    if not isinstance(value, list | tuple):
+        raise InvalidArgumentError.of(place, f"${operator} takes a list")
+    return Condition(name, operator, tuple(map(_literal, value)))
+
+
+def _literal(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _comparable(value: object) -> MetadataValue | None:
+    match value:
+        case str() | bool() | int() | float():
+            return value
+        case list() | tuple() if all(isinstance(item, str) for item in value):
+            return tuple(value)
+    return None
+
+
+def _json_problem(value: object, depth: int) -> str | None:
+    """What keeps a value from being JSON that comes back the same."""
+    match value:
+        case None | bool():
+            return None
+        case int():
+            return None if INT64_MIN <= value <= INT64_MAX else "its whole numbers must fit into 64 bits"
+        case float():
+            return None if math.isfinite(value) else "its numbers must be finite"
+        case str():
+            wrong = next(iter(text_violations(value, "", VALUE_BYTES_MAX)), None)
+            return f"its texts {wrong.description}" if wrong else None
+        case dict() | list() | tuple():
+            return _inner_problem(value, depth)
+    return f"must hold JSON values only, not {type(value).__name__}"
+
+
+def _inner_problem(value: dict[Any, object] | list[object] | tuple[object, ...], depth: int) -> str | None:
+    if depth == 0:
+        return f"must be at most {VALUE_DEPTH_MAX} levels deep"
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            return "its keys must be text"
+        inner = [*value.keys(), *value.values()]
+    else:
+        inner = [*value]
+    return next((problem for item in inner if (problem := _json_problem(item, depth - 1))), None)
