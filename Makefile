@@ -85,6 +85,7 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.crashing --rounds $(ROUNDS) $(ARGS)
 	$(BIN)/python -m tests.support.memory_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
+	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
 
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.

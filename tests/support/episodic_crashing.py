@@ -3,17 +3,11 @@
 python -m tests.support.episodic_crashing --rounds 200
 """
 
-import argparse
 import random
-import sys
-import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import grpc
 from mnemon.v1 import (
@@ -27,10 +21,10 @@ from mnemon.v1 import (
     semantic_pb2_grpc,
 )
 
-from tests.support.killable import KillableServer, insist_on
+from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.killable import insist_on
 
 WORKERS = 6
-CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 200)]
 RETENTION_DAYS = 90
 FLAGS = (
     "--knowledge-store-backend",
@@ -151,51 +145,32 @@ class Worker:
         (self.expired if is_expired else self.kept)[event.event_id] = event
 
 
-class EpisodicTrial:
+class EpisodicTrial(KillTrial):
     """One server, the workers that write to it, and what it acknowledged."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.server = KillableServer(folder, *FLAGS)
         now = int(time.time())
         self.workers = [Worker(f"w{number}", random.Random(seed * 1000 + number), now) for number in range(WORKERS)]
-        self.errors: list[str] = []
-        self._rng = random.Random(seed)
-        self._stop = threading.Event()
+        super().__init__(folder, seed, self.workers, *FLAGS)
 
     @property
     def recorded(self) -> int:
         """How many events were acknowledged."""
         return sum(len(worker.recorded) for worker in self.workers)
 
-    def run(self, rounds: int, report: Callable[[str], None]) -> None:
-        """Kills `rounds` times; raises AssertionError where timeline, feed or statements are not as acknowledged."""
-        self.server.start()
-        threads = [threading.Thread(target=self._work, args=(worker,)) for worker in self.workers]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in range(rounds):
-                # Lets the load run for a random time: what is interrupted is left to chance.
-                self._stop.wait(self._rng.uniform(0.02, 0.6))
-                self.server.kill()
-                self.server.start()
-                assert not self.errors, self.errors
-                report(f"round {number + 1} of {rounds}: {self.recorded} events acknowledged")
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join()
-        assert not self.errors, self.errors
-        # What has expired is looked for at the start, and then every few minutes.
-        self.server.kill()
-        self.server.start()
-        with grpc.insecure_channel(self.server.address) as channel:
-            stubs = Stubs(channel)
-            self._settle(stubs)
-            self.check_timeline(stubs)
-            self.check_feed(stubs)
-            self.check_statements(stubs)
-        report(f"{self.recorded} events: each there once, in order, or pruned once; statements agree with the timeline")
+    def stubs(self, channel: grpc.Channel) -> Stubs:
+        return Stubs(channel)
+
+    def progress(self) -> str:
+        return f"{self.recorded} events"
+
+    def check(self, stubs: Stubs) -> str:
+        """What has expired was looked for at the start of the server."""
+        self._settle(stubs)
+        self.check_timeline(stubs)
+        self.check_feed(stubs)
+        self.check_statements(stubs)
+        return f"{self.recorded} events: each there once, in order, or pruned once; statements agree with the timeline"
 
     def _settle(self, stubs: Stubs) -> None:
         """Waits until retention, removals and the bridge have nothing left to do."""
@@ -214,7 +189,7 @@ class EpisodicTrial:
         for worker in self.workers:
             request = episodic_pb2.ListRecentEventsRequest(page_size=37)
             request.filter.scope.user = worker.name
-            listed = list(_pages(stubs.episodic.ListRecentEvents, request, "events"))
+            listed = list(pages(stubs.episodic.ListRecentEvents, request, "events"))
             for event in listed:
                 event.ClearField("record_time")
             expected = sorted(
@@ -229,7 +204,7 @@ class EpisodicTrial:
         """The feed told each recorded event once, each removal once with its reason, and no warning."""
         saved: Counter[str] = Counter()
         removed: dict[str, Counter[str]] = {"requested": Counter(), "retention": Counter()}
-        for event in _all_events(stubs.events):
+        for event in all_events(stubs.events):
             kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
             assert kind not in ("EPISODIC_WARNING", "BRIDGE_SUSPENDED"), event
             if kind == "EPISODIC_SAVED":
@@ -251,63 +226,17 @@ class EpisodicTrial:
             request.filter.scope.user = worker.name
             known = Counter(
                 (memory.content, tuple(memory.metadata["episodic_event_ids"].string_list_value.values))
-                for memory in _pages(stubs.semantic.ListSemanticMemories, request, "memories")
+                for memory in pages(stubs.semantic.ListSemanticMemories, request, "memories")
             )
             expected = Counter(
                 (event.content, (event.event_id,)) for event in worker.kept.values() if _is_routed(event)
             )
             assert known == expected
 
-    def _work(self, worker: Worker) -> None:
-        with grpc.insecure_channel(self.server.address, CHANNEL_OPTIONS) as channel:
-            stubs = Stubs(channel)
-            while not self._stop.is_set():
-                try:
-                    worker.write(stubs)
-                except (AssertionError, LookupError, ValueError, grpc.RpcError) as error:
-                    self.errors.append(f"{worker.name}: {error!r}")
-                    return
-
 
 def _is_routed(event: episodic_pb2.EpisodicEvent) -> bool:
     return event.event_type in ROUTED_TYPES and event.importance >= 0.6
 
 
-def _pages(call: Callable[..., Any], request: Any, items: str) -> Iterator[Any]:
-    while True:
-        page = call(request, timeout=10)
-        yield from getattr(page, items)
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
-
-
-def _all_events(stub: events_pb2_grpc.EventServiceStub) -> Iterator[Any]:
-    request = events_pb2.ListEventsRequest(page_size=1000)
-    while True:
-        page = stub.ListEvents(request, timeout=10)
-        yield from page.events
-        if page.caught_up:
-            return
-        request.cursor = page.cursor
-
-
-def main() -> None:
-    """Runs a long trial, and says what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        trial = EpisodicTrial(Path(folder), arguments.seed)
-        try:
-            trial.run(arguments.rounds, lambda line: print(line, flush=True))  # noqa: T201
-        except BaseException:
-            trial.server.kill()
-            sys.stderr.write(trial.server.log()[-8000:])
-            raise
-        trial.server.terminate()
-
-
 if __name__ == "__main__":
-    main()
+    run_trial(__doc__, EpisodicTrial)

@@ -3,13 +3,8 @@
 python -m tests.support.memory_crashing --rounds 200
 """
 
-import argparse
 import random
-import sys
-import tempfile
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +13,11 @@ import grpc
 from mnemon.v1 import common_pb2, events_pb2, events_pb2_grpc, memory_pb2, memory_pb2_grpc
 from mnemon.v1.memory_pb2 import DecayPolicy
 
-from tests.support.killable import KillableServer, insist_on
+from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.killable import insist_on
 
 WORKERS = 8
 MEMORIES_PER_WORKER = 10
-CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 200)]
 
 Change = tuple[str, int, str]
 """Type, revision and request id of an event."""
@@ -48,8 +43,9 @@ class Worker:
     history: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
     writes: int = 0
 
-    def write(self, stub: memory_pb2_grpc.MemoryServiceStub) -> None:
+    def write(self, stubs: "Stubs") -> None:
         """One change, chosen at random."""
+        stub = stubs.memories
         self.writes += 1
         request_id = f"{self.name}-{self.writes}"
         if (len(self.memories) < MEMORIES_PER_WORKER and self.rng.random() < 0.5) or not self.memories:
@@ -122,44 +118,36 @@ class Worker:
         self.history[memory_id].append((kind, revision, request_id))
 
 
-class MemoryTrial:
+class Stubs:
+    """The services that a client calls."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.memories = memory_pb2_grpc.MemoryServiceStub(channel)
+        self.events = events_pb2_grpc.EventServiceStub(channel)
+
+
+class MemoryTrial(KillTrial):
     """One server, the workers that write to it, and what it acknowledged."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.server = KillableServer(folder, "--knowledge-store-backend", "local")
         self.workers = [Worker(f"w{number}", random.Random(seed * 1000 + number)) for number in range(WORKERS)]
-        self.errors: list[str] = []
-        self._rng = random.Random(seed)
-        self._stop = threading.Event()
+        super().__init__(folder, seed, self.workers, "--knowledge-store-backend", "local")
 
     @property
     def writes(self) -> int:
         """How many were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
-    def run(self, rounds: int, report: Callable[[str], None]) -> None:
-        """Kills `rounds` times; raises AssertionError where records and events are not what was acknowledged."""
-        self.server.start()
-        threads = [threading.Thread(target=self._work, args=(worker,)) for worker in self.workers]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in range(rounds):
-                # Lets the load run for a random time: what is interrupted is left to chance.
-                self._stop.wait(self._rng.uniform(0.02, 0.6))
-                self.server.kill()
-                self.server.start()
-                assert not self.errors, self.errors
-                report(f"round {number + 1} of {rounds}: {self.writes} writes acknowledged")
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join()
-        assert not self.errors, self.errors
-        with grpc.insecure_channel(self.server.address) as channel:
-            self.check_memories(memory_pb2_grpc.MemoryServiceStub(channel))
-            self.check_events(events_pb2_grpc.EventServiceStub(channel))
-        report(f"{self.writes} writes: each memory as acknowledged, one event for each change, none without")
+    def stubs(self, channel: grpc.Channel) -> Stubs:
+        return Stubs(channel)
+
+    def progress(self) -> str:
+        return f"{self.writes} writes"
+
+    def check(self, stubs: Stubs) -> str:
+        self.check_memories(stubs.memories)
+        self.check_events(stubs.events)
+        return f"{self.writes} writes: each memory as acknowledged, one event for each change, none without"
 
     def check_memories(self, stub: memory_pb2_grpc.MemoryServiceStub) -> None:
         """Every memory is what was acknowledged last, none is there twice, and each is found by its word."""
@@ -167,7 +155,9 @@ class MemoryTrial:
             memory.memory_id: Expected(
                 memory.content, memory.revision, memory.HasField("delete_time"), memory.metadata["topic"].string_value
             )
-            for memory in _all_memories(stub)
+            for memory in pages(
+                stub.ListMemories, memory_pb2.ListMemoriesRequest(show_deleted=True, page_size=50), "memories"
+            )
         }
         expected = {memory_id: known for worker in self.workers for memory_id, known in worker.memories.items()}
         assert stored == expected
@@ -182,60 +172,13 @@ class MemoryTrial:
         """The log holds each acknowledged change once, those of a record in their order, and nothing else."""
         logged: dict[str, list[Change]] = defaultdict(list)
         last = 0
-        for event in _all_events(stub):
+        for event in all_events(stub):
             assert event.sequence > last
             last = event.sequence
             kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
             logged[event.record_id].append((kind, event.revision, event.request_id))
         assert logged == {record: changes for worker in self.workers for record, changes in worker.history.items()}
 
-    def _work(self, worker: Worker) -> None:
-        with grpc.insecure_channel(self.server.address, CHANNEL_OPTIONS) as channel:
-            stub = memory_pb2_grpc.MemoryServiceStub(channel)
-            while not self._stop.is_set():
-                try:
-                    worker.write(stub)
-                except (AssertionError, grpc.RpcError) as error:
-                    self.errors.append(f"{worker.name}: {error!r}")
-                    return
-
-
-def _all_memories(stub: memory_pb2_grpc.MemoryServiceStub) -> Iterator[Any]:
-    request = memory_pb2.ListMemoriesRequest(show_deleted=True, page_size=50)
-    while True:
-        page = stub.ListMemories(request, timeout=10)
-        yield from page.memories
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
-
-
-def _all_events(stub: events_pb2_grpc.EventServiceStub) -> Iterator[Any]:
-    request = events_pb2.ListEventsRequest(page_size=1000)
-    while True:
-        page = stub.ListEvents(request, timeout=10)
-        yield from page.events
-        if page.caught_up:
-            return
-        request.cursor = page.cursor
-
-
-def main() -> None:
-    """Runs a long trial, and says what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        trial = MemoryTrial(Path(folder), arguments.seed)
-        try:
-            trial.run(arguments.rounds, lambda line: print(line, flush=True))  # noqa: T201
-        except BaseException:
-            trial.server.kill()
-            sys.stderr.write(trial.server.log()[-8000:])
-            raise
-        trial.server.terminate()
-
 
 if __name__ == "__main__":
-    main()
+    run_trial(__doc__, MemoryTrial)

@@ -3,16 +3,10 @@
 python -m tests.support.semantic_crashing --rounds 200
 """
 
-import argparse
 import random
-import sys
-import tempfile
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import grpc
 from mnemon.v1 import (
@@ -27,13 +21,13 @@ from mnemon.v1 import (
     semantic_pb2_grpc,
 )
 
-from tests.support.killable import KillableServer, insist_on
+from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.killable import insist_on
 from tests.support.semantic_messages import DIMENSION, by_id, save
 from tests.support.statement_ledger import HOLDER, MERGING, NEWCOMER, REFUSING, Known, Ledger, Settled, Told
 
 WORKERS = 8
 SAVES_PER_TOPIC = 12
-CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 200)]
 FLAGS = ("--knowledge-store-backend", "local", "--semantic-write-latency-target-ms", "60000")
 _DEFAULTS = {
     NEWCOMER: decisions_pb2.DEFAULT_STRATEGY_KEEP_CANDIDATE,
@@ -127,49 +121,33 @@ class Worker:
             assert (memory.content, memory.superseded_by) == (known.content, known.superseded_by)
 
 
-class SemanticTrial:
+class SemanticTrial(KillTrial):
     """One server, the workers that write to it, and what must be known."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.server = KillableServer(folder, *FLAGS)
         self.workers = [Worker(f"w{number}", random.Random(seed * 1000 + number)) for number in range(WORKERS)]
-        self.errors: list[str] = []
-        self._rng = random.Random(seed)
-        self._stop = threading.Event()
+        super().__init__(folder, seed, self.workers, *FLAGS)
 
     @property
     def writes(self) -> int:
         """How many were acknowledged."""
         return sum(worker.writes for worker in self.workers)
 
-    def run(self, rounds: int, report: Callable[[str], None]) -> None:
-        """Kills `rounds` times; raises AssertionError where what is known is not what was acknowledged."""
-        self.server.start()
-        with grpc.insecure_channel(self.server.address) as channel:
-            _register_rules(Stubs(channel))
-        threads = [threading.Thread(target=self._work, args=(worker,)) for worker in self.workers]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in range(rounds):
-                # Lets the load run for a random time: what is interrupted is left to chance.
-                self._stop.wait(self._rng.uniform(0.02, 0.6))
-                self.server.kill()
-                self.server.start()
-                assert not self.errors, self.errors
-                report(f"round {number + 1} of {rounds}: {self.writes} writes acknowledged")
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join()
-        assert not self.errors, self.errors
-        with grpc.insecure_channel(self.server.address) as channel:
-            stubs = Stubs(channel)
-            self.check_statements(stubs)
-            self.check_index(stubs)
-            self.check_decisions(stubs)
-            self.check_events(stubs)
-        report(f"{self.writes} writes: each was done as a whole and once, and the index finds what the records hold")
+    def stubs(self, channel: grpc.Channel) -> Stubs:
+        return Stubs(channel)
+
+    def prepare(self, stubs: Stubs) -> None:
+        _register_rules(stubs)
+
+    def progress(self) -> str:
+        return f"{self.writes} writes"
+
+    def check(self, stubs: Stubs) -> str:
+        self.check_statements(stubs)
+        self.check_index(stubs)
+        self.check_decisions(stubs)
+        self.check_events(stubs)
+        return f"{self.writes} writes: each was done as a whole and once, and the index finds what the records hold"
 
     def check_statements(self, stubs: Stubs) -> None:
         """Every statement is there once, as it should be, and in the order of saving."""
@@ -180,7 +158,7 @@ class SemanticTrial:
                 memory.memory_id: Known(
                     memory.content, frozenset(memory.keywords), memory.superseded_by, tuple(memory.merged_from)
                 )
-                for memory in _pages(stubs.semantic.ListSemanticMemories, request, "memories")
+                for memory in pages(stubs.semantic.ListSemanticMemories, request, "memories")
             }
             assert stored == worker.ledger.statements
             assert list(stored) == list(worker.ledger.statements)
@@ -207,7 +185,7 @@ class SemanticTrial:
             request = conflicts_pb2.ListDecisionsRequest(user=worker.name, page_size=100)
             stored = {
                 decision.decision_id: _settled(decision, decisions[decision.decision_id].rule)
-                for decision in _pages(stubs.conflicts.ListDecisions, request, "decisions")
+                for decision in pages(stubs.conflicts.ListDecisions, request, "decisions")
             }
             assert stored == decisions
             assert list(stored) == list(reversed(decisions))
@@ -216,23 +194,13 @@ class SemanticTrial:
         """The log holds the events of each acknowledged call in one commit, and nothing else."""
         logged: dict[str, list[Told]] = defaultdict(list)
         commits: dict[str, set[str]] = defaultdict(set)
-        for event in _all_events(stubs.events):
+        for event in all_events(stubs.events):
             kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
             if not kind.startswith("RULE_"):
                 logged[event.request_id].append((kind, event.record_id))
                 commits[event.request_id].add(event.commit_id)
         assert logged == {call: told for worker in self.workers for call, told in worker.ledger.events.items()}
         assert all(len(of_call) == 1 for of_call in commits.values())
-
-    def _work(self, worker: Worker) -> None:
-        with grpc.insecure_channel(self.server.address, CHANNEL_OPTIONS) as channel:
-            stubs = Stubs(channel)
-            while not self._stop.is_set():
-                try:
-                    worker.write(stubs)
-                except (AssertionError, LookupError, grpc.RpcError) as error:
-                    self.errors.append(f"{worker.name}: {error!r}")
-                    return
 
 
 def _register_rules(stubs: Stubs) -> None:
@@ -264,41 +232,5 @@ def _settled(decision: decisions_pb2.Decision, rule: str) -> Settled:
     )
 
 
-def _pages(call: Callable[..., Any], request: Any, items: str) -> Iterator[Any]:
-    while True:
-        page = call(request, timeout=10)
-        yield from getattr(page, items)
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
-
-
-def _all_events(stub: events_pb2_grpc.EventServiceStub) -> Iterator[Any]:
-    request = events_pb2.ListEventsRequest(page_size=1000)
-    while True:
-        page = stub.ListEvents(request, timeout=10)
-        yield from page.events
-        if page.caught_up:
-            return
-        request.cursor = page.cursor
-
-
-def main() -> None:
-    """Runs a long trial, and says what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        trial = SemanticTrial(Path(folder), arguments.seed)
-        try:
-            trial.run(arguments.rounds, lambda line: print(line, flush=True))  # noqa: T201
-        except BaseException:
-            trial.server.kill()
-            sys.stderr.write(trial.server.log()[-8000:])
-            raise
-        trial.server.terminate()
-
-
 if __name__ == "__main__":
-    main()
+    run_trial(__doc__, SemanticTrial)
