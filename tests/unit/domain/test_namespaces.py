@@ -75,6 +75,13 @@ def test_a_key_with_dots_is_not_taken_for_a_label() -> None:
     assert record_id(Namespace(("a",)), "b") == record_id(Namespace(["a"]), "b")
 
 
+def test_what_is_stored_of_a_namespace_stays_the_same_for_good() -> None:
+    assert encode_namespace(Namespace(("org", "acme"))) == "org.acme."
+    assert record_id(Namespace(("org", "acm\u00e9")), "k") == (
+        "6c93c6993b965f6c6b8d46c4cc47a591268b9c44e673d2144c64ce5d650aab0e"
+    )
+
+
 @given(NAMESPACES)
 def test_every_namespace_survives_its_text(namespace: Namespace) -> None:
     assert decode_namespace(encode_namespace(namespace)) == namespace
