@@ -1,0 +1,291 @@
+"""Finds the JSON in a block of text in one pass: where objects begin and end, and what they are made of."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX, Repair
+from mnemon_server.services.protocols.json_values import (
+    UnsafeJsonError,
+    read_fraction,
+    read_integer,
+    read_string,
+)
+
+TOKENS_MAX = 16_384
+"""Of one object that needs a repair: what is handed to the repair is bounded, whatever the length of its strings."""
+
+
+class Mark(Enum):
+    """What a token is, other than a single character of JSON's punctuation."""
+
+    ATOM = "atom"
+    CLOSED_HERE = "closed here"
+
+
+class Token(NamedTuple):
+    """A piece of JSON: punctuation as it is; an atom with its value; or the closing bracket that is missing here."""
+
+    mark: Mark | str
+    value: Any = None
+
+
+class Boundary(NamedTuple):
+    """Where something ends a block, unless it is part of a string."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Candidate:
+    """What looks like an object, or a list of objects: `text[start:end]`.
+
+    `flaw` says why no repair may be tried; `repairs` is what its tokens showed so far.
+    """
+
+    start: int
+    end: int = 0
+    tokens: list[Token] = field(default_factory=list)
+    repairs: set[Repair] = field(default_factory=set)
+    closed: bool = False
+    flaw: str = ""
+
+
+# What begins JSON, as against a brace in a sentence.
+_OPENING = re.compile(r"""\{(?=\s*+(?:["'}]|[^\W\d][\w$-]*+\s*+:|//|/\*|,))|\[(?=\s*+["'{\d-])""")
+_TOKEN = re.compile(
+    r"""(?P<space>\s++)|(?P<quote>["'])|(?P<opener>[{\[])|(?P<closer>[}\]])|(?P<separator>[,:])
+    |(?P<number>-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.+]))
+    |(?P<word>[^\W\d][\w$-]*+)|(?P<comment>//|/\*|\#)|(?P<fence>```\w*+)""",
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"\s*+")
+_TO_QUOTE = {
+    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
+    "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
+}
+# What follows a quote that ends its string, as against one that somebody forgot to escape.
+_AFTER_STRING = re.compile(r"""\s*+(?:[,:}\]]|//|/\*|\#|```|\Z)|\s++["'{\[]""")
+_AFTER_KEY = re.compile(r"\s*+:")
+_ESCAPE = re.compile(
+    r"""\\(?:(?P<sound>u[0-9a-fA-F]{4}|["\\/bfnrt])|(?P<quote>')|(?P<other>.?))|(?P<bare>")""", re.DOTALL
+)
+_BARE_CONTROL = re.compile(r"[\x00-\x1f]")
+_LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
+_CLOSERS = {"{": "}", "[": "]"}
+_OPENERS = {"}": "{", "]": "["}
+
+
+class Scanner:
+    """Walks over `text` from one boundary to the next; boundaries inside of strings do not count.
+
+    `boundaries` are in the order of the text, and `index` is that of the first one that still counts.
+    """
+
+    def __init__(self, text: str, boundaries: Sequence[Boundary]) -> None:
+        self._text = text
+        self._boundaries = boundaries
+        self.index = 0
+
+    @property
+    def limit(self) -> int:
+        """Where the next boundary begins, or the text ends."""
+        return self._boundaries[self.index].start if self.index < len(self._boundaries) else len(self._text)
+
+    def candidates(self, position: int) -> list[Candidate]:
+        """All that looks like JSON from `position` to the next boundary, at which `index` then stands."""
+        found = []
+        while (opening := _OPENING.search(self._text, position, self.limit)) is not None:
+            candidate = _CandidateScan(self, self._text, opening.start()).run()
+            found.append(candidate)
+            position = candidate.end
+        return found
+
+    def skip_to(self, position: int) -> None:
+        """Boundaries before `position` are part of a string."""
+        while self.limit < position:
+            self.index += 1
+
+
+class _CandidateScan:
+    """One candidate, token by token."""
+
+    def __init__(self, scanner: Scanner, text: str, start: int) -> None:
+        self._scanner = scanner
+        self._text = text
+        self._position = start
+        self._open: list[str] = []
+        self._count = {"{": 0, "[": 0}
+        self._candidate = Candidate(start)
+        self._handlers: dict[str, Callable[[str], None]] = {
+            "quote": self._string,
+            "opener": self._opener,
+            "closer": self._closer,
+            "separator": self._separator,
+            "number": self._number,
+            "word": self._word,
+            "comment": self._comment,
+            "fence": self._fence,
+        }
+
+    def run(self) -> Candidate:
+        while not self._candidate.closed and self._position < self._scanner.limit:
+            self._step()
+        self._candidate.end = self._position
+        if not self._candidate.closed:
+            self._candidate.repairs.add(Repair.OPEN_BRACKETS)
+            while self._open:
+                self._close()
+        return self._candidate
+
+    def _step(self) -> None:
+        match = _TOKEN.match(self._text, self._position, self._scanner.limit)
+        if match is None or match.lastgroup is None:
+            self._foreign()
+            return
+        self._position = match.end()
+        if (handler := self._handlers.get(match.lastgroup)) is not None:
+            handler(match[0])
+
+    def _foreign(self) -> None:
+        """What is no JSON. A backslash goes with what it escapes: a quote behind one opens no string."""
+        character = self._text[self._position]
+        self._flaw(f"unexpected {character!r} outside of a string")
+        self._position = min(self._position + (2 if character == "\\" else 1), self._scanner.limit)
+
+    def _fence(self, _: str) -> None:
+        self._candidate.repairs.add(Repair.CODE_FENCE)
+
+    def _separator(self, character: str) -> None:
+        self._add(Token(character))
+
+    def _flaw(self, reason: str) -> None:
+        self._candidate.flaw = self._candidate.flaw or reason
+
+    def _add(self, token: Token) -> None:
+        if len(self._candidate.tokens) < TOKENS_MAX:
+            self._candidate.tokens.append(token)
+        else:
+            self._flaw("too much of it to repair")
+
+    def _opener(self, bracket: str) -> None:
+        self._open.append(bracket)
+        self._count[bracket] += 1
+        self._add(Token(bracket))
+        if len(self._open) > JSON_DEPTH_MAX:
+            self._flaw(f"nested deeper than {JSON_DEPTH_MAX}")
+
+    def _closer(self, bracket: str) -> None:
+        """Closes what it belongs to, and whatever was left open in there."""
+        opener = _OPENERS[bracket]
+        if not self._count[opener]:
+            self._flaw(f"{bracket!r} closes nothing")
+            return
+        while self._open[-1] != opener:
+            self._candidate.repairs.add(Repair.OPEN_BRACKETS)
+            self._close()
+        self._count[self._open.pop()] -= 1
+        self._add(Token(bracket))
+        self._candidate.closed = not self._open
+
+    def _close(self) -> None:
+        bracket = self._open.pop()
+        self._count[bracket] -= 1
+        self._add(Token(Mark.CLOSED_HERE, _CLOSERS[bracket]))
+
+    def _number(self, text: str) -> None:
+        try:
+            self._add(Token(Mark.ATOM, read_fraction(text) if any(c in ".eE" for c in text) else read_integer(text)))
+        except UnsafeJsonError as error:
+            self._flaw(str(error))
+
+    def _word(self, word: str) -> None:
+        if _AFTER_KEY.match(self._text, self._position, self._scanner.limit):
+            self._candidate.repairs.add(Repair.UNQUOTED_KEYS)
+            self._add(Token(Mark.ATOM, word))
+        elif word in _LITERALS:
+            if word[0].isupper():
+                self._candidate.repairs.add(Repair.PYTHON_LITERALS)
+            self._add(Token(Mark.ATOM, _LITERALS[word]))
+        else:
+            self._flaw("a word outside of a string")
+
+    def _comment(self, opening: str) -> None:
+        """Comments end at a boundary, too: only strings hide one."""
+        ending = "*/" if opening == "/*" else "\n"
+        end = self._text.find(ending, self._position, self._scanner.limit)
+        self._position = end + len(ending) if end >= 0 else self._scanner.limit
+        self._candidate.repairs.add(Repair.COMMENTS)
+
+    def _string(self, quote: str) -> None:
+        start = self._position - 1
+        if quote == "'":
+            self._candidate.repairs.add(Repair.SINGLE_QUOTES)
+        end = self._end_of_string(start, quote)
+        if end is None:
+            self._open_string(start)
+            return
+        self._scanner.skip_to(end)
+        self._position = end
+        self._add_string(self._text[start + 1 : end - 1])
+
+    def _end_of_string(self, start: int, quote: str) -> int | None:
+        """Behind the quote that ends the string; None where a boundary comes first.
+
+        Beyond a boundary only the next quote is looked at, which keeps the time linear: it is part of this string if
+        it ends it, and otherwise opens one of the next block.
+        """
+        limit, position = self._scanner.limit, start + 1
+        while (match := _TO_QUOTE[quote].match(self._text, position)) is not None:
+            position = match.end()
+            if _AFTER_STRING.match(self._text, position) or self._space_ends(position) == limit:
+                return position
+            if position > limit:
+                return None
+            self._candidate.repairs.add(Repair.INNER_QUOTES)
+            if position == start + 2:
+                self._flaw("quotes that enclose nothing")
+        return None
+
+    def _space_ends(self, position: int) -> int:
+        match = _SPACE.match(self._text, position)
+        return match.end() if match else position
+
+    def _open_string(self, start: int) -> None:
+        """A string without its end: it ends at the boundary, or before the brackets that close all that is open."""
+        limit = self._scanner.limit
+        inner = self._text[start + 1 : limit].rstrip().removesuffix("```").rstrip()
+        body = inner.rstrip("}] \t\r\n")
+        closers = "".join(inner[len(body) :].split())
+        self._candidate.repairs.add(Repair.OPEN_STRINGS)
+        if Repair.INNER_QUOTES in self._candidate.repairs or closers not in ("", self._missing_closers()):
+            self._flaw("where an open string ends cannot be told")
+        self._position = limit
+        self._add_string(body if closers else inner)
+        for bracket in closers:
+            self._closer(bracket)
+
+    def _missing_closers(self) -> str:
+        return "".join(_CLOSERS[bracket] for bracket in reversed(self._open[: JSON_DEPTH_MAX + 1]))
+
+    def _add_string(self, inner: str) -> None:
+        if _BARE_CONTROL.search(inner):
+            self._candidate.repairs.add(Repair.CONTROL_CHARACTERS)
+        try:
+            self._add(Token(Mark.ATOM, read_string(_ESCAPE.sub(self._sound_escape, inner))))
+        except (UnsafeJsonError, json.JSONDecodeError) as error:
+            self._flaw(str(error))
+
+    def _sound_escape(self, match: re.Match[str]) -> str:
+        if match["sound"]:
+            return match[0]
+        if match["quote"]:
+            return "'"
+        if match["bare"]:
+            return '\\"'
+        self._candidate.repairs.add(Repair.INVALID_ESCAPES)
+        return f"\\\\{match['other']}"

@@ -1,0 +1,116 @@
+"""Reads JSON as it may be handed to a tool: one meaning for every reader, and of bounded depth."""
+
+import json
+import re
+from typing import Any
+
+from mnemon_server.domain.tool_calls import INTEGER_MAX, JSON_DEPTH_MAX
+
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class UnsafeJsonError(ValueError):
+    """The text is JSON, or close to it, but must not be handed to a tool; the message says why."""
+
+
+def read_json(text: str, *, control_characters: bool = False) -> Any:
+    """The value of `text`, which holds nothing else.
+
+    With `control_characters`, strings may hold bare line breaks and the like. Raises `UnsafeJsonError`, and
+    `json.JSONDecodeError` where it is no JSON.
+    """
+    value, end = read_json_at(text, len(text) - len(text.lstrip()), control_characters=control_characters)
+    if text[end:].strip():
+        raise json.JSONDecodeError("Extra data", text, end)
+    return value
+
+
+def read_json_at(text: str, start: int, *, control_characters: bool = False) -> tuple[Any, int]:
+    """The value that begins at `start`, and where it ends; raises as `read_json` does."""
+    decoder = _LENIENT if control_characters else _STRICT
+    try:
+        value, end = decoder.raw_decode(text, start)
+    except RecursionError as error:
+        raise UnsafeJsonError(_TOO_DEEP) from error
+    source = text[start:end]
+    if source.count("{") + source.count("[") > JSON_DEPTH_MAX:
+        _check_depth(value)
+    if _may_hold_surrogates(source):
+        _check_characters(value)
+    return value, end
+
+
+def read_integer(text: str) -> int:
+    """An integer of JSON; raises `UnsafeJsonError` for one that some readers would round."""
+    if len(text) > _INTEGER_CHARS_MAX or abs(int(text)) > INTEGER_MAX:
+        raise UnsafeJsonError("an integer is beyond 2^53, which not every reader keeps; write it as a string")
+    return int(text)
+
+
+def read_fraction(text: str) -> float:
+    """A number of JSON with a fraction or an exponent; raises `UnsafeJsonError` for one that becomes infinite."""
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise UnsafeJsonError("a number is too large")
+    return value
+
+
+def read_string(inner: str) -> str:
+    """The string between two quotes, bare control characters allowed; raises as `read_json` does."""
+    value: str = json.loads(f'"{inner}"', strict=False)
+    if _SURROGATE.search(value):
+        raise UnsafeJsonError(_HALF_CHARACTER)
+    return value
+
+
+def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its members; raises `UnsafeJsonError` where two have the same key."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise UnsafeJsonError("an object has the same key twice")
+    return members
+
+
+def _refuse_constant(name: str) -> Any:
+    raise UnsafeJsonError(f"{name} is not a number of JSON")
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(JSON_DEPTH_MAX):
+        level = [child for parent in level for child in _children(parent)]
+    if any(isinstance(child, dict | list) for child in level):
+        raise UnsafeJsonError(_TOO_DEEP)
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _may_hold_surrogates(source: str) -> bool:
+    return "\\ud" in source or "\\uD" in source or (not source.isascii() and _SURROGATE.search(source) is not None)
+
+
+def _check_characters(value: Any) -> None:
+    if _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise UnsafeJsonError(_HALF_CHARACTER)
+
+
+_TOO_DEEP = f"nested deeper than {JSON_DEPTH_MAX}"
+_HALF_CHARACTER = "a string holds half of a surrogate pair"
+_INTEGER_CHARS_MAX = len(str(INTEGER_MAX)) + 1
+
+
+def _decoder(*, strict: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=object_of_pairs,
+        parse_int=read_integer,
+        parse_float=read_fraction,
+        parse_constant=_refuse_constant,
+        strict=strict,
+    )
+
+
+_STRICT, _LENIENT = _decoder(strict=True), _decoder(strict=False)

@@ -1,0 +1,58 @@
+"""Takes the thinking of a model out of its text."""
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+# Without ASCII, other letters that fold to "k" would count.
+_TAG = re.compile(r"<(/?)think(?:ing)?(?:\s[^<>]*)?>", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleText:
+    """A text without its thinking, which still knows where each of its characters came from."""
+
+    text: str
+    starts: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+    def offset_in_original(self, offset: int) -> int:
+        """Where the character at `offset` was in the text as it came."""
+        return offset + self.shifts[bisect_right(self.starts, offset) - 1]
+
+
+def without_thinking(text: str) -> VisibleText:
+    """Removes `<think>` and `<thinking>` blocks, nested or not; one that never closes hides all that follows.
+
+    Where two words would grow together a space takes the place of the block, so that no marker comes about that way.
+    """
+    pieces: list[str] = []
+    starts, shifts, length = [0], [0], 0
+    for begin, end in _visible_ranges(text):
+        if pieces and _would_join(text, pieces[-1], begin):
+            pieces.append(" ")
+            length += 1
+        starts.append(length)
+        shifts.append(begin - length)
+        pieces.append(text[begin:end])
+        length += end - begin
+    return VisibleText("".join(pieces), tuple(starts), tuple(shifts))
+
+
+def _visible_ranges(text: str) -> list[tuple[int, int]]:
+    ranges, depth, begin = [], 0, 0
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            if depth == 0 and tag.start() > begin:
+                ranges.append((begin, tag.start()))
+            depth += 1
+        elif depth:
+            depth -= 1
+            begin = tag.end()
+    if depth == 0 and begin < len(text):
+        ranges.append((begin, len(text)))
+    return ranges
+
+
+def _would_join(text: str, before: str, begin: int) -> bool:
+    return not before[-1].isspace() and not text[begin].isspace()
