@@ -8,18 +8,17 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mnemon_server.domain.tool_calls import ParseOptions, Protocol, Repair, ToolCall
 from mnemon_server.services.protocols.findings import Findings
-from mnemon_server.services.protocols.json_repairs import UnrepairableError, read_candidate
+from mnemon_server.services.protocols.json_repairs import Repairer, UnrepairableError, read_sound
 from mnemon_server.services.protocols.json_scanning import Boundary, Candidate, Scanner
-from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json_at
+from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json
 
 _MARKER = re.compile(r"\[\[(?:ABP_TOOL:(?:(?P<name>[^\[\]\r\n]*+)\]\])?|(?P<end>END_ABP_TOOL\]\]))")
 _BEFORE_SOUND_OBJECT = re.compile(r"\s*+(?:```\w*+\s*+)?(?=\{)")
-_SPACE = re.compile(r"\s*+")
 _GOES_ON = re.compile(r"""\s*+,\s*+["']""")
 _CLOSES_MORE = re.compile(r"\s*+[}\]]")
 
@@ -35,8 +34,6 @@ class _Reading:
     action: str
     parameters: Mapping[str, Any]
     repairs: frozenset[Repair]
-    start: int
-    end: int
 
 
 def has_marker(text: str) -> bool:
@@ -58,6 +55,7 @@ class _AbpParse:
         self._markers = list(_MARKER.finditer(text))
         self._scanner = Scanner(text, [Boundary(*marker.span()) for marker in self._markers])
         self._findings = Findings(Protocol.ABP)
+        self._repairer = Repairer()
 
     def run(self) -> Findings:
         while (marker := self._next_marker()) is not None:
@@ -112,24 +110,17 @@ class _AbpParse:
         self._scanner.index += 1
         return self._best(candidates, marker.end(), end.start())
 
-    def _sound_object(self, position: int) -> _Reading | None:
+    def _sound_object(self, start: int) -> _Reading | None:
         """Most blocks: a sound object and nothing else. The others are read piece by piece."""
-        space = _SPACE.match(self._text, position)
-        start = space.end() if space else position
-        if self._text[start : start + 1] != "{":
+        end = self._peek()
+        if end is None or not end["end"]:
             return None
         try:
-            value, end = read_json_at(self._text, start)
+            value = read_json(self._text[start : end.start()])
         except (json.JSONDecodeError, UnsafeJsonError):
             return None
-        before = self._scanner.index
-        self._scanner.skip_to(end)
-        marker, space = self._peek(), _SPACE.match(self._text, end)
-        if marker is None or not marker["end"] or space is None or space.end() != marker.start():
-            self._scanner.index = before
-            return None
         self._scanner.index += 1
-        return self._shaped(value, frozenset(), start, end)
+        return self._shaped(value, frozenset())
 
     def _unterminated(self, marker: re.Match[str], candidates: list[Candidate]) -> _Reading:
         """A text that was cut off must never run, so that without its end marker only a sound object counts."""
@@ -140,36 +131,37 @@ class _AbpParse:
         candidate = candidates[0]
         if candidate.start != begin.end() or not candidate.closed:
             raise NoCallError("the end marker is missing, and no complete object follows")
-        value, repairs = read_candidate(self._text, candidate)
-        if repairs or _GOES_ON.match(self._text, candidate.end):
-            raise NoCallError("the end marker is missing, and the object needs a repair")
-        return self._shaped(value, repairs, candidate.start, candidate.end)
+        if _GOES_ON.match(self._text, candidate.end):
+            raise NoCallError("the end marker is missing, and the object goes on")
+        return self._shaped(read_sound(self._text, candidate), frozenset())
 
     def _best(self, candidates: list[Candidate], start: int, end: int) -> _Reading:
         """The last object that is sound, or else the last that can be repaired."""
-        readings: list[_Reading] = []
         reasons: list[str] = []
-        behind = start
-        for candidate in candidates:
-            try:
-                readings.append(self._reading(candidate, self._text[behind : candidate.start]))
-            except (NoCallError, UnrepairableError, UnsafeJsonError) as error:
-                reasons.append(str(error))
-            behind = candidate.end
-        if not readings:
-            raise NoCallError(reasons[-1] if reasons else "there is no JSON object in it")
-        sound = [reading for reading in readings if not reading.repairs]
-        best = (sound or readings)[-1]
-        around = _repairs_around(self._text[start : best.start], self._text[best.end : end])
-        return _Reading(best.action, best.parameters, best.repairs | around, best.start, best.end)
+        places = list(zip(candidates, [start, *(candidate.end for candidate in candidates)], strict=False))
+        for read in (self._sound, self._repaired):
+            for candidate, behind in reversed(places):
+                try:
+                    reading = read(candidate)
+                    self._check_surroundings(candidate, self._text[behind : candidate.start].rstrip())
+                except (NoCallError, UnrepairableError, UnsafeJsonError) as error:
+                    reasons.append(str(error))
+                    continue
+                around = _repairs_around(self._text[start : candidate.start], self._text[candidate.end : end])
+                return replace(reading, repairs=reading.repairs | around)
+        raise NoCallError(reasons[len(candidates)] if reasons else "there is no JSON object in it")
 
-    def _reading(self, candidate: Candidate, before: str) -> _Reading:
-        value, repairs = read_candidate(self._text, candidate)
-        if self._is_value_of_a_key(before.rstrip(), candidate.end):
+    def _sound(self, candidate: Candidate) -> _Reading:
+        return self._shaped(read_sound(self._text, candidate), frozenset())
+
+    def _repaired(self, candidate: Candidate) -> _Reading:
+        return self._shaped(*self._repairer.read(self._text, candidate))
+
+    def _check_surroundings(self, candidate: Candidate, before: str) -> None:
+        if self._is_value_of_a_key(before, candidate.end):
             raise NoCallError("the object that it belongs to has no beginning")
         if _GOES_ON.match(self._text, candidate.end):
             raise NoCallError("the object ends before its text does")
-        return self._shaped(value, repairs, candidate.start, candidate.end)
 
     def _is_value_of_a_key(self, before: str, end: int) -> bool:
         """Whether what stands before an object is a key, and no sentence that ends with a colon."""
@@ -177,15 +169,15 @@ class _AbpParse:
             before[:-1].rstrip().endswith(('"', "'")) or _CLOSES_MORE.match(self._text, end) is not None
         )
 
-    def _shaped(self, value: Any, repairs: frozenset[Repair], start: int, end: int) -> _Reading:
+    def _shaped(self, value: Any, repairs: frozenset[Repair]) -> _Reading:
         action, parameters = _envelope(value, strict=self._options.strict_envelope)
-        return _Reading(action, parameters, repairs, start, end)
+        return _Reading(action, parameters, repairs)
 
 
 def _envelope(value: Any, *, strict: bool) -> tuple[str, Mapping[str, Any]]:
     """The action, empty where there is none of its own, and the parameters."""
     if not isinstance(value, dict):
-        raise NoCallError("it is a list, not an object")
+        raise NoCallError("it is JSON, but not an object")
     if strict and not ("action" in value and "parameters" in value):
         raise NoCallError("an object with `action` and `parameters` is needed")
     if "parameters" not in value:

@@ -12,7 +12,7 @@ from typing import Any
 import json_repair
 
 from mnemon_server.domain.tool_calls import Repair
-from mnemon_server.services.protocols.json_scanning import Candidate, Mark, Token
+from mnemon_server.services.protocols.json_scanning import TOKENS_MAX, Candidate, Mark, Token
 from mnemon_server.services.protocols.json_values import object_of_pairs, read_json
 
 Shape = list[str]
@@ -23,24 +23,39 @@ class UnrepairableError(ValueError):
     """It cannot be read without a guess; the message says why."""
 
 
-def read_candidate(text: str, candidate: Candidate) -> tuple[Any, frozenset[Repair]]:
-    """The value of a candidate of `text`, and what had to be repaired for that: nothing where it is sound.
+def read_sound(text: str, candidate: Candidate) -> Any:
+    """The value of a sound candidate of `text`; raises `UnsafeJsonError`, and `UnrepairableError` where it is not."""
+    if not candidate.closed:
+        raise UnrepairableError("it is not complete")
+    try:
+        return read_json(text[candidate.start : candidate.end])
+    except json.JSONDecodeError as error:
+        raise UnrepairableError(error.msg) from error
 
-    Raises `UnrepairableError`, and `UnsafeJsonError` for what must not run however well it can be read.
-    """
-    source = text[candidate.start : candidate.end]
-    if candidate.closed:
-        try:
-            return read_json(source), frozenset()
-        except json.JSONDecodeError:
-            pass
-        try:
-            return read_json(source, control_characters=True), frozenset({Repair.CONTROL_CHARACTERS})
-        except json.JSONDecodeError:
-            pass
-    if candidate.flaw:
-        raise UnrepairableError(candidate.flaw)
-    return _repaired(candidate.tokens), frozenset(candidate.repairs | _comma_repairs(candidate.tokens))
+
+class Repairer:
+    """Repairs the objects of one text, as many as take a bounded time."""
+
+    def __init__(self) -> None:
+        self._tokens_left = TOKENS_MAX
+
+    def read(self, text: str, candidate: Candidate) -> tuple[Any, frozenset[Repair]]:
+        """The value of a candidate of `text` that is not sound, and what was repaired for that.
+
+        Raises `UnrepairableError`, and `UnsafeJsonError` for what must not run however well it can be read.
+        """
+        if candidate.closed:
+            try:
+                source = text[candidate.start : candidate.end]
+                return read_json(source, control_characters=True), frozenset({Repair.CONTROL_CHARACTERS})
+            except json.JSONDecodeError:
+                pass
+        if candidate.flaw:
+            raise UnrepairableError(candidate.flaw)
+        self._tokens_left -= len(candidate.tokens)
+        if self._tokens_left < 0:
+            raise UnrepairableError("too much of the text needs a repair")
+        return _repaired(candidate.tokens), frozenset(candidate.repairs | _comma_repairs(candidate.tokens))
 
 
 def _repaired(tokens: Sequence[Token]) -> Any:
@@ -69,6 +84,7 @@ def _skeleton(tokens: Sequence[Token]) -> tuple[str, Shape, list[Any]]:
             atoms.append(token.value)
         elif token.mark is Mark.CLOSED_HERE:
             shape.append(token.value)
+            pieces.append(token.value)
         elif isinstance(token.mark, str):
             pieces.append(token.mark)
             if token.mark not in ",:":

@@ -16,7 +16,7 @@ from mnemon_server.services.protocols.json_values import (
 )
 
 TOKENS_MAX = 16_384
-"""Of one object that needs a repair: what is handed to the repair is bounded, whatever the length of its strings."""
+"""Of all objects of a text that need a repair: what the repair gets is bounded, whatever the length of its strings."""
 
 
 class Mark(Enum):
@@ -63,6 +63,7 @@ _TOKEN = re.compile(
     |(?P<word>[^\W\d][\w$-]*+)|(?P<comment>//|/\*|\#)|(?P<fence>```\w*+)""",
     re.VERBOSE,
 )
+_NEITHER_STRING_NOR_BRACKET = re.compile(r"""[^"'{}\[\]/#\\]*+""")
 _SPACE = re.compile(r"\s*+")
 _TO_QUOTE = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
@@ -143,13 +144,21 @@ class _CandidateScan:
         return self._candidate
 
     def _step(self) -> None:
+        if self._candidate.flaw:
+            self._skip_what_matters_no_more()
         match = _TOKEN.match(self._text, self._position, self._scanner.limit)
         if match is None or match.lastgroup is None:
-            self._foreign()
+            if self._position < self._scanner.limit:
+                self._foreign()
             return
         self._position = match.end()
         if (handler := self._handlers.get(match.lastgroup)) is not None:
             handler(match[0])
+
+    def _skip_what_matters_no_more(self) -> None:
+        match = _NEITHER_STRING_NOR_BRACKET.match(self._text, self._position, self._scanner.limit)
+        if match is not None:
+            self._position = match.end()
 
     def _foreign(self) -> None:
         """What is no JSON. A backslash goes with what it escapes: a quote behind one opens no string."""
@@ -167,9 +176,10 @@ class _CandidateScan:
         self._candidate.flaw = self._candidate.flaw or reason
 
     def _add(self, token: Token) -> None:
-        if len(self._candidate.tokens) < TOKENS_MAX:
-            self._candidate.tokens.append(token)
-        else:
+        if self._candidate.flaw:
+            return
+        self._candidate.tokens.append(token)
+        if len(self._candidate.tokens) > TOKENS_MAX:
             self._flaw("too much of it to repair")
 
     def _opener(self, bracket: str) -> None:
@@ -262,7 +272,9 @@ class _CandidateScan:
         body = inner.rstrip("}] \t\r\n")
         closers = "".join(inner[len(body) :].split())
         self._candidate.repairs.add(Repair.OPEN_STRINGS)
-        if Repair.INNER_QUOTES in self._candidate.repairs or closers not in ("", self._missing_closers()):
+        may_hold_brackets = bool(closers) and ("{" in body or "[" in body)
+        whole = closers in ("", self._missing_closers()) and not may_hold_brackets
+        if not whole or Repair.INNER_QUOTES in self._candidate.repairs:
             self._flaw("where an open string ends cannot be told")
         self._position = limit
         self._add_string(body if closers else inner)

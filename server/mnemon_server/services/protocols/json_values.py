@@ -19,25 +19,15 @@ def read_json(text: str, *, control_characters: bool = False) -> Any:
     With `control_characters`, strings may hold bare line breaks and the like. Raises `UnsafeJsonError`, and
     `json.JSONDecodeError` where it is no JSON.
     """
-    value, end = read_json_at(text, len(text) - len(text.lstrip()), control_characters=control_characters)
-    if text[end:].strip():
-        raise json.JSONDecodeError("Extra data", text, end)
-    return value
-
-
-def read_json_at(text: str, start: int, *, control_characters: bool = False) -> tuple[Any, int]:
-    """The value that begins at `start`, and where it ends; raises as `read_json` does."""
-    decoder = _LENIENT if control_characters else _STRICT
     try:
-        value, end = decoder.raw_decode(text, start)
+        value = (_LENIENT if control_characters else _STRICT).decode(text)
     except RecursionError as error:
         raise UnsafeJsonError(_TOO_DEEP) from error
-    source = text[start:end]
-    if source.count("{") + source.count("[") > JSON_DEPTH_MAX:
+    if text.count("{") + text.count("[") > JSON_DEPTH_MAX:
         _check_depth(value)
-    if _may_hold_surrogates(source):
+    if _may_hold_surrogates(text):
         _check_characters(value)
-    return value, end
+    return value
 
 
 def read_integer(text: str) -> int:

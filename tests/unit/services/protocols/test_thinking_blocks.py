@@ -1,0 +1,53 @@
+"""What a model thinks is no call."""
+
+import pytest
+from mnemon_server.services.protocols.parsing import parse_tool_calls
+from mnemon_server.services.protocols.thinking import without_thinking
+
+BLOCK = '[[ABP_TOOL:{}]]{{"a": 1}}[[END_ABP_TOOL]]'
+VCP = "<<<[TOOL_REQUEST]>>>tool_name:「始」{}「末」<<<[END_TOOL_REQUEST]>>>"
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [
+        ("a <think>b</think> c", "a  c"),
+        ("a<THINK>b</Think>c", "a c"),
+        ("<thinking>a<think>b</think>c</thinking>d", "d"),
+        ("<think>a<think>b</think>c", ""),
+        ("a<thinking type='deep'>b</thinking>c", "a c"),
+        ("a<think>b", "a"),
+        ("a</think>b", "a</think>b"),
+        ("<think></think>", ""),
+        ("a<thinker>b</thinker>", "a<thinker>b</thinker>"),
+        ("a<thin\u212a>b", "a<thin\u212a>b"),
+        ("<think>a</thinking>b", "b"),
+        ("", ""),
+    ],
+)
+def test_thinking_is_removed(text: str, visible: str) -> None:
+    assert without_thinking(text).text == visible
+
+
+@pytest.mark.parametrize("call", [BLOCK, VCP])
+def test_a_call_in_thinking_does_not_count(call: str) -> None:
+    text = f"<think>{call.format('a')}<think>{call.format('b')}</think>{call.format('c')}</think>{call.format('d')}"
+    assert [found.tool for found in parse_tool_calls(text).calls] == ["d"]
+    assert parse_tool_calls(f"<think>{call.format('a')}").calls == ()
+    assert [found.tool for found in parse_tool_calls(f"{call.format('a')}<think>{call.format('b')}").calls] == ["a"]
+
+
+def test_no_marker_comes_about_where_thinking_was() -> None:
+    assert parse_tool_calls('[[ABP_<think>x</think>TOOL:t]]{"a": 1}[[END_ABP_TOOL]]').calls == ()
+
+
+def test_a_call_that_is_cut_by_open_thinking_does_not_count() -> None:
+    assert parse_tool_calls('[[ABP_TOOL:t]]{"a": "<think>"}[[END_ABP_TOOL]]').calls == ()
+
+
+def test_every_character_that_stays_knows_where_it_was() -> None:
+    text = "ab<think>x</think>cd <thinking><think></think></thinking> ef</think>"
+    visible = without_thinking(text)
+    assert visible.text == "ab cd  ef</think>"
+    moved = [text[visible.offset_in_original(offset)] for offset in range(len(visible.text)) if offset != 2]
+    assert "".join(moved) == visible.text.replace("ab cd", "abcd")

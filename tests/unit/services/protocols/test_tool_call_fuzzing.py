@@ -1,0 +1,88 @@
+"""Whatever a text holds: no exception, no call that was not completely there, and time linear in its length."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX, ParseOptions
+from mnemon_server.services.protocols.parsing import parse_tool_calls
+
+from tests.bench.tool_calls import HOSTILE, hostile_text, seconds
+from tests.support.tool_call_fuzzing import OPTIONS, PIECES, check, mutated, run, sound_text, written
+
+CHARACTERS = st.characters(exclude_categories=["Cs"])
+SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    SCALARS | st.text(CHARACTERS | st.sampled_from(PIECES)),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(CHARACTERS), children, max_size=4),
+    max_leaves=12,
+)
+PARAMETERS = st.dictionaries(st.text(CHARACTERS), VALUES, max_size=4)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "Some Tool"]), st.sampled_from(["", "x"]), PARAMETERS), min_size=1, max_size=3
+    )
+)
+@settings(deadline=None, max_examples=300)
+def test_what_is_written_soundly_is_read_as_it_was_meant(calls: list[tuple[str, str, dict[str, Any]]]) -> None:
+    text = "Well:\n".join(map(written, calls))
+    if "<" in text:
+        return
+    read = parse_tool_calls(text).calls
+    assert [(call.tool, call.action, call.parameters, call.repairs) for call in read] == [(*call, ()) for call in calls]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(CHARACTERS, max_size=3), max_size=60), st.sampled_from(OPTIONS))
+@settings(deadline=None, max_examples=500)
+def test_any_sequence_of_pieces_is_read_without_harm(pieces: list[str], options: ParseOptions) -> None:
+    check("".join(pieces), options)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(OPTIONS))
+@settings(deadline=None, max_examples=300)
+def test_a_mutated_call_is_read_without_harm(chance: random.Random, options: ParseOptions) -> None:
+    check(mutated(sound_text(chance)[0], chance), options)
+
+
+@given(PARAMETERS, st.data())
+@settings(deadline=None, max_examples=300)
+def test_a_call_is_read_from_no_proper_beginning_of_its_text(parameters: dict[str, Any], data: st.DataObject) -> None:
+    text = written(("t", "x", parameters)).rstrip()
+    cut = data.draw(st.integers(0, len(text) - 1))
+    if "[[END_ABP_TOOL]]" not in text[:cut]:
+        assert parse_tool_calls(text[:cut]).calls == ()
+
+
+def test_20000_damaged_texts_are_read_without_harm() -> None:
+    run(20_000, seed=7, report=lambda _: None)
+
+
+@pytest.mark.parametrize("depth", [JSON_DEPTH_MAX - 2, JSON_DEPTH_MAX, 1_000, 50_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_nesting_is_bounded(depth: int, opening: str, closing: str) -> None:
+    inside = opening * depth + "1" + closing * depth
+    text = f'[[ABP_TOOL:t]]{{"parameters": {{"a": {inside}}}}}[[END_ABP_TOOL]]'
+    sound, damaged = parse_tool_calls(text), parse_tool_calls(text.replace("}}[[", "},}[["))
+    assert sound.success == damaged.success == (depth + 2 <= JSON_DEPTH_MAX)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_is_linear_for_hostile_texts(name: str) -> None:
+    """Four times the text may take nine times as long, on a busy machine; quadratic time would be sixteen."""
+    small, large = (hostile_text(HOSTILE[name], size) for size in (20_000, 80_000))
+    ratios = []
+    while not ratios or (min(ratios) >= 9 and len(ratios) < 5):
+        floor = max(seconds(lambda: parse_tool_calls(small), 2), 2e-4)
+        ratios.append(seconds(lambda: parse_tool_calls(large), 1) / floor)
+    assert min(ratios) < 9, f"{name}: {ratios}"
+
+
+def test_the_written_form_that_the_fuzzing_starts_from_is_what_the_protocol_says() -> None:
+    assert written(("T", "x", {"a": 1})) == (
+        "[[ABP_TOOL:T]]\n" + json.dumps({"action": "x", "parameters": {"a": 1}}) + "\n[[END_ABP_TOOL]]\n"
+    )
