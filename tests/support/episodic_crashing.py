@@ -22,7 +22,7 @@ from mnemon.v1 import (
 )
 
 from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
-from tests.support.killable import insist_on
+from tests.support.killable import PASSING, insist_on
 
 WORKERS = 6
 RETENTION_DAYS = 90
@@ -120,10 +120,13 @@ class Worker:
             self.pruned[event_id] = self.kept.pop(event_id)
 
     def _compact(self, stubs: Stubs) -> None:
-        steps = insist_on(
-            lambda: list(stubs.episodic.CompactTimeline(episodic_pb2.CompactTimelineRequest(), timeout=5))
-        )
-        assert steps[-1].done, steps
+        """May be cut off: it can take longer than the server lives."""
+        try:
+            steps = list(stubs.episodic.CompactTimeline(episodic_pb2.CompactTimelineRequest(), timeout=5))
+        except grpc.RpcError as error:
+            assert error.code() in PASSING, error
+        else:
+            assert steps[-1].done, steps
 
     def _new_event(self) -> episodic_pb2.EpisodicEvent:
         """An event of its own content, seldom one that has expired already."""

@@ -14,6 +14,9 @@ from mnemon import Client, DeadlineExceededError, UnavailableError
 
 T = TypeVar("T")
 
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""What a call may end with while the server is away."""
+
 
 class KillableServer:
     """`mnemon-server serve` as a process of its own, on one port and one folder for all its lives."""
@@ -82,9 +85,6 @@ def insist_on(call: Callable[[], T]) -> T:
         try:
             return call()
         except grpc.RpcError as error:
-            if error.code() not in _PASSING or time.monotonic() > deadline:
+            if error.code() not in PASSING or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-
-
-_PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
