@@ -124,7 +124,8 @@ class Worker:
         try:
             steps = list(stubs.episodic.CompactTimeline(episodic_pb2.CompactTimelineRequest(), timeout=5))
         except grpc.RpcError as error:
-            assert error.code() in PASSING, error
+            if error.code() not in PASSING:
+                raise
         else:
             assert steps[-1].done, steps
 
