@@ -1,15 +1,12 @@
 """Texts with tool calls, sound and damaged at random, and what must hold for whatever is read from any text.
 
-    python -m tests.support.tool_call_fuzzing --texts 1000000
-
-With the package `atheris` installed, `--atheris` lets it choose the bytes, guided by the branches that they reach.
+python -m tests.support.tool_call_fuzzing --texts 1000000
 """
 
 import argparse
 import json
 import random
 import re
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -222,33 +219,13 @@ def run(texts: int, seed: int, report: Callable[[str], None]) -> None:
     report(f"{texts} texts of seed {seed}: nothing found")
 
 
-def _run_atheris(texts: int) -> None:
-    import atheris  # only where it is asked for
-
-    def one(data: bytes) -> None:
-        provider = atheris.FuzzedDataProvider(data)
-        pieces, options = [], OPTIONS[provider.ConsumeIntInRange(0, len(OPTIONS) - 1)]
-        while provider.remaining_bytes():
-            index = provider.ConsumeIntInRange(0, len(PIECES) + 5)
-            pieces.append(PIECES[index] if index < len(PIECES) else provider.ConsumeUnicodeNoSurrogates(8))
-        check("".join(pieces), options)
-
-    atheris.instrument_all()
-    atheris.Setup([sys.argv[0], f"-runs={texts}", "-max_len=400", "-timeout=20"], one)
-    atheris.Fuzz()
-
-
 def main() -> None:
     """Runs as long as it takes."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--texts", type=int, default=20_000)
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--atheris", action="store_true")
     options = arguments.parse_args()
-    if options.atheris:
-        _run_atheris(options.texts)
-    else:
-        run(options.texts, options.seed, lambda line: print(line, flush=True))  # noqa: T201
+    run(options.texts, options.seed, lambda line: print(line, flush=True))  # noqa: T201
 
 
 if __name__ == "__main__":
