@@ -8,12 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX, Repair
-from mnemon_server.services.protocols.json_values import (
-    UnsafeJsonError,
-    read_fraction,
-    read_integer,
-    read_string,
-)
+from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_fraction, read_integer, read_string
 
 TOKENS_MAX = 16_384
 """Of all objects of a text that need a repair: what the repair gets is bounded, whatever the length of its strings."""
@@ -295,9 +290,7 @@ class _CandidateScan:
     def _sound_escape(self, match: re.Match[str]) -> str:
         if match["sound"]:
             return match[0]
-        if match["quote"]:
-            return "'"
-        if match["bare"]:
-            return '\\"'
+        if match["quote"] or match["bare"]:
+            return "'" if match["quote"] else '\\"'
         self._candidate.repairs.add(Repair.INVALID_ESCAPES)
         return f"\\\\{match['other']}"
