@@ -11,7 +11,6 @@ from mnemon import Client, F, RoutingPolicy
 from tests.support.command import run, run_json
 from tests.support.server import server_process, wait_until
 
-NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 
 
@@ -55,7 +54,7 @@ def test_what_was_recorded_is_listed_shown_counted_and_found(address: str, clien
         {"score": 5},
     )
     assert stored.event_time is not None
-    assert abs(stored.event_time - (NOW - 2 * DAY)) < timedelta(minutes=5)
+    assert abs(stored.event_time - (datetime.now(UTC) - 2 * DAY)) < timedelta(minutes=5)
     shown = run(address, "timeline", "--since", "30d").stdout
     for part in ("Renew the passport.", "Ada had lunch.", event_id, "user=ada", "persona=work", "importance=0.9"):
         assert part in shown

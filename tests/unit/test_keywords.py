@@ -226,4 +226,4 @@ def test_totals_of_many_passages_are_read_right(connection: apsw.Connection) -> 
         for passage_id in range(1, 301):
             keyword_index.insert(connection, TABLES, passage_id, "one two three four" if passage_id % 2 else "one two")
     averages = connection.execute("SELECT block FROM note_fts_data WHERE id = 1").get
-    assert keyword_index._totals(averages) == (300, 3.0)
+    assert keyword_index._totals([averages]) == (300, 3.0)

@@ -55,10 +55,11 @@ async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatch
         feed = open_feed(settings, vault, memories, offload)
         stack.callback(feed.close)
         bridge = make_bridge(vault, semantic, offload)
-        await stack.enter_async_context(open_event_retention(settings, vault, bridge, offload))
-        await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, offload))
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
+        # After the bridge, which knows by then what it has yet to read.
+        await stack.enter_async_context(open_event_retention(settings, vault, bridge, offload))
+        await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, offload))
         return OpenVault(
             documents=documents,
             memories=memories,

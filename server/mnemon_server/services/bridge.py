@@ -89,6 +89,9 @@ class Bridge:
                     loop.call_soon_threadsafe(self._wake.set)
 
         self._unsubscribe = self._vault.subscribe(on_commit)
+        # Until it is known how far it came, the log could drop nothing.
+        with suppress(MnemonError):
+            await self._ledger.load()
         # In a context of its own: what it does is nobody's request.
         self._task = asyncio.create_task(self._run(), context=Context())
         return self

@@ -18,6 +18,8 @@ INTERVAL_S = 60.0
 DOUBT_S = 24 * 3600.0
 """How long a sweep by age that would take more than half of the log has to be wanted until it is done."""
 PAUSE_S = 0.01
+HELD_S = 1.0
+"""Where somebody has yet to read what might go, the next sweep comes sooner, though later from time to time."""
 
 log = logging.getLogger(__name__)
 
@@ -92,13 +94,24 @@ class EventRetention:
         return self._log.trim(before=before, keep_max=self._keep_max, keep_after=self._keep_after())
 
     async def _run(self) -> None:
+        held_s = HELD_S
         while True:
             try:
                 await self.sweep()
             except MnemonError as error:
                 # The log grows until a later sweep succeeds; nothing else depends on it.
                 log.warning("the event log could not be trimmed: %s", error)
-            await asyncio.sleep(self._interval_s)
+            if self._is_held():
+                await asyncio.sleep(min(held_s, self._interval_s))
+                held_s *= 2
+            else:
+                await asyncio.sleep(self._interval_s)
+                held_s = HELD_S
+
+    def _is_held(self) -> bool:
+        """Whether somebody has yet to read some of the log."""
+        position = self._keep_after()
+        return position is not None and position < self._log.state().head
 
     def _is_credible(self, oldest: datetime) -> bool:
         """Whether the age may be believed. Positions stand for counts here: their gaps are spread evenly."""
