@@ -90,7 +90,23 @@ DECISIONS = Collection(
     words=False,
 )
 RULES = Collection("rule", words=False)
-COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES)
+FACTS = Collection(
+    "fact",
+    (
+        Field("namespace", FieldType.TEXT),
+        Field("fact_key", FieldType.TEXT, indexed=False),
+        Field("fact_value", FieldType.TEXT, indexed=False),
+        Field("own_metadata", FieldType.TEXT, indexed=False),
+        Field("indexing", FieldType.TEXT, indexed=False),
+        Field("created_at", FieldType.TIME),
+        Field("updated_at", FieldType.TIME),
+        Field("ttl_s", FieldType.NUMBER),
+        Field("expire_time", FieldType.TIME),
+        Field("fact_revision", FieldType.NUMBER),
+        Field("versions", FieldType.TEXT, indexed=False),
+    ),
+)
+COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS)
 
 COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")
 """Fields of every document that a filter may name beside its collection's and its metadata."""

@@ -9,7 +9,12 @@ MnemonError
 │   ├── MemoryNotFoundError
 │   ├── RuleNotFoundError
 │   ├── DecisionNotFoundError
-│   └── EventNotFoundError
+│   ├── EventNotFoundError
+│   ├── FactNotFoundError
+│   └── ToolNotFoundError
+├── FactExistsError
+├── ToolUnreachableError               an operator's endpoint does not answer
+├── ToolFailedError                    an operator's endpoint answers with an error
 ├── CursorExpiredError                 the events behind it are no longer kept
 ├── RequestIdReusedError               the same request_id, another request
 ├── InvalidOperationError              the state of the resource forbids it
@@ -82,6 +87,11 @@ class ErrorReason(StrEnum):
     INDEX_WARMING = "INDEX_WARMING"
     THROTTLED = "THROTTLED"
     EVENT_NOT_FOUND = "EVENT_NOT_FOUND"
+    FACT_NOT_FOUND = "FACT_NOT_FOUND"
+    FACT_EXISTS = "FACT_EXISTS"
+    TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
+    TOOL_UNREACHABLE = "TOOL_UNREACHABLE"
+    TOOL_FAILED = "TOOL_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,48 @@ class EventNotFoundError(NotFoundError):
     def __init__(self, event_id: str) -> None:
         self.event_id = event_id
         super().__init__(f"no event has the id {event_id!r}")
+
+
+class FactNotFoundError(NotFoundError):
+    """The namespace has no fact of this key, or it has expired."""
+
+    reason = ErrorReason.FACT_NOT_FOUND
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"no fact has the key {key!r} in this namespace")
+
+
+class ToolNotFoundError(NotFoundError):
+    """There is no tool of this name."""
+
+    reason = ErrorReason.TOOL_NOT_FOUND
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.name = name
+        super().__init__(f"no tool has the name {name[:80]!r}; the tools are {', '.join(map(repr, known))}")
+
+
+class FactExistsError(MnemonError):
+    """The namespace has a fact of this key."""
+
+    reason = ErrorReason.FACT_EXISTS
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"there is a fact with the key {key!r} in this namespace")
+
+
+class ToolUnreachableError(MnemonError):
+    """The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time."""
+
+    reason = ErrorReason.TOOL_UNREACHABLE
+
+
+class ToolFailedError(MnemonError):
+    """The endpoint that an operator's tool forwards to answered with an error, or with what is no answer."""
+
+    reason = ErrorReason.TOOL_FAILED
 
 
 class MergeRuleError(MnemonError):

@@ -40,6 +40,9 @@ class EventType(StrEnum):
     BRIDGE_SUSPENDED = "memory:bridge:suspended"
     BRIDGE_RESUMED = "memory:bridge:resumed"
     BRIDGE_RECONCILED = "memory:bridge:reconciled"
+    FACT_CREATED = "memory:fact:created"
+    FACT_UPDATED = "memory:fact:updated"
+    FACT_DELETED = "memory:fact:deleted"
 
 
 class Event(NamedTuple):

@@ -4,14 +4,24 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, expression_violations
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import INT64_MAX, INT64_MIN, MetadataValue, metadata_key_problem
+from mnemon_server.domain.records import (
+    INT64_MAX,
+    INT64_MIN,
+    AckLevel,
+    MetadataValue,
+    SearchDiagnostics,
+    SearchMode,
+    WriteReceipt,
+    metadata_key_problem,
+)
 from mnemon_server.domain.validation import refuse, text_violations
 
 KEY_BYTES_MAX = 512
@@ -37,6 +47,34 @@ FILTER_OPERATORS = {
 }
 
 
+class PutMode(StrEnum):
+    """What must be there before a fact is stored."""
+
+    UPSERT = "upsert"
+    CREATE = "create"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True)
+class FactIndex:
+    """Which texts of a value are searched: those at these paths; without any, none where it is `off`.
+
+    The default: the text under "content" where there is one, else every text of the value.
+    """
+
+    off: bool = False
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FactVersion:
+    """What a fact was before a change."""
+
+    revision: int
+    value: FactValue
+    updated_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """What is stored under a key of a namespace; the same key in another namespace is another fact."""
@@ -48,14 +86,98 @@ class Fact:
     updated_at: datetime
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     revision: int = 0
+    ttl: timedelta | None = None
+    expires_at: datetime | None = None
+    index: FactIndex = FactIndex()
+    versions: tuple[FactVersion, ...] = ()
+    """Earlier versions, newest first; only where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutFact:
+    """A fact to store; an empty key lets the store choose one. `embedding` has the model's dimension; None: embed.
+
+    Times that are None stand for the commit's.
+    """
+
+    namespace: Namespace
+    key: str = ""
+    value: FactValue
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    ttl: timedelta | None = None
+    index: FactIndex = FactIndex()
+    mode: PutMode = PutMode.UPSERT
+    embedding: tuple[float, ...] | None = None
+    expected_revision: int | None = None
+    request_id: str = ""
+    ack: AckLevel = AckLevel.DURABLE
+
+
+@dataclass(frozen=True, slots=True)
+class FactReceipt:
+    """What is promised of a put; `receipt.id` is the key. `fact` is as it is now; None where it is gone since."""
+
+    receipt: WriteReceipt
+    fact: Fact | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactFilter:
+    """Which facts are meant: of exactly this namespace, or with `subtree` of those below it, too; None is above all."""
+
+    namespace: Namespace | None
+    subtree: bool = False
+    where: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactQuery:
+    """What to search for. Without a text and a vector: what matches, in the order of first storing, without scores."""
+
+    filter: FactFilter
+    text: str = ""
+    vector: tuple[float, ...] | None = None
+    limit: int = 10
+    offset: int = 0
+    mode: SearchMode | None = None
+    min_score: float = 0.0
+    renew_ttl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FactMatch:
-    """A fact found. `score` is its relevance, 0 to 1; None where no text was searched for."""
+    """A fact found. `score` is its relevance, 0 to 1; None where nothing was searched for."""
 
     fact: Fact
     score: float | None = None
+    similarity: float | None = None
+    keyword_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactSearchAnswer:
+    """What a search found, best first."""
+
+    matches: tuple[FactMatch, ...]
+    diagnostics: SearchDiagnostics
+
+
+@dataclass(frozen=True, slots=True)
+class FactPage:
+    """A page of facts; `position` is the last one's, None after the last page."""
+
+    facts: tuple[Fact, ...]
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePage:
+    """A page of namespaces, ascending; `last` is what to go on behind, None after the last page."""
+
+    namespaces: tuple[tuple[str, ...], ...]
+    last: tuple[str, ...] | None
 
 
 def record_id(namespace: Namespace, key: str) -> str:

@@ -96,6 +96,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_EVENT_NOT_FOUND: _ErrorReason.ValueType  # 35
     """NOT_FOUND. The timeline has no event of this id."""
+    ERROR_REASON_FACT_NOT_FOUND: _ErrorReason.ValueType  # 36
+    """NOT_FOUND. The namespace has no fact of this key, or it has expired."""
+    ERROR_REASON_FACT_EXISTS: _ErrorReason.ValueType  # 37
+    """ALREADY_EXISTS. The namespace has a fact of this key."""
+    ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 38
+    """NOT_FOUND. There is no tool of this name."""
+    ERROR_REASON_TOOL_UNREACHABLE: _ErrorReason.ValueType  # 39
+    """UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time."""
+    ERROR_REASON_TOOL_FAILED: _ErrorReason.ValueType  # 40
+    """FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no answer."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon.v1", the name
@@ -176,4 +186,14 @@ google.rpc.RetryInfo says when to come again.
 """
 ERROR_REASON_EVENT_NOT_FOUND: ErrorReason.ValueType  # 35
 """NOT_FOUND. The timeline has no event of this id."""
+ERROR_REASON_FACT_NOT_FOUND: ErrorReason.ValueType  # 36
+"""NOT_FOUND. The namespace has no fact of this key, or it has expired."""
+ERROR_REASON_FACT_EXISTS: ErrorReason.ValueType  # 37
+"""ALREADY_EXISTS. The namespace has a fact of this key."""
+ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 38
+"""NOT_FOUND. There is no tool of this name."""
+ERROR_REASON_TOOL_UNREACHABLE: ErrorReason.ValueType  # 39
+"""UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time."""
+ERROR_REASON_TOOL_FAILED: ErrorReason.ValueType  # 40
+"""FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no answer."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -27,51 +27,54 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from mnemon.v1 import common_pb2 as mnemon_dot_v1_dot_common__pb2
 from mnemon.v1 import decisions_pb2 as mnemon_dot_v1_dot_decisions__pb2
 from mnemon.v1 import episodic_pb2 as mnemon_dot_v1_dot_episodic__pb2
+from mnemon.v1 import facts_pb2 as mnemon_dot_v1_dot_facts__pb2
 from mnemon.v1 import knowledge_store_pb2 as mnemon_dot_v1_dot_knowledge__store__pb2
 from mnemon.v1 import memory_pb2 as mnemon_dot_v1_dot_memory__pb2
 from mnemon.v1 import rules_pb2 as mnemon_dot_v1_dot_rules__pb2
 from mnemon.v1 import semantic_pb2 as mnemon_dot_v1_dot_semantic__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/events.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/common.proto\x1a\x19mnemon/v1/decisions.proto\x1a\x18mnemon/v1/episodic.proto\x1a\x1fmnemon/v1/knowledge_store.proto\x1a\x16mnemon/v1/memory.proto\x1a\x15mnemon/v1/rules.proto\x1a\x18mnemon/v1/semantic.proto\"g\n\x0b\x45ventFilter\x12#\n\x05types\x18\x01 \x03(\x0e\x32\x14.mnemon.v1.EventType\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x12\n\nrecord_ids\x18\x03 \x03(\t\"\x8c\x06\n\x05\x45vent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x11\n\tcommit_id\x18\x03 \x01(\t\x12/\n\x0b\x63ommit_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x04type\x18\x05 \x01(\x0e\x32\x14.mnemon.v1.EventType\x12\x11\n\trecord_id\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x1f\n\x05scope\x18\x08 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x16\n\x0e\x63hanged_fields\x18\n \x03(\t\x12#\n\x06memory\x18\x0b \x01(\x0b\x32\x11.mnemon.v1.MemoryH\x00\x12\'\n\x08\x64ocument\x18\x0c \x01(\x0b\x32\x13.mnemon.v1.DocumentH\x00\x12\x34\n\x0fsemantic_memory\x18\r \x01(\x0b\x32\x19.mnemon.v1.SemanticMemoryH\x00\x12\x32\n\x0e\x65pisodic_event\x18\x12 \x01(\x0b\x32\x18.mnemon.v1.EpisodicEventH\x00\x12\'\n\x08\x64\x65\x63ision\x18\x0e \x01(\x0b\x32\x13.mnemon.v1.DecisionH\x01\x12*\n\x04rule\x18\x0f \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfigH\x01\x12,\n\x07warning\x18\x10 \x01(\x0b\x32\x19.mnemon.v1.ServiceWarningH\x01\x12\x16\n\x0cprune_reason\x18\x11 \x01(\tH\x01\x12\x32\n\x0e\x65pisodic_saved\x18\x13 \x01(\x0b\x32\x18.mnemon.v1.EpisodicSavedH\x01\x12\x34\n\x0f\x65pisodic_pruned\x18\x14 \x01(\x0b\x32\x19.mnemon.v1.EpisodicPrunedH\x01\x12\x33\n\x0ereconciliation\x18\x15 \x01(\x0b\x32\x19.mnemon.v1.ReconciliationH\x01\x42\x08\n\x06recordB\t\n\x07\x64\x65tails\"\xed\x01\n\rEpisodicSaved\x12\x12\n\nevent_type\x18\x01 \x01(\t\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\nimportance\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nsegment_id\x18\x04 \x01(\x03\x12/\n\x0ctimeline_lag\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rsegment_count\x18\x06 \x01(\x05\x12\x14\n\x0c\x63ontent_hash\x18\x07 \x01(\tB\r\n\x0b_importance\"\\\n\x0e\x45pisodicPruned\x12\x12\n\nsegment_id\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12&\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x16.mnemon.v1.PrunedEvent\"5\n\x0bPrunedEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x02 \x01(\t\"d\n\x0eReconciliation\x12\x11\n\tevent_ids\x18\x01 \x03(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x12\n\nmemory_ids\x18\x03 \x03(\t\x12\x1b\n\x13unlinked_memory_ids\x18\x04 \x03(\t\"H\n\x0eServiceWarning\x12\x10\n\x08severity\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bremediation\x18\x03 \x01(\t\"\x90\x02\n\x12WatchEventsRequest\x12\x10\n\x06\x63ursor\x18\x01 \x01(\tH\x00\x12\x12\n\x08\x65\x61rliest\x18\x02 \x01(\x08H\x00\x12\x30\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12&\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x16.mnemon.v1.EventFilter\x12\x35\n\x12heartbeat_interval\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0emax_batch_size\x18\x06 \x01(\x05\x12\"\n\x04view\x18\x07 \x01(\x0e\x32\x14.mnemon.v1.EventViewB\x07\n\x05start\"\xb2\x01\n\x13WatchEventsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12*\n\x07started\x18\x02 \x01(\x0b\x32\x17.mnemon.v1.WatchStartedH\x00\x12&\n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x15.mnemon.v1.EventBatchH\x00\x12,\n\x08progress\x18\x04 \x01(\x0b\x32\x18.mnemon.v1.WatchProgressH\x00\x42\t\n\x07payload\"y\n\x0cWatchStarted\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0eretained_since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"A\n\nEventBatch\x12 \n\x06\x65vents\x18\x01 \x03(\x0b\x32\x10.mnemon.v1.Event\x12\x11\n\tcaught_up\x18\x02 \x01(\x08\"Q\n\rWatchProgress\x12-\n\thead_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcaught_up\x18\x02 \x01(\x08\"\xbf\x01\n\x11ListEventsRequest\x12\x10\n\x06\x63ursor\x18\x01 \x01(\tH\x00\x12\x30\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12&\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x16.mnemon.v1.EventFilter\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\"\n\x04view\x18\x05 \x01(\x0e\x32\x14.mnemon.v1.EventViewB\x07\n\x05start\"Y\n\x12ListEventsResponse\x12 \n\x06\x65vents\x18\x01 \x03(\x0b\x32\x10.mnemon.v1.Event\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\x12\x11\n\tcaught_up\x18\x03 \x01(\x08*\xed\x06\n\tEventType\x12\x1a\n\x16\x45VENT_TYPE_UNSPECIFIED\x10\x00\x12 \n\x1c\x45VENT_TYPE_KNOWLEDGE_INDEXED\x10\x01\x12 \n\x1c\x45VENT_TYPE_KNOWLEDGE_DELETED\x10\x02\x12\x1d\n\x19\x45VENT_TYPE_MEMORY_CREATED\x10\x03\x12\x1d\n\x19\x45VENT_TYPE_MEMORY_UPDATED\x10\x04\x12 \n\x1c\x45VENT_TYPE_MEMORY_REINFORCED\x10\x05\x12\x1d\n\x19\x45VENT_TYPE_MEMORY_DELETED\x10\x06\x12\x1f\n\x1b\x45VENT_TYPE_MEMORY_UNDELETED\x10\x07\x12\x1c\n\x18\x45VENT_TYPE_MEMORY_PURGED\x10\x08\x12\x1d\n\x19\x45VENT_TYPE_SEMANTIC_SAVED\x10\t\x12\x1e\n\x1a\x45VENT_TYPE_SEMANTIC_PRUNED\x10\n\x12\x1f\n\x1b\x45VENT_TYPE_SEMANTIC_WARNING\x10\x0b\x12\x1f\n\x1b\x45VENT_TYPE_SEMANTIC_HEALTHY\x10\x0c\x12 \n\x1c\x45VENT_TYPE_CONFLICT_DETECTED\x10\r\x12 \n\x1c\x45VENT_TYPE_CONFLICT_RESOLVED\x10\x0e\x12\x1e\n\x1a\x45VENT_TYPE_CONFLICT_MERGED\x10\x0f\x12 \n\x1c\x45VENT_TYPE_CONFLICT_REVERTED\x10\x10\x12\x1e\n\x1a\x45VENT_TYPE_RULE_REGISTERED\x10\x11\x12\x1b\n\x17\x45VENT_TYPE_RULE_UPDATED\x10\x12\x12\x1b\n\x17\x45VENT_TYPE_RULE_DELETED\x10\x13\x12\x1d\n\x19\x45VENT_TYPE_EPISODIC_SAVED\x10\x14\x12\x1e\n\x1a\x45VENT_TYPE_EPISODIC_PRUNED\x10\x15\x12\x1f\n\x1b\x45VENT_TYPE_EPISODIC_WARNING\x10\x16\x12\x1f\n\x1b\x45VENT_TYPE_EPISODIC_HEALTHY\x10\x17\x12\x1f\n\x1b\x45VENT_TYPE_BRIDGE_SUSPENDED\x10\x18\x12\x1d\n\x19\x45VENT_TYPE_BRIDGE_RESUMED\x10\x19\x12 \n\x1c\x45VENT_TYPE_BRIDGE_RECONCILED\x10\x1a*R\n\tEventView\x12\x1a\n\x16\x45VENT_VIEW_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45VENT_VIEW_BASIC\x10\x01\x12\x13\n\x0f\x45VENT_VIEW_FULL\x10\x02\x32\xa9\x01\n\x0c\x45ventService\x12N\n\x0bWatchEvents\x12\x1d.mnemon.v1.WatchEventsRequest\x1a\x1e.mnemon.v1.WatchEventsResponse0\x01\x12I\n\nListEvents\x12\x1c.mnemon.v1.ListEventsRequest\x1a\x1d.mnemon.v1.ListEventsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16mnemon/v1/events.proto\x12\tmnemon.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mnemon/v1/common.proto\x1a\x19mnemon/v1/decisions.proto\x1a\x18mnemon/v1/episodic.proto\x1a\x15mnemon/v1/facts.proto\x1a\x1fmnemon/v1/knowledge_store.proto\x1a\x16mnemon/v1/memory.proto\x1a\x15mnemon/v1/rules.proto\x1a\x18mnemon/v1/semantic.proto\"g\n\x0b\x45ventFilter\x12#\n\x05types\x18\x01 \x03(\x0e\x32\x14.mnemon.v1.EventType\x12\x1f\n\x05scope\x18\x02 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x12\n\nrecord_ids\x18\x03 \x03(\t\"\xdb\x06\n\x05\x45vent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x11\n\tcommit_id\x18\x03 \x01(\t\x12/\n\x0b\x63ommit_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x04type\x18\x05 \x01(\x0e\x32\x14.mnemon.v1.EventType\x12\x11\n\trecord_id\x18\x06 \x01(\t\x12\x10\n\x08revision\x18\x07 \x01(\x03\x12\x1f\n\x05scope\x18\x08 \x01(\x0b\x32\x10.mnemon.v1.Scope\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x16\n\x0e\x63hanged_fields\x18\n \x03(\t\x12#\n\x06memory\x18\x0b \x01(\x0b\x32\x11.mnemon.v1.MemoryH\x00\x12\'\n\x08\x64ocument\x18\x0c \x01(\x0b\x32\x13.mnemon.v1.DocumentH\x00\x12\x34\n\x0fsemantic_memory\x18\r \x01(\x0b\x32\x19.mnemon.v1.SemanticMemoryH\x00\x12\x32\n\x0e\x65pisodic_event\x18\x12 \x01(\x0b\x32\x18.mnemon.v1.EpisodicEventH\x00\x12\x1f\n\x04\x66\x61\x63t\x18\x16 \x01(\x0b\x32\x0f.mnemon.v1.FactH\x00\x12\'\n\x08\x64\x65\x63ision\x18\x0e \x01(\x0b\x32\x13.mnemon.v1.DecisionH\x01\x12*\n\x04rule\x18\x0f \x01(\x0b\x32\x1a.mnemon.v1.MergeRuleConfigH\x01\x12,\n\x07warning\x18\x10 \x01(\x0b\x32\x19.mnemon.v1.ServiceWarningH\x01\x12\x16\n\x0cprune_reason\x18\x11 \x01(\tH\x01\x12\x32\n\x0e\x65pisodic_saved\x18\x13 \x01(\x0b\x32\x18.mnemon.v1.EpisodicSavedH\x01\x12\x34\n\x0f\x65pisodic_pruned\x18\x14 \x01(\x0b\x32\x19.mnemon.v1.EpisodicPrunedH\x01\x12\x33\n\x0ereconciliation\x18\x15 \x01(\x0b\x32\x19.mnemon.v1.ReconciliationH\x01\x12,\n\x0b\x66\x61\x63t_change\x18\x17 \x01(\x0b\x32\x15.mnemon.v1.FactChangeH\x01\x42\x08\n\x06recordB\t\n\x07\x64\x65tails\"\xed\x01\n\rEpisodicSaved\x12\x12\n\nevent_type\x18\x01 \x01(\t\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\nimportance\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\nsegment_id\x18\x04 \x01(\x03\x12/\n\x0ctimeline_lag\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rsegment_count\x18\x06 \x01(\x05\x12\x14\n\x0c\x63ontent_hash\x18\x07 \x01(\tB\r\n\x0b_importance\"\\\n\x0e\x45pisodicPruned\x12\x12\n\nsegment_id\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12&\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x16.mnemon.v1.PrunedEvent\"5\n\x0bPrunedEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x02 \x01(\t\"d\n\x0eReconciliation\x12\x11\n\tevent_ids\x18\x01 \x03(\t\x12\x0e\n\x06\x61\x63tion\x18\x02 \x01(\t\x12\x12\n\nmemory_ids\x18\x03 \x03(\t\x12\x1b\n\x13unlinked_memory_ids\x18\x04 \x03(\t\"<\n\nFactChange\x12\x11\n\tnamespace\x18\x01 \x03(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"H\n\x0eServiceWarning\x12\x10\n\x08severity\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bremediation\x18\x03 \x01(\t\"\x90\x02\n\x12WatchEventsRequest\x12\x10\n\x06\x63ursor\x18\x01 \x01(\tH\x00\x12\x12\n\x08\x65\x61rliest\x18\x02 \x01(\x08H\x00\x12\x30\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12&\n\x06\x66ilter\x18\x04 \x01(\x0b\x32\x16.mnemon.v1.EventFilter\x12\x35\n\x12heartbeat_interval\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\x0emax_batch_size\x18\x06 \x01(\x05\x12\"\n\x04view\x18\x07 \x01(\x0e\x32\x14.mnemon.v1.EventViewB\x07\n\x05start\"\xb2\x01\n\x13WatchEventsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\t\x12*\n\x07started\x18\x02 \x01(\x0b\x32\x17.mnemon.v1.WatchStartedH\x00\x12&\n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x15.mnemon.v1.EventBatchH\x00\x12,\n\x08progress\x18\x04 \x01(\x0b\x32\x18.mnemon.v1.WatchProgressH\x00\x42\t\n\x07payload\"y\n\x0cWatchStarted\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0eretained_since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"A\n\nEventBatch\x12 \n\x06\x65vents\x18\x01 \x03(\x0b\x32\x10.mnemon.v1.Event\x12\x11\n\tcaught_up\x18\x02 \x01(\x08\"Q\n\rWatchProgress\x12-\n\thead_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcaught_up\x18\x02 \x01(\x08\"\xbf\x01\n\x11ListEventsRequest\x12\x10\n\x06\x63ursor\x18\x01 \x01(\tH\x00\x12\x30\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12&\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x16.mnemon.v1.EventFilter\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\"\n\x04view\x18\x05 \x01(\x0e\x32\x14.mnemon.v1.EventViewB\x07\n\x05start\"Y\n\x12ListEventsResponse\x12 \n\x06\x65vents\x18\x01 \x03(\x0b\x32\x10.mnemon.v1.Event\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\t\x12\x11\n\tcaught_up\x18\x03 \x01(\x08*\xc4\x07\n\tEventType\x12\x1a\n\x16\x45VENT_TYPE_UNSPECIFIED\x10\x00\x12 \n\x1c\x45VENT_TYPE_KNOWLEDGE_INDEXED\x10\x01\x12 \n\x1c\x45VENT_TYPE_KNOWLEDGE_DELETED\x10\x02\x12\x1d\n\x19\x45VENT_TYPE_MEMORY_CREATED\x10\x03\x12\x1d\n\x19\x45VENT_TYPE_MEMORY_UPDATED\x10\x04\x12 \n\x1c\x45VENT_TYPE_MEMORY_REINFORCED\x10\x05\x12\x1d\n\x19\x45VENT_TYPE_MEMORY_DELETED\x10\x06\x12\x1f\n\x1b\x45VENT_TYPE_MEMORY_UNDELETED\x10\x07\x12\x1c\n\x18\x45VENT_TYPE_MEMORY_PURGED\x10\x08\x12\x1d\n\x19\x45VENT_TYPE_SEMANTIC_SAVED\x10\t\x12\x1e\n\x1a\x45VENT_TYPE_SEMANTIC_PRUNED\x10\n\x12\x1f\n\x1b\x45VENT_TYPE_SEMANTIC_WARNING\x10\x0b\x12\x1f\n\x1b\x45VENT_TYPE_SEMANTIC_HEALTHY\x10\x0c\x12 \n\x1c\x45VENT_TYPE_CONFLICT_DETECTED\x10\r\x12 \n\x1c\x45VENT_TYPE_CONFLICT_RESOLVED\x10\x0e\x12\x1e\n\x1a\x45VENT_TYPE_CONFLICT_MERGED\x10\x0f\x12 \n\x1c\x45VENT_TYPE_CONFLICT_REVERTED\x10\x10\x12\x1e\n\x1a\x45VENT_TYPE_RULE_REGISTERED\x10\x11\x12\x1b\n\x17\x45VENT_TYPE_RULE_UPDATED\x10\x12\x12\x1b\n\x17\x45VENT_TYPE_RULE_DELETED\x10\x13\x12\x1d\n\x19\x45VENT_TYPE_EPISODIC_SAVED\x10\x14\x12\x1e\n\x1a\x45VENT_TYPE_EPISODIC_PRUNED\x10\x15\x12\x1f\n\x1b\x45VENT_TYPE_EPISODIC_WARNING\x10\x16\x12\x1f\n\x1b\x45VENT_TYPE_EPISODIC_HEALTHY\x10\x17\x12\x1f\n\x1b\x45VENT_TYPE_BRIDGE_SUSPENDED\x10\x18\x12\x1d\n\x19\x45VENT_TYPE_BRIDGE_RESUMED\x10\x19\x12 \n\x1c\x45VENT_TYPE_BRIDGE_RECONCILED\x10\x1a\x12\x1b\n\x17\x45VENT_TYPE_FACT_CREATED\x10\x1b\x12\x1b\n\x17\x45VENT_TYPE_FACT_UPDATED\x10\x1c\x12\x1b\n\x17\x45VENT_TYPE_FACT_DELETED\x10\x1d*R\n\tEventView\x12\x1a\n\x16\x45VENT_VIEW_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45VENT_VIEW_BASIC\x10\x01\x12\x13\n\x0f\x45VENT_VIEW_FULL\x10\x02\x32\xa9\x01\n\x0c\x45ventService\x12N\n\x0bWatchEvents\x12\x1d.mnemon.v1.WatchEventsRequest\x1a\x1e.mnemon.v1.WatchEventsResponse0\x01\x12I\n\nListEvents\x12\x1c.mnemon.v1.ListEventsRequest\x1a\x1d.mnemon.v1.ListEventsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'mnemon.v1.events_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EVENTTYPE']._serialized_start=2753
-  _globals['_EVENTTYPE']._serialized_end=3630
-  _globals['_EVENTVIEW']._serialized_start=3632
-  _globals['_EVENTVIEW']._serialized_end=3714
-  _globals['_EVENTFILTER']._serialized_start=285
-  _globals['_EVENTFILTER']._serialized_end=388
-  _globals['_EVENT']._serialized_start=391
-  _globals['_EVENT']._serialized_end=1171
-  _globals['_EPISODICSAVED']._serialized_start=1174
-  _globals['_EPISODICSAVED']._serialized_end=1411
-  _globals['_EPISODICPRUNED']._serialized_start=1413
-  _globals['_EPISODICPRUNED']._serialized_end=1505
-  _globals['_PRUNEDEVENT']._serialized_start=1507
-  _globals['_PRUNEDEVENT']._serialized_end=1560
-  _globals['_RECONCILIATION']._serialized_start=1562
-  _globals['_RECONCILIATION']._serialized_end=1662
-  _globals['_SERVICEWARNING']._serialized_start=1664
-  _globals['_SERVICEWARNING']._serialized_end=1736
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=1739
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=2011
-  _globals['_WATCHEVENTSRESPONSE']._serialized_start=2014
-  _globals['_WATCHEVENTSRESPONSE']._serialized_end=2192
-  _globals['_WATCHSTARTED']._serialized_start=2194
-  _globals['_WATCHSTARTED']._serialized_end=2315
-  _globals['_EVENTBATCH']._serialized_start=2317
-  _globals['_EVENTBATCH']._serialized_end=2382
-  _globals['_WATCHPROGRESS']._serialized_start=2384
-  _globals['_WATCHPROGRESS']._serialized_end=2465
-  _globals['_LISTEVENTSREQUEST']._serialized_start=2468
-  _globals['_LISTEVENTSREQUEST']._serialized_end=2659
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=2661
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=2750
-  _globals['_EVENTSERVICE']._serialized_start=3717
-  _globals['_EVENTSERVICE']._serialized_end=3886
+  _globals['_EVENTTYPE']._serialized_start=2917
+  _globals['_EVENTTYPE']._serialized_end=3881
+  _globals['_EVENTVIEW']._serialized_start=3883
+  _globals['_EVENTVIEW']._serialized_end=3965
+  _globals['_EVENTFILTER']._serialized_start=308
+  _globals['_EVENTFILTER']._serialized_end=411
+  _globals['_EVENT']._serialized_start=414
+  _globals['_EVENT']._serialized_end=1273
+  _globals['_EPISODICSAVED']._serialized_start=1276
+  _globals['_EPISODICSAVED']._serialized_end=1513
+  _globals['_EPISODICPRUNED']._serialized_start=1515
+  _globals['_EPISODICPRUNED']._serialized_end=1607
+  _globals['_PRUNEDEVENT']._serialized_start=1609
+  _globals['_PRUNEDEVENT']._serialized_end=1662
+  _globals['_RECONCILIATION']._serialized_start=1664
+  _globals['_RECONCILIATION']._serialized_end=1764
+  _globals['_FACTCHANGE']._serialized_start=1766
+  _globals['_FACTCHANGE']._serialized_end=1826
+  _globals['_SERVICEWARNING']._serialized_start=1828
+  _globals['_SERVICEWARNING']._serialized_end=1900
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=1903
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=2175
+  _globals['_WATCHEVENTSRESPONSE']._serialized_start=2178
+  _globals['_WATCHEVENTSRESPONSE']._serialized_end=2356
+  _globals['_WATCHSTARTED']._serialized_start=2358
+  _globals['_WATCHSTARTED']._serialized_end=2479
+  _globals['_EVENTBATCH']._serialized_start=2481
+  _globals['_EVENTBATCH']._serialized_end=2546
+  _globals['_WATCHPROGRESS']._serialized_start=2548
+  _globals['_WATCHPROGRESS']._serialized_end=2629
+  _globals['_LISTEVENTSREQUEST']._serialized_start=2632
+  _globals['_LISTEVENTSREQUEST']._serialized_end=2823
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=2825
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=2914
+  _globals['_EVENTSERVICE']._serialized_start=3968
+  _globals['_EVENTSERVICE']._serialized_end=4137
 # @@protoc_insertion_point(module_scope)

@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from mnemon.v1 import common_pb2 as _common_pb2
 from mnemon.v1 import decisions_pb2 as _decisions_pb2
 from mnemon.v1 import episodic_pb2 as _episodic_pb2
+from mnemon.v1 import facts_pb2 as _facts_pb2
 from mnemon.v1 import knowledge_store_pb2 as _knowledge_store_pb2
 from mnemon.v1 import memory_pb2 as _memory_pb2
 from mnemon.v1 import rules_pb2 as _rules_pb2
@@ -90,6 +91,12 @@ class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.V
     """"memory:bridge:resumed": it goes on."""
     EVENT_TYPE_BRIDGE_RECONCILED: _EventType.ValueType  # 26
     """"memory:bridge:reconciled": the audit record of what the bridge did about pruned events."""
+    EVENT_TYPE_FACT_CREATED: _EventType.ValueType  # 27
+    """"memory:fact:created"."""
+    EVENT_TYPE_FACT_UPDATED: _EventType.ValueType  # 28
+    """"memory:fact:updated"."""
+    EVENT_TYPE_FACT_DELETED: _EventType.ValueType  # 29
+    """"memory:fact:deleted": a fact was removed for good, or has expired."""
 
 class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
     """EventType is what happened."""
@@ -150,6 +157,12 @@ EVENT_TYPE_BRIDGE_RESUMED: EventType.ValueType  # 25
 """"memory:bridge:resumed": it goes on."""
 EVENT_TYPE_BRIDGE_RECONCILED: EventType.ValueType  # 26
 """"memory:bridge:reconciled": the audit record of what the bridge did about pruned events."""
+EVENT_TYPE_FACT_CREATED: EventType.ValueType  # 27
+""""memory:fact:created"."""
+EVENT_TYPE_FACT_UPDATED: EventType.ValueType  # 28
+""""memory:fact:updated"."""
+EVENT_TYPE_FACT_DELETED: EventType.ValueType  # 29
+""""memory:fact:deleted": a fact was removed for good, or has expired."""
 Global___EventType: _TypeAlias = EventType  # noqa: Y015
 
 class _EventView:
@@ -232,6 +245,7 @@ class Event(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     SEMANTIC_MEMORY_FIELD_NUMBER: _builtins.int
     EPISODIC_EVENT_FIELD_NUMBER: _builtins.int
+    FACT_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
@@ -239,6 +253,7 @@ class Event(_message.Message):
     EPISODIC_SAVED_FIELD_NUMBER: _builtins.int
     EPISODIC_PRUNED_FIELD_NUMBER: _builtins.int
     RECONCILIATION_FIELD_NUMBER: _builtins.int
+    FACT_CHANGE_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     """Unique, for telling a repeated delivery."""
     sequence: _builtins.int
@@ -284,6 +299,10 @@ class Event(_message.Message):
         """Of memory:episodic:saved."""
 
     @_builtins.property
+    def fact(self) -> _facts_pb2.Fact:
+        """Of a fact's event."""
+
+    @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
         """Of a conflict's event: the decision as it was then, without text of what it is about."""
 
@@ -307,6 +326,10 @@ class Event(_message.Message):
     def reconciliation(self) -> Global___Reconciliation:
         """Of memory:bridge:reconciled."""
 
+    @_builtins.property
+    def fact_change(self) -> Global___FactChange:
+        """Of a fact's event, whose record id stands for namespace and key together."""
+
     def __init__(
         self,
         *,
@@ -324,6 +347,7 @@ class Event(_message.Message):
         document: _knowledge_store_pb2.Document | None = ...,
         semantic_memory: _semantic_pb2.SemanticMemory | None = ...,
         episodic_event: _episodic_pb2.EpisodicEvent | None = ...,
+        fact: _facts_pb2.Fact | None = ...,
         decision: _decisions_pb2.Decision | None = ...,
         rule: _rules_pb2.MergeRuleConfig | None = ...,
         warning: Global___ServiceWarning | None = ...,
@@ -331,14 +355,15 @@ class Event(_message.Message):
         episodic_saved: Global___EpisodicSaved | None = ...,
         episodic_pruned: Global___EpisodicPruned | None = ...,
         reconciliation: Global___Reconciliation | None = ...,
+        fact_change: Global___FactChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "episodic_event", b"episodic_event", "episodic_pruned", b"episodic_pruned", "episodic_saved", b"episodic_saved", "memory", b"memory", "prune_reason", b"prune_reason", "reconciliation", b"reconciliation", "record", b"record", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "warning", b"warning"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "episodic_event", b"episodic_event", "episodic_pruned", b"episodic_pruned", "episodic_saved", b"episodic_saved", "fact", b"fact", "fact_change", b"fact_change", "memory", b"memory", "prune_reason", b"prune_reason", "reconciliation", b"reconciliation", "record", b"record", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "warning", b"warning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "commit_id", b"commit_id", "commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "episodic_event", b"episodic_event", "episodic_pruned", b"episodic_pruned", "episodic_saved", b"episodic_saved", "event_id", b"event_id", "memory", b"memory", "prune_reason", b"prune_reason", "reconciliation", b"reconciliation", "record", b"record", "record_id", b"record_id", "request_id", b"request_id", "revision", b"revision", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "sequence", b"sequence", "type", b"type", "warning", b"warning"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "commit_id", b"commit_id", "commit_time", b"commit_time", "decision", b"decision", "details", b"details", "document", b"document", "episodic_event", b"episodic_event", "episodic_pruned", b"episodic_pruned", "episodic_saved", b"episodic_saved", "event_id", b"event_id", "fact", b"fact", "fact_change", b"fact_change", "memory", b"memory", "prune_reason", b"prune_reason", "reconciliation", b"reconciliation", "record", b"record", "record_id", b"record_id", "request_id", b"request_id", "revision", b"revision", "rule", b"rule", "scope", b"scope", "semantic_memory", b"semantic_memory", "sequence", b"sequence", "type", b"type", "warning", b"warning"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["decision", "rule", "warning", "prune_reason", "episodic_saved", "episodic_pruned", "reconciliation"]  # noqa: Y015
+    _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["decision", "rule", "warning", "prune_reason", "episodic_saved", "episodic_pruned", "reconciliation", "fact_change"]  # noqa: Y015
     _WhichOneofArgType_details: _TypeAlias = _typing.Literal["details", b"details"]  # noqa: Y015
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["memory", "document", "semantic_memory", "episodic_event"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["memory", "document", "semantic_memory", "episodic_event", "fact"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_details) -> _WhichOneofReturnType_details | None: ...
@@ -496,6 +521,38 @@ class Reconciliation(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Reconciliation: _TypeAlias = Reconciliation  # noqa: Y015
+
+@_typing.final
+class FactChange(_message.Message):
+    """FactChange says which fact changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Its key; empty where many facts were removed at once: then the namespace is what was asked for."""
+    reason: _builtins.str
+    """Of memory:fact:deleted: "requested" or "expired"."""
+    @_builtins.property
+    def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its namespace."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _abc.Iterable[_builtins.str] | None = ...,
+        key: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "namespace", b"namespace", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactChange: _TypeAlias = FactChange  # noqa: Y015
 
 @_typing.final
 class ServiceWarning(_message.Message):

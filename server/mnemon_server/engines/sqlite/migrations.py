@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
+from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import keyword_index, timeline_tables, values
 from mnemon_server.engines.sqlite.tables import Tables, create_statements, document_indexes
@@ -98,5 +98,11 @@ def _to_format_4(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2, _to_format_3, _to_format_4)
+def _to_format_5(connection: apsw.Connection) -> None:
+    """Facts."""
+    for statement in create_statements(FACTS):
+        connection.execute(statement)
+
+
+MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2, _to_format_3, _to_format_4, _to_format_5)
 """The first one turns format 1 into 2. Each runs inside one transaction, along with those behind it."""
