@@ -24,10 +24,12 @@ from mnemon.v1 import (
     conflicts_pb2_grpc,
     episodic_pb2_grpc,
     events_pb2_grpc,
+    facts_pb2_grpc,
     knowledge_store_pb2_grpc,
     memory_pb2_grpc,
     rules_pb2_grpc,
     semantic_pb2_grpc,
+    tools_pb2_grpc,
 )
 from mnemon_server.config import Settings
 from mnemon_server.transport.server import GrpcServer
@@ -79,6 +81,16 @@ class Connection:
     def bridge(self) -> Any:
         """The stub of the bridge service."""
         return bridge_pb2_grpc.BridgeServiceStub(self.channel)
+
+    @property
+    def facts(self) -> Any:
+        """The stub of the fact service."""
+        return facts_pb2_grpc.FactServiceStub(self.channel)
+
+    @property
+    def tools(self) -> Any:
+        """The stub of the tool service."""
+        return tools_pb2_grpc.ToolServiceStub(self.channel)
 
     @property
     def events(self) -> Any:
