@@ -27,7 +27,8 @@ async def call(
 ) -> tools_pb2.ToolOutput:
     """What a tool returns."""
     request = tools_pb2.CallToolRequest(tool=tool, arguments=struct(arguments), context=about or context(), **fields)
-    return (await tools.CallTool(request)).output
+    response: tools_pb2.CallToolResponse = await tools.CallTool(request)
+    return response.output
 
 
 async def remember(tools: Any, content: str, about: tools_pb2.ToolContext | None = None) -> str:
@@ -59,7 +60,8 @@ async def everything(facts: Any) -> list[facts_pb2.Fact]:
     found: list[facts_pb2.Fact] = []
     token = ""
     while True:
-        wanted = facts_pb2.ListFactsRequest(filter={"subtree": True}, page_size=1_000, page_token=token)
+        all_of_them = facts_pb2.FactFilter(subtree=True)
+        wanted = facts_pb2.ListFactsRequest(filter=all_of_them, page_size=1_000, page_token=token)
         page = await facts.ListFacts(wanted)
         found += page.facts
         if not (token := page.next_page_token):
