@@ -10,7 +10,7 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
 
 from mnemon import _values as values
-from mnemon._errors import FieldViolation, IgnoredFilterWarning, InternalError, InvalidArgumentError
+from mnemon._errors import IgnoredFilterWarning, InternalError, InvalidArgumentError
 from mnemon.v1 import common_pb2, knowledge_store_pb2
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -20,9 +20,7 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 def invalid(field: str, description: str) -> InvalidArgumentError:
     """An error about one field that cannot be put on the wire."""
-    return InvalidArgumentError(
-        f"{field}: {description}", reason="INVALID_ARGUMENT", violations=[FieldViolation(field, description)]
-    )
+    return InvalidArgumentError.of(field, description)
 
 
 def choice(field: str, given: str, among: type[_Choice]) -> _Choice:

@@ -1,23 +1,28 @@
 """Every error that a call can raise.
 
 MnemonError                             code, reason, request_id
-├── InvalidArgumentError                a field is wrong; `violations` names each one
+├── InvalidArgumentError                a field is wrong; `violations` names each one (also a ValueError)
 │   ├── InvalidCursorError              of another vault, damaged or forged
 │   └── InvalidPageTokenError
 ├── NotFoundError
 │   ├── DecisionNotFoundError
 │   ├── DocumentNotFoundError
 │   ├── EventNotFoundError              of the timeline
+│   ├── FactNotFoundError
 │   ├── MemoryNotFoundError
-│   └── RuleNotFoundError
+│   ├── RuleNotFoundError
+│   └── ToolNotFoundError
 ├── AlreadyExistsError
+│   ├── FactExistsError
 │   ├── RequestIdReusedError            the same request_id, another request
 │   └── RuleExistsError
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
 │   ├── CircularInheritanceError        merge rules that would inherit from each other
+│   ├── ConfigurationError              such as a namespace that the configuration does not fill
 │   ├── EmbeddingModelMismatchError
 │   ├── InvalidOperationError           such as reinforcing what cannot be reinforced
 │   ├── RuleInUseError                  other merge rules extend it
+│   ├── ToolFailedError                 the endpoint of an operator's tool answers with an error
 │   └── UnknownBaseRuleError            a merge rule extends one that is not there
 ├── AbortedError
 │   └── RevisionMismatchError           changed since it was read
@@ -31,7 +36,8 @@ MnemonError                             code, reason, request_id
 ├── UnavailableError                    try again later
 │   ├── ServerUnreachableError          no server answers at the address
 │   ├── BackendUnreachableError         the server's vector database does not answer
-│   └── IndexWarmingError               an index is being loaded or built
+│   ├── IndexWarmingError               an index is being loaded or built
+│   └── ToolUnreachableError            the endpoint of an operator's tool does not answer
 ├── DeadlineExceededError               no answer in time
 ├── CallCancelledError
 ├── UnauthenticatedError
@@ -42,7 +48,7 @@ MnemonError                             code, reason, request_id
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +102,16 @@ class MnemonError(Exception):
         return {key: value for key, value in found.items() if value not in ("", [], None)}
 
 
-class InvalidArgumentError(MnemonError):
+class InvalidArgumentError(MnemonError, ValueError):
     """One or more fields of a request are wrong; `violations` names each one and says what would be right."""
 
     code = "INVALID_ARGUMENT"
+
+    @classmethod
+    def of(cls, field: str, description: str) -> Self:
+        """An error about a single field, found before anything is sent."""
+        violations = [FieldViolation(field, description)]
+        return cls(f"{field}: {description}", reason="INVALID_ARGUMENT", violations=violations)
 
 
 class InvalidPageTokenError(InvalidArgumentError):
@@ -136,6 +148,14 @@ class DecisionNotFoundError(NotFoundError):
     """There is no such decision, or it went with what it was about."""
 
 
+class FactNotFoundError(NotFoundError):
+    """The namespace has no fact of this key, or it has expired."""
+
+
+class ToolNotFoundError(NotFoundError):
+    """There is no tool of this name."""
+
+
 class AlreadyExistsError(MnemonError):
     """Something is already there."""
 
@@ -148,6 +168,10 @@ class RequestIdReusedError(AlreadyExistsError):
 
 class RuleExistsError(AlreadyExistsError):
     """A merge rule of this name is there."""
+
+
+class FactExistsError(AlreadyExistsError):
+    """The namespace has a fact of this key."""
 
 
 class FailedPreconditionError(MnemonError):
@@ -174,6 +198,14 @@ class UnknownBaseRuleError(FailedPreconditionError):
 
 class RuleInUseError(FailedPreconditionError):
     """Other merge rules extend this one; `force` removes it all the same."""
+
+
+class ConfigurationError(FailedPreconditionError):
+    """The configuration does not allow it, such as a namespace that it leaves unfilled."""
+
+
+class ToolFailedError(FailedPreconditionError):
+    """The endpoint of an operator's tool answered with an error, or with what is no answer."""
 
 
 class AbortedError(MnemonError):
@@ -234,6 +266,10 @@ class BackendUnreachableError(UnavailableError):
 
 class IndexWarmingError(UnavailableError):
     """The semantic index, or that of the timeline, is being loaded; come again after `retry_after` seconds."""
+
+
+class ToolUnreachableError(UnavailableError):
+    """The endpoint of an operator's tool cannot be reached, or did not answer in time."""
 
 
 class DeadlineExceededError(MnemonError):

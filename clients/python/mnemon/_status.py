@@ -37,6 +37,12 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "INDEX_WARMING": errors.IndexWarmingError,
     "EVENT_NOT_FOUND": errors.EventNotFoundError,
     "THROTTLED": errors.ThrottledError,
+    "CONFIGURATION": errors.ConfigurationError,
+    "FACT_NOT_FOUND": errors.FactNotFoundError,
+    "FACT_EXISTS": errors.FactExistsError,
+    "TOOL_NOT_FOUND": errors.ToolNotFoundError,
+    "TOOL_UNREACHABLE": errors.ToolUnreachableError,
+    "TOOL_FAILED": errors.ToolFailedError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {

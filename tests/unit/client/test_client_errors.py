@@ -23,7 +23,7 @@ CASES = [
     (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", mnemon.RequestIdReusedError),
     (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION", mnemon.InvalidOperationError),
     (grpc.StatusCode.FAILED_PRECONDITION, "EMBEDDING_MODEL_MISMATCH", mnemon.EmbeddingModelMismatchError),
-    (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION", mnemon.FailedPreconditionError),
+    (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION", mnemon.ConfigurationError),
     (grpc.StatusCode.ABORTED, "REVISION_MISMATCH", mnemon.RevisionMismatchError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS", mnemon.ResourceExhaustedError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", mnemon.ResourceExhaustedError),
@@ -49,6 +49,11 @@ CASES = [
     (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING", mnemon.IndexWarmingError),
     (grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLED", mnemon.ThrottledError),
     (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND", mnemon.EventNotFoundError),
+    (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND", mnemon.FactNotFoundError),
+    (grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS", mnemon.FactExistsError),
+    (grpc.StatusCode.NOT_FOUND, "TOOL_NOT_FOUND", mnemon.ToolNotFoundError),
+    (grpc.StatusCode.UNAVAILABLE, "TOOL_UNREACHABLE", mnemon.ToolUnreachableError),
+    (grpc.StatusCode.FAILED_PRECONDITION, "TOOL_FAILED", mnemon.ToolFailedError),
     (grpc.StatusCode.UNAUTHENTICATED, "", mnemon.UnauthenticatedError),
     (grpc.StatusCode.PERMISSION_DENIED, "", mnemon.PermissionDeniedError),
     (grpc.StatusCode.OUT_OF_RANGE, "", mnemon.OutOfRangeError),
@@ -80,6 +85,15 @@ def test_the_cases_cover_every_published_reason() -> None:
     } - {"UNSPECIFIED"}
 
     assert published <= {reason for _, reason, _ in CASES}
+
+
+def test_an_argument_that_is_wrong_is_a_value_error_whoever_finds_it() -> None:
+    line = failing(grpc.StatusCode.INVALID_ARGUMENT, "told", reason="INVALID_ARGUMENT")
+    with scripted_server(line) as (address, _), mnemon.Client(address) as client:
+        with pytest.raises(ValueError, match="told"):
+            client.get("a")
+        with pytest.raises(ValueError, match="doc_id: must be text, not int"):
+            client.get(1)  # type: ignore[arg-type]
 
 
 async def test_the_asyncio_client_raises_the_same() -> None:

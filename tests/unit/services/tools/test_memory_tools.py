@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.facts import Fact, FactMatch, filter_expression
+from mnemon_server.domain.facts import FILTER_OPERATORS, Fact, FactMatch, filter_expression
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.services.tools.definitions import (
     ALL_ACTIONS,
@@ -248,3 +248,8 @@ def test_a_search_that_cannot_be_answered_is_a_value_error(arguments: dict[str, 
     with pytest.raises(ValueError) as caught:
         check_search(**arguments)
     assert str(caught.value).startswith(message)
+
+
+def test_the_operators_that_a_model_is_told_are_those_that_a_filter_takes() -> None:
+    told = search_definition().parameters["properties"]["filter"]["description"]
+    assert told.endswith(f"object of {', '.join(FILTER_OPERATORS)}.")
