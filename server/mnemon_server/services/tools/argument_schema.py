@@ -1,0 +1,207 @@
+"""The JSON schema of a tool's arguments: checked itself, and what arguments are checked against."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, SPECIFICATIONS
+
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.facts import value_violations
+from mnemon_server.domain.validation import refuse
+from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json
+
+VIOLATIONS_MAX = 20
+ARGUMENTS, PARAMETERS = "arguments", "parameters"
+"""The fields of what is wrong with all arguments together, and with the schema."""
+
+_SHOWN_CHARACTERS, _NAMES_SHOWN = 120, 20
+
+
+class ArgumentSchema:
+    """A JSON schema (draft 2020-12) of type object. Nothing that it refers to is ever fetched."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        """Raises InvalidArgumentError where it is no such schema, or refers to what is not in it."""
+        self._schema = dict(schema)
+        refuse(value_violations(self._schema, PARAMETERS))
+        refuse(_schema_violations(self._schema))
+        self._validator = Draft202012Validator(self._schema, registry=Registry())
+        _try(self._validator)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments that it names, in its order."""
+        return tuple(_properties(self._schema))
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Raises InvalidArgumentError with up to 20 violations, each with the path of its argument."""
+        value = dict(arguments)
+        refuse(value_violations(value, ARGUMENTS))
+        found = [violation for error in self._errors(value) for violation in _violations(error)]
+        refuse(islice(dict.fromkeys(found), VIOLATIONS_MAX))
+
+    def from_texts(self, texts: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of a protocol whose values are all texts, as what the schema wants: "5" as 5, JSON as an object.
+
+        A text that fits stays a text; one that cannot be read as what is wanted does, too, and will not pass the check.
+        """
+        properties = _properties(self._schema)
+        return {
+            name: self._from_text(value, properties[name]) if name in properties and isinstance(value, str) else value
+            for name, value in texts.items()
+        }
+
+    def _from_text(self, text: str, schema: Any) -> Any:
+        validator = self._validator.evolve(schema=schema)
+        if validator.is_valid(text):
+            return text
+        value = _read(text)
+        wrong_type = any(error.validator == "type" and not error.path for error in validator.iter_errors(value))
+        return text if wrong_type else value
+
+    def _errors(self, value: Any) -> Iterator[ValidationError]:
+        try:
+            yield from islice(self._validator.iter_errors(value), VIOLATIONS_MAX)
+        except RecursionError:
+            raise InvalidArgumentError.of(ARGUMENTS, "are nested too deeply for the tool's schema") from None
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties", {})
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _read(text: str) -> Any:
+    """What a text says as JSON, with the literals of other languages; the text itself where it says nothing."""
+    lowered = text.lower()
+    try:
+        return read_json(lowered if lowered in ("true", "false", "null") else text)
+    except (UnsafeJsonError, json.JSONDecodeError):
+        return text
+
+
+def _schema_violations(schema: Mapping[str, Any]) -> Iterator[FieldViolation]:
+    if schema.get("type") != "object":
+        yield FieldViolation(f"{PARAMETERS}.type", 'must be "object": a tool is called with named arguments')
+    try:
+        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    except SchemaError as error:
+        for violation in _violations(error):
+            yield FieldViolation(_joined(PARAMETERS, violation.field), violation.description)
+    else:
+        resource = DRAFT202012.create_resource(schema)
+        yield from _reference_violations(SPECIFICATIONS.resolver_with_root(resource), resource)
+
+
+def _reference_violations(resolver: Any, resource: Resource[Any]) -> Iterator[FieldViolation]:
+    """Every reference that leads out of the schema, or to nothing in it."""
+    contents = resource.contents if isinstance(resource.contents, dict) else {}
+    for reference in (contents.get("$ref"), contents.get("$dynamicRef")):
+        try:
+            if isinstance(reference, str):
+                resolver.lookup(reference)
+        except Unresolvable:
+            shown = reference[:_SHOWN_CHARACTERS]
+            yield FieldViolation(PARAMETERS, f"refers to {shown!r}, which is not in the schema; nothing is fetched")
+    for inner in resource.subresources():
+        yield from _reference_violations(resolver.in_subresource(inner), inner)
+
+
+def _try(validator: Draft202012Validator) -> None:
+    try:
+        validator.is_valid({})
+    except RecursionError:
+        raise InvalidArgumentError.of(PARAMETERS, "refers to itself without end") from None
+
+
+def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation]:
+    """What is wrong with an argument and what would be right; its value is never shown."""
+    path = _path(error.absolute_path)
+    match error.validator:
+        case "required":
+            for name in error.validator_value:
+                if name not in error.instance:
+                    yield FieldViolation(_joined(path, name), "must be given")
+        case "additionalProperties":
+            known = ", ".join(map(repr, islice(_properties(error.schema), _NAMES_SHOWN))) or "none"
+            for name in _unknown(error):
+                yield FieldViolation(_joined(path, name), f"is not known here; known are {known}")
+        case str() as keyword:
+            describe = _DESCRIPTIONS.get(keyword, partial(_other, keyword))
+            yield FieldViolation(path or ARGUMENTS, describe(error.validator_value))
+        case _:
+            yield FieldViolation(path or ARGUMENTS, "must be left out")
+
+
+def _unknown(error: ValidationError | SchemaError) -> Iterator[str]:
+    patterns = [re.compile(pattern) for pattern in error.schema.get("patternProperties", {})]
+    for name in error.instance:
+        if name not in _properties(error.schema) and not any(pattern.search(name) for pattern in patterns):
+            yield name
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    path = ""
+    for part in parts:
+        path = f"{path}[{part}]" if isinstance(part, int) else _joined(path, part)
+    return path
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name[:_SHOWN_CHARACTERS]}" if path else name[:_SHOWN_CHARACTERS]
+
+
+_TYPES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+
+
+def _typed(types: str | list[str]) -> str:
+    named = [types] if isinstance(types, str) else types
+    return "must be " + " or ".join(_TYPES.get(name, name) for name in named)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _one_of(values: list[Any]) -> str:
+    text = ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
+    return "must be one of " + (text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
+
+
+def _other(keyword: str, value: Any) -> str:
+    return f"must be as {keyword!r} of the tool's schema says: {_shown(value)}"
+
+
+_DESCRIPTIONS: Mapping[str, Callable[[Any], str]] = {
+    "type": _typed,
+    "enum": _one_of,
+    "const": lambda value: f"must be {_shown(value)}",
+    "minimum": lambda bound: f"must be at least {bound}",
+    "maximum": lambda bound: f"must be at most {bound}",
+    "exclusiveMinimum": lambda bound: f"must be more than {bound}",
+    "exclusiveMaximum": lambda bound: f"must be less than {bound}",
+    "multipleOf": lambda unit: f"must be a multiple of {unit}",
+    "minLength": lambda count: f"must have at least {count} characters",
+    "maxLength": lambda count: f"must have at most {count} characters",
+    "pattern": lambda pattern: f"must match the pattern {_shown(pattern)}",
+    "minItems": lambda count: f"must have at least {count} items",
+    "maxItems": lambda count: f"must have at most {count} items",
+    "uniqueItems": lambda _: "must not have the same item twice",
+}

@@ -1,0 +1,119 @@
+"""Calls that are forwarded to an operator's endpoint: what every endpoint does, and the one that speaks HTTP."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from mnemon_server.domain.errors import ToolFailedError, ToolUnreachableError
+from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
+
+REQUEST_ID_HEADER, NAMESPACE_HEADER = "Idempotency-Key", "Mnemon-Namespace"
+
+
+class ToolEndpoint(Protocol):
+    """Where an operator's tool runs; any number of calls may be in flight."""
+
+    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
+        """What the tool `name` answers, at most 1 MiB of UTF-8.
+
+        Args:
+            name: the tool's.
+            arguments: JSON values, as the tool's schema says.
+            namespace: what the context gives; empty where it gives none.
+            request_id: the call's; empty where it has none.
+
+        Raises:
+            ToolUnreachableError: it cannot be reached, or does not answer within its timeout.
+            ToolFailedError: it answers with an error, or with what is no answer. Neither message holds what it said.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Closes its connections. No call may be in flight."""
+        ...
+
+
+class HttpEndpoint:
+    """Posts the arguments as JSON to one URL.
+
+    The request's id goes along as `Idempotency-Key`, percent-encoded, and the namespace as `Mnemon-Namespace`, a JSON
+    list in ASCII. Redirects are not followed, proxies of the environment not used, cookies not kept.
+    """
+
+    def __init__(self, tool: OperatorTool) -> None:
+        """Connects on the first call."""
+        self._url, self._timeout_s = httpx.URL(tool.http), tool.timeout_s
+        self._client = httpx.AsyncClient(
+            # A cookie of one user's call would go along with the next user's.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            headers={"accept": "text/*, application/json", "accept-encoding": "identity", "user-agent": "mnemon"},
+            verify=ssl.create_default_context() if self._url.scheme == "https" else False,
+            timeout=tool.timeout_s,
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
+        """See `ToolEndpoint`."""
+        body = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
+        headers = _headers(namespace, request_id)
+        try:
+            # The client's own timeout is one for each read; drop by drop, an answer could take for ever.
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream("POST", self._url, content=body, headers=headers) as answer,
+            ):
+                return await _text(name, answer)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise ToolUnreachableError(f"the tool {name!r} did not answer within {self._timeout_s:g} s") from error
+        except httpx.HTTPError as error:
+            message = f"the tool {name!r} cannot be reached, or its endpoint broke off the connection"
+            raise ToolUnreachableError(message) from error
+
+    async def aclose(self) -> None:
+        """See `ToolEndpoint`."""
+        await self._client.aclose()
+
+
+def _headers(namespace: tuple[str, ...], request_id: str) -> dict[str, str]:
+    headers = {"content-type": "application/json"}
+    if request_id:
+        headers[REQUEST_ID_HEADER] = quote(request_id, safe="")
+    if namespace:
+        headers[NAMESPACE_HEADER] = json.dumps(namespace)
+    return headers
+
+
+async def _text(name: str, answer: httpx.Response) -> str:
+    if not answer.is_success:
+        raise ToolFailedError(f"the tool {name!r} failed: its endpoint answered with status {answer.status_code}")
+    content = await _content(name, answer)
+    if content and not _is_text(answer.headers.get("content-type", "")):
+        raise ToolFailedError(f"the tool {name!r} failed: its endpoint must answer text/* or application/json")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ToolFailedError(f"the tool {name!r} failed: its endpoint must answer in UTF-8") from error
+
+
+async def _content(name: str, answer: httpx.Response) -> bytes:
+    """The body as it was sent; unpacked, a small one could be of any size."""
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ToolFailedError(f"the tool {name!r} failed: its endpoint must not compress what it answers")
+    content = bytearray()
+    async for chunk in answer.aiter_raw():
+        content += chunk
+        if len(content) > ANSWER_BYTES_MAX:
+            raise ToolFailedError(f"the tool {name!r} failed: it answered more than {ANSWER_BYTES_MAX:,} bytes")
+    return bytes(content)
+
+
+def _is_text(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or kind == "application/json"
