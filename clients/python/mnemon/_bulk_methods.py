@@ -6,6 +6,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from mnemon import _fact_requests as fact_requests
+from mnemon import _fact_values as facts
 from mnemon import _memory_requests as memory_requests
 from mnemon import _memory_values as memories
 from mnemon import _requests as requests
@@ -20,7 +22,7 @@ from mnemon._convert import receipt_from_pb
 from mnemon._errors import MnemonError
 from mnemon._semantic_convert import saved_from_pb
 from mnemon._status import error_from_item
-from mnemon.v1 import episodic_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
+from mnemon.v1 import episodic_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
 
 
 class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
@@ -154,3 +156,31 @@ class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
     def failure(self, position: int, given: Any, error: MnemonError) -> timeline.RecordResult:
         """The result of an event that cannot be sent."""
         return timeline.RecordResult(position, error=error)
+
+
+class PutFacts(BulkMethod[facts.FactLike, facts.PutResult]):
+    """Stores facts, all of them in the same mode."""
+
+    noun = "fact"
+    noun_plural = "facts"
+
+    def __init__(self, *, mode: str, ack: str) -> None:
+        self._mode, self._ack = mode, ack
+
+    def request(self, given: facts.FactLike) -> Message:
+        """The request of one fact."""
+        return fact_requests.put_like(given, mode=self._mode, ack=self._ack)
+
+    def message(self, requests: Sequence[Message]) -> Message:
+        """One message of the stream."""
+        return facts_pb2.PutFactsRequest(requests=requests)  # type: ignore[arg-type]
+
+    def result(self, position: int, request: Message, answer: facts_pb2.PutFactResult) -> facts.PutResult:
+        """What became of one fact."""
+        if answer.WhichOneof("outcome") == "receipt":
+            return facts.PutResult(position, receipt=receipt_from_pb(answer.receipt))
+        return facts.PutResult(position, error=error_from_item(answer.error))
+
+    def failure(self, position: int, given: Any, error: MnemonError) -> facts.PutResult:
+        """The result of a fact that cannot be sent."""
+        return facts.PutResult(position, error=error)

@@ -81,6 +81,16 @@ _REPEATED = {
         "PruneEvents",
         "GetTimelineStatus",
     ),
+    "mnemon.v1.FactService": (
+        "PutFact",
+        "GetFact",
+        "GetFacts",
+        "SearchFacts",
+        "ListFacts",
+        "ListNamespaces",
+        "DeleteFact",
+        "DeleteFacts",
+    ),
     "mnemon.v1.BridgeService": (
         "GetBridgeStatus",
         "GetRoutingPolicy",

@@ -16,6 +16,7 @@ from mnemon._bulk_async import all_batches, send_batches
 from mnemon._bulk_methods import IndexDocuments
 from mnemon._conflicts_async import AsyncConflictMethods
 from mnemon._events_async import AsyncEventMethods
+from mnemon._facts_async import AsyncFacts
 from mnemon._memories_async import AsyncMemoryMethods
 from mnemon._requests import DocumentLike
 from mnemon._rules_async import AsyncRuleMethods
@@ -247,6 +248,11 @@ class AsyncClient(
     async def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Says how the store and its vector database are."""
         return convert.health_from_pb(await self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+
+    @property
+    def facts(self) -> AsyncFacts:
+        """JSON objects under keys of namespaces: what tools store, and what applications store beside them."""
+        return AsyncFacts(self)
 
     @property
     def _store(self) -> "KnowledgeStoreServiceAsyncStub":

@@ -13,6 +13,7 @@ from mnemon._bulk_methods import IndexDocuments
 from mnemon._bulk_sync import send_batches
 from mnemon._conflicts_sync import ConflictMethods
 from mnemon._events_sync import EventMethods
+from mnemon._facts_sync import Facts
 from mnemon._memories_sync import MemoryMethods
 from mnemon._requests import DocumentLike
 from mnemon._rules_sync import RuleMethods
@@ -237,6 +238,11 @@ class Client(
     def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Says how the store and its vector database are."""
         return convert.health_from_pb(self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+
+    @property
+    def facts(self) -> Facts:
+        """JSON objects under keys of namespaces: what tools store, and what applications store beside them."""
+        return Facts(self)
 
     @property
     def _store(self) -> KnowledgeStoreServiceStub:
