@@ -21,9 +21,7 @@ from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.timeline import (
-    Timeline,
-)
+from mnemon_server.engines.timeline import EventWrite, Timeline
 
 from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_suite import (
@@ -82,6 +80,13 @@ class TimelineWritesContract(TimelineSuite):
         assert [(stored.sequence, stored.segment_id) for stored in timeline.read(range(1, 25))] == [
             (receipt.sequence, receipt.segment_id) for receipt in receipts
         ]
+
+    def test_the_feed_says_of_an_event_that_was_recorded_elsewhere_before(self, vault: Vault) -> None:
+        there = EventWrite(happening("there"), id_is_new=False, is_imported=True)
+        vault.timeline.append([EventWrite(happening("here"), id_is_new=False), there]).result()
+        plain, flagged = (json.loads(event.details) for event in told(vault))
+        assert (plain.get("imported"), flagged["imported"]) == (None, True)
+        assert flagged.keys() - {"imported"} == plain.keys()
 
     def test_the_feed_tells_of_each_event_what_it_was(self, vault: Vault, clock: ManualClock) -> None:
         scope = Scope("u", "h", "p", "a", "x")

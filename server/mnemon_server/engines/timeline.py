@@ -41,6 +41,8 @@ class EventWrite:
     id_is_new: bool
     """The id was drawn at random: no stored event can have it."""
     request: RequestKey | None = None
+    is_imported: bool = False
+    """It was recorded elsewhere before, and the feed says so: `"imported": true` in the details."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def items_of_log(
 ) -> list[Item]:
     """What is to be done about saved events; those up to `taken_through` were handled before. Reads the timeline."""
     said = [details_of(event) for event in events]
-    skips = [skip_reason(policy, one["event_type"], one["importance"]) for one in said]
+    skips = [_skip_reason(policy, one) for one in said]
     wanted = [event.record_id for event, skip in zip(events, skips, strict=True) if skip is None]
     # The last one is looked up in any case, to know how far the timeline was handled.
     ids = list(dict.fromkeys([*wanted, events[-1].record_id]))
@@ -92,6 +92,12 @@ def suspension_of(event: Event) -> Suspension:
     """The warning that an event is."""
     said = details_of(event)
     return Suspension(said["severity"], said["message"], said["remediation"])
+
+
+def _skip_reason(policy: RoutingPolicy, said: dict[str, Any]) -> Skip | None:
+    if said.get("imported"):
+        return Skip.IMPORTED
+    return skip_reason(policy, said["event_type"], said["importance"])
 
 
 def _item(found: StoredEvent | None, progress: dict[str, Any]) -> Item:

@@ -37,6 +37,8 @@ class Skip(StrEnum):
     """The rule for conflicts wants what was known instead."""
     INVALID = "invalid"
     """No statement can say it, as of an event without a user."""
+    IMPORTED = "imported"
+    """It came with an import that keeps its events from the bridge."""
     FAILED = "failed"
     """It could not be saved however often it was tried, though others can; the log says why."""
 

@@ -237,7 +237,7 @@ class GetBridgeStatusResponse(_message.Message):
         """Events that were not, by reason: "importance", "event_type", "no_content", "gone" (pruned before their turn), "known"
         (the same was told directly, and stands by itself), "rejected" (the rule for conflicts wants what was known),
         "invalid" (no statement can say it, as of an event without a user), "failed" (it could not be saved, however often
-        it was tried; the server's log says why).
+        it was tried; the server's log says why), "imported" (it came with an import that keeps its events from the bridge).
         """
 
     @_builtins.property

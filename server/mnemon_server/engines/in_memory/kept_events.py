@@ -46,7 +46,7 @@ class KeptEvents:
         """Segments with an event, and the active one."""
         return len(self._in_segments.keys() | {self.segment_id} - {0})
 
-    def store(self, call: Call, body: bytes) -> EventReceipt:
+    def store(self, call: Call, body: bytes, *, is_imported: bool) -> EventReceipt:
         """Stores an event, unless it is known."""
         event = decode(body)
         known = self.by_id.get(event.event_id) or self._by_key.get(_key(event))
@@ -60,7 +60,8 @@ class KeptEvents:
         position = EventPosition(to_microseconds(event.event_time), event.event_id)
         self.events[self._sequence] = Kept(StoredEvent(position, self._sequence, self.segment_id, body), event)
         self.by_id[event.event_id] = self._by_key[_key(event)] = self._sequence
-        self._note(call, EventType.EPISODIC_SAVED, event.event_id, event.scope, self._saved(call, event), revision=1)
+        details = self._saved(call, event) | ({"imported": True} if is_imported else {})
+        self._note(call, EventType.EPISODIC_SAVED, event.event_id, event.scope, details, revision=1)
         return EventReceipt(event.event_id, self._sequence, self.segment_id, call.now)
 
     def prune(self, call: Call, sequences: Iterable[int], reason: PruneReason) -> int:

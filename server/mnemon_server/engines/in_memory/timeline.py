@@ -218,7 +218,8 @@ class InMemoryTimeline:
 
     def _answer(self, write: EventWrite, body: bytes) -> EventReceipt | MnemonError:
         def store() -> EventReceipt:
-            return self._log.run(write.request, lambda call: self._kept.store(call, body))
+            imported = write.is_imported
+            return self._log.run(write.request, lambda call: self._kept.store(call, body, is_imported=imported))
 
         try:
             receipt: EventReceipt = self._lane.answer_once(write.request, store)

@@ -26,6 +26,7 @@ from mnemon_server.engines.sqlite.timeline_ledger import Addition, Counts, Ledge
 from mnemon_server.engines.sqlite.timeline_tables import signed
 
 _SAVED = EventType.EPISODIC_SAVED.value
+_IMPORTED = ', "imported": true'
 
 
 class Appends:
@@ -117,7 +118,7 @@ class _Call:
 
     def _store(self, event: PreparedEvent) -> EventReceipt:
         self._sequence = sequence = self._sequence + 1
-        event_id, _, id_hash, key, key_hash, scope, importance, body, request = event
+        event_id, _, id_hash, key, key_hash, scope, importance, body, request, is_imported = event
         _, _, event_type, time_us, digest = key
         segment = self._segment(len(body) + FRAME_OVERHEAD)
         segment_id = segment.row.segment_id
@@ -136,7 +137,7 @@ class _Call:
             request,
             f'{{"event_type": {_json_text(event_type)}, "event_time": {time_us}, "importance": {number}, '
             f'"segment_id": {segment_id}, "lag_us": {lag}, "segment_count": {self._segment_count}, '
-            f'"content_hash": "{digest.hex()}"}}',
+            f'"content_hash": "{digest.hex()}"{_IMPORTED if is_imported else ""}}}',
         )
         return receipt
 

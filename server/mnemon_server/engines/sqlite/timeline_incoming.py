@@ -33,6 +33,7 @@ class PreparedEvent(NamedTuple):
     importance: float | None
     body: bytes
     request: RequestKey | None
+    is_imported: bool
 
 
 def prepare(write: EventWrite) -> PreparedEvent:
@@ -49,6 +50,7 @@ def prepare(write: EventWrite) -> PreparedEvent:
         event.importance,
         encode(event),
         write.request,
+        write.is_imported,
     )
 
 
