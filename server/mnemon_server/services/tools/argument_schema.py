@@ -9,9 +9,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, SPECIFICATIONS
+from referencing.jsonschema import DRAFT202012
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import value_violations
@@ -98,21 +99,26 @@ def _schema_violations(schema: Mapping[str, Any]) -> Iterator[FieldViolation]:
             yield FieldViolation(_joined(PARAMETERS, violation.field), violation.description)
     else:
         resource = DRAFT202012.create_resource(schema)
-        yield from _reference_violations(SPECIFICATIONS.resolver_with_root(resource), resource)
+        yield from _reference_violations(REGISTRY.resolver_with_root(resource), resource)
 
 
 def _reference_violations(resolver: Any, resource: Resource[Any]) -> Iterator[FieldViolation]:
     """Every reference that leads out of the schema, or to nothing in it."""
     contents = resource.contents if isinstance(resource.contents, dict) else {}
     for reference in (contents.get("$ref"), contents.get("$dynamicRef")):
-        try:
-            if isinstance(reference, str):
-                resolver.lookup(reference)
-        except Unresolvable:
+        if isinstance(reference, str) and not _is_there(resolver, reference):
             shown = reference[:_SHOWN_CHARACTERS]
             yield FieldViolation(PARAMETERS, f"refers to {shown!r}, which is not in the schema; nothing is fetched")
     for inner in resource.subresources():
         yield from _reference_violations(resolver.in_subresource(inner), inner)
+
+
+def _is_there(resolver: Any, reference: str) -> bool:
+    try:
+        resolver.lookup(reference)
+    except Unresolvable:
+        return False
+    return True
 
 
 def _try(validator: Draft202012Validator) -> None:
@@ -138,7 +144,7 @@ def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation
             describe = _DESCRIPTIONS.get(keyword, partial(_other, keyword))
             yield FieldViolation(path or ARGUMENTS, describe(error.validator_value))
         case _:
-            yield FieldViolation(path or ARGUMENTS, "must be left out")
+            yield FieldViolation(path or ARGUMENTS, "must not hold what the tool's schema never allows")
 
 
 def _unknown(error: ValidationError | SchemaError) -> Iterator[str]:
