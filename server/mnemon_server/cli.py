@@ -13,7 +13,7 @@ import click
 from mnemon_server import __version__
 from mnemon_server.address import Address
 from mnemon_server.config import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
-from mnemon_server.config_values import Setting
+from mnemon_server.config_values import Setting, Texts
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.timeline_commands import timeline
 
@@ -56,7 +56,9 @@ def _option(row: Setting) -> Callable[[Callable[..., None]], Callable[..., None]
     text = f"{row.help} [{row.variables[0]}{f'; default {shown}' if shown else ''}]"
     if row.type is bool:
         return click.option(f"{row.flag}/--no-{row.flag[2:]}", row.name, default=None, help=text)
-    metavar = "|".join(row.choices) or {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(row.type, "TEXT")
+    separator = "," if row.type == Texts else "|"
+    kinds: dict[Any, str] = {int: "NUMBER", float: "NUMBER", Path: "PATH", Texts: "TEXT,..."}
+    metavar = separator.join(row.choices) or kinds.get(row.type, "TEXT")
     return click.option(row.flag, row.name, default=None, metavar=metavar, help=text)
 
 

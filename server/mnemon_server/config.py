@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mnemon_server.address import Address
-from mnemon_server.config_values import VARIABLE_PREFIX, Setting, parse_value
+from mnemon_server.config_values import VARIABLE_PREFIX, Setting, Texts, parse_value
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.namespaces import NamespaceTemplate
 
 CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
+MEMORY_ACTIONS = ("create", "update", "delete")
 
 
 def _row(
@@ -156,6 +158,25 @@ class Settings:
     )
     bridge_enabled: bool = field(
         default=True, metadata=_row("Save events of the timeline as statements, as the routing policy says.")
+    )
+    tools_file: Path | None = field(
+        default=None,
+        metadata=_row("TOML file with further tools for language models, and the endpoints that run them."),
+    )
+    tool_endpoints_allowed: Texts = field(
+        default=(),
+        metadata=_row("Hosts, or HOST:PORT, that a tool of that file may be run by; no other is ever called."),
+    )
+    tool_actions_permitted: Texts = field(
+        default=MEMORY_ACTIONS,
+        metadata=_row("What the tool manage_memory may do at most.", choices=MEMORY_ACTIONS),
+    )
+    tool_namespace: Texts = field(
+        default=(),
+        metadata=_row(
+            "Labels of the namespace of the memory tools where a call names none; one in braces, as {user_id}, is "
+            "filled from the call's configuration."
+        ),
     )
     event_retention_days: float = field(
         default=7.0, metadata=_row("Days that an event is kept for watchers that come late.", at_least=0.001)
@@ -325,7 +346,8 @@ def _render_row(row: Setting) -> str:
     shown = row.show(row.default)
     default = f"`{shown}`" if shown else ""
     variables = ", ".join(f"`{name}`" for name in row.variables)
-    choices = f" One of {', '.join(f'`{choice}`' for choice in row.choices)}." if row.choices else ""
+    named = ", ".join(f"`{choice}`" for choice in row.choices)
+    choices = f" {'Any' if row.type == Texts else 'One'} of {named}." if named else ""
     return f"| `{row.name}` | {default} | {variables} | `{row.flag}` | {row.help}{choices} |"
 
 
@@ -366,9 +388,19 @@ def _check_together(settings: Settings) -> None:
         raise ConfigurationError("tls_certificate and tls_key go together: set both, or neither")
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigurationError("tls_client_ca needs tls_certificate and tls_key")
+    _check_tool_namespace(settings.tool_namespace)
     address = Address.parse(settings.listen)
     if not (address.is_local or settings.tls_certificate or settings.insecure):
         raise ConfigurationError(
             f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS on it, "
             "or say --insecure (MNEMON_INSECURE=true) where the network is trusted"
         )
+
+
+def _check_tool_namespace(labels: Texts) -> None:
+    if not labels:
+        return
+    try:
+        NamespaceTemplate(labels)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"setting tool_namespace: {error}") from error

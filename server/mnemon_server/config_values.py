@@ -11,6 +11,9 @@ from mnemon_server.domain.errors import ConfigurationError
 VARIABLE_PREFIX = "MNEMON_"
 AUTOMATIC = "auto"
 
+Texts = tuple[str, ...]
+"""The type of a setting that is a list: in TOML a list, elsewhere a text with commas."""
+
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -46,6 +49,8 @@ class Setting:
             return "" if self.type is Path else AUTOMATIC
         if self.secret and value:
             return "********"
+        if isinstance(value, tuple):
+            return ",".join(value)
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -61,8 +66,9 @@ def parse_value(row: Setting, raw: Any, origin: str) -> Any:
         value = _PARSERS[row.type](raw)
     except (TypeError, ValueError):
         raise _refusal(row, raw, origin, _EXPECTED[row.type]) from None
-    if row.choices and value not in row.choices:
-        raise _refusal(row, raw, origin, f"one of {', '.join(row.choices)}")
+    if row.choices and not _is_chosen(row, value):
+        several = "one or more" if row.type == Texts else "one"
+        raise _refusal(row, raw, origin, f"{several} of {', '.join(row.choices)}")
     if isinstance(value, int | float) and not row.at_least <= value <= row.at_most:
         raise _refusal(row, raw, origin, _bounds(row))
     return value
@@ -71,6 +77,12 @@ def parse_value(row: Setting, raw: Any, origin: str) -> Any:
 def _refusal(row: Setting, raw: object, origin: str, expected: str) -> ConfigurationError:
     shown = "the value given" if row.secret else repr(raw)
     return ConfigurationError(f"setting {row.name} ({origin}): {shown} is not possible; it must be {expected}")
+
+
+def _is_chosen(row: Setting, value: Any) -> bool:
+    if row.type == Texts:
+        return bool(value) and all(item in row.choices for item in value)
+    return value in row.choices
 
 
 def _bounds(row: Setting) -> str:
@@ -116,12 +128,20 @@ def _parse_path(raw: Any) -> Path:
     return Path(text).expanduser()
 
 
+def _parse_texts(raw: Any) -> Texts:
+    items = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(items, list | tuple):
+        raise TypeError(raw)
+    return tuple(text for item in items if (text := _parse_text(item)))
+
+
 _PARSERS: Mapping[type[Any], Any] = {
     bool: _parse_bool,
     int: _parse_int,
     float: _parse_float,
     str: _parse_text,
     Path: lambda raw: raw if isinstance(raw, Path) else _parse_path(raw),
+    Texts: _parse_texts,
 }
 _EXPECTED: Mapping[type[Any], str] = {
     bool: "true or false",
@@ -129,4 +149,5 @@ _EXPECTED: Mapping[type[Any], str] = {
     float: "a number",
     str: "text",
     Path: "a path",
+    Texts: "a list of texts, or a text with commas between them",
 }

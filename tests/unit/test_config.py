@@ -68,6 +68,14 @@ def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: st
         ("fusion_vector_weight", "nan", "must be a number"),
         ("knowledge_store_backend", "redis", "must be one of chromadb, local, in_memory"),
         ("log_level", "loud", "must be one of debug, info, warning, error"),
+        (
+            "tool_actions_permitted",
+            "create,fly",
+            "'create,fly' is not possible; it must be one or more of create, update",
+        ),
+        ("tool_actions_permitted", ",", "must be one or more of create, update, delete"),
+        ("tool_namespace", "user-{id}", "setting tool_namespace: .* must be a key in braces as a whole"),
+        ("tool_namespace", "a.b", r"setting tool_namespace: .* must not contain"),
         ("listen", "nowhere", "must be HOST:PORT"),
         ("listen", "127.0.0.1:65536", "must be HOST:PORT"),
     ],
@@ -86,6 +94,8 @@ def test_a_value_that_cannot_be_is_refused_with_what_would_be_right(name: str, r
         ("collection = 7", "must be text"),
         ("default_deadline_s = false", "must be a number"),
         ("data_dir = 7", "must be a path"),
+        ("tool_namespace = 7", "must be a list of texts, or a text with commas between them"),
+        ("tool_namespace = ['a', 7]", "must be a list of texts"),
         ("listen = [", "cannot be read"),
     ],
 )
@@ -150,6 +160,21 @@ def test_an_empty_variable_is_not_set() -> None:
 @pytest.mark.parametrize(("raw", "value"), [("auto", None), ("", None), ("on", True), ("0", False)])
 def test_automatic_is_a_value_of_settings_that_have_it(raw: str, value: object) -> None:
     assert load_settings(environ={}, flags={"reflection": raw}).settings.reflection is value
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [("{user_id}", ("{user_id}",)), (" a , {user_id},memories", ("a", "{user_id}", "memories")), ("", ())],
+)
+def test_a_list_is_a_text_with_commas(raw: str, value: tuple[str, ...]) -> None:
+    assert load_settings(environ={}, flags={"tool_namespace": raw}).settings.tool_namespace == value
+
+
+def test_a_list_in_a_file_is_a_list_or_a_text_with_commas(tmp_path: Path) -> None:
+    file = tmp_path / "mnemon.toml"
+    file.write_text("tool_namespace = ['{user_id}', 'a,b']\ntool_actions_permitted = 'update,create'\n")
+    settings = load_settings(file=file, environ={}).settings
+    assert (settings.tool_namespace, settings.tool_actions_permitted) == (("{user_id}", "a,b"), ("update", "create"))
 
 
 def test_a_secret_is_neither_shown_nor_repeated_in_an_error() -> None:
