@@ -102,7 +102,6 @@ FACTS = Collection(
         Field("updated_at", FieldType.TIME),
         Field("ttl_s", FieldType.NUMBER),
         Field("expire_time", FieldType.TIME),
-        Field("fact_revision", FieldType.NUMBER),
         Field("versions", FieldType.TEXT, indexed=False),
     ),
 )

@@ -37,6 +37,15 @@ class PassageInput:
     vector: Vector
 
 
+@dataclass(frozen=True, slots=True)
+class RecordStamps:
+    """Times and revision that a document had elsewhere."""
+
+    create_time: datetime
+    update_time: datetime
+    revision: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentWrite:
     """A document to store, with its passages in order; `event` is what the log says where that changes something."""
@@ -48,6 +57,13 @@ class DocumentWrite:
     event: EventType = EventType.KNOWLEDGE_INDEXED
     details: str = ""
     """What the event says beyond that, as JSON; it outlives the document, so it holds no text of it."""
+    changed: tuple[str, ...] | None = None
+    """What the event names as changed where the document takes another's place; None: the fields that differ."""
+    stamps: RecordStamps | None = None
+    """What an import keeps in place of the commit's time and the next revision, which never falls for that.
+
+    Then a document is unchanged only where its times are these, too.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +74,13 @@ class DocumentUpdate:
     under the same id; what it raises refuses the change. It runs inside the transaction, on the writer's thread, and so
     must be quick and must not ask the engine; where the transaction is repeated it runs again, and the last run counts.
     `passages` belong to a new content; None keeps those that are there, and then the content must stay as it is.
+    With `event` None the change is no news: the log says nothing of it, and the document keeps its revision and its
+    time of update.
     """
 
     doc_id: str
     update: Callable[[Document], Document]
-    event: EventType
+    event: EventType | None
     passages: Sequence[PassageInput] | None = None
     request: RequestKey | None = None
     expected_revision: int | None = None
@@ -194,12 +212,27 @@ class RecordEngine(Protocol):
         """The documents with these ids, hidden ones too, in their order; None where there is none."""
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        skip: int = 0,
+        vectors: bool = False,
+        descending: bool = False,
     ) -> list[tuple[int, Document]]:
         """Up to `limit` documents that match, each with its position, in the order of first indexing.
 
         `after` is the position of the last one seen; 0 where none was. Replacing a document does not move it, so that
-        pages neither repeat nor skip a document that was there throughout. `descending`: in the opposite order.
+        pages neither repeat nor skip a document that was there throughout. `skip`: so many that match are passed over
+        first. `descending`: in the opposite order.
+        """
+
+    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+        """Up to `limit` different texts behind `after` that an indexed field of text holds, by code point, ascending.
+
+        Hidden documents, and empty texts, do not count. It costs about as much as there are texts, however many
+        documents share one.
         """
 
     def count_documents(self, where: RecordFilter) -> int:

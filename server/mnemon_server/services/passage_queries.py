@@ -19,6 +19,8 @@ class PassageQuery:
     where: RecordFilter
     mode: SearchMode
     limit: int
+    skip: int = 0
+    """How many of the best are passed over; they count among `limit`."""
     min_score: float = 0.0
     vectors: bool = False
     """Whether the documents come with the vectors of their passages."""

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,10 +279,11 @@ class PassageSearch:
         return places
 
     def _hits(self, query: PassageQuery, choice: _Choice) -> tuple[PassageHit, ...]:
-        documents = self._records.get_documents(list(choice.places), vectors=query.vectors)
+        wanted = dict(islice(choice.places.items(), query.skip, None))
+        documents = self._records.get_documents(list(wanted), vectors=query.vectors)
         return tuple(
             PassageHit.of(document, place, row, choice.ranking)
-            for document, (row, place) in zip(documents, choice.places.values(), strict=True)
+            for document, (row, place) in zip(documents, wanted.values(), strict=True)
             # It may have been deleted since its passage was found.
             if document is not None and not document.hidden
         )

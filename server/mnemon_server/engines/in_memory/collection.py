@@ -92,7 +92,14 @@ class InMemoryCollection:
             return [shown(stored, vectors=vectors) if stored else None for stored in found]
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        skip: int = 0,
+        vectors: bool = False,
+        descending: bool = False,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
         with self._lane.lock:
@@ -101,7 +108,13 @@ class InMemoryCollection:
                 behind = [stored for stored in reversed(matching) if not after or stored.position < after]
             else:
                 behind = [stored for stored in matching if stored.position > after]
-            return [(stored.position, shown(stored, vectors=vectors)) for stored in behind[:limit]]
+            return [(stored.position, shown(stored, vectors=vectors)) for stored in behind[skip : skip + limit]]
+
+    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+        """See RecordEngine."""
+        with self._lane.lock:
+            texts = {str(stored.document.fields.get(field) or "") for stored in self.state.searchable()}
+        return sorted(text for text in texts if text > after)[:limit]
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""

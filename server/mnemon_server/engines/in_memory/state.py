@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, IndexPosition, PassageInput
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, IndexPosition, PassageInput, RecordStamps
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.events import Call
 from mnemon_server.engines.in_memory.lane import Lane
@@ -55,7 +55,12 @@ class CollectionState:
     def put(self, call: Call, write: DocumentWrite) -> WriteReceipt:
         """See RecordEngine.put_document."""
         known = self._find(write.document.doc_id, write.expected_revision)
-        return self._store(call, known, write.document, write.passages, write.event, write.details)
+        known_as_is = known and document_digest(known.document) == document_digest(write.document)
+        # The vectors of what is there stay, whatever comes along with the same text.
+        passages = known.passages if known and known_as_is else write.passages
+        return self._store(
+            call, known, write.document, passages, write.event, write.details, write.changed, write.stamps
+        )
 
     def update(self, call: Call, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
@@ -114,32 +119,47 @@ class CollectionState:
         known: Stored | None,
         new: Document,
         passages: Sequence[PassageInput],
-        event: EventType,
+        event: EventType | None,
         details: str,
+        changed: tuple[str, ...] | None = None,
+        stamps: RecordStamps | None = None,
     ) -> WriteReceipt:
-        if known and document_digest(known.document) == document_digest(new):
+        if known and _is_same(known.document, new, stamps):
             return _receipt(call, new.doc_id, WriteOutcome.UNCHANGED, known.document.revision, known.sequence)
         self.sequence = call.sequence = self._lane.next_sequence()
         if known is None:
             self._position += 1
-        stored = self._stored(call, known, new, passages)
+        stored = self._stored(call, known, new, passages, stamps, is_news=event is not None)
         self.documents[new.doc_id] = stored
         self.deletions.pop(new.doc_id, None)
-        changed = changed_fields(known.document, new) if known else ()
         document = stored.document
-        call.add(self.sequence, event, document.doc_id, document.revision, document.scope, changed, details)
+        if event is not None:
+            names = _changed(known, new, changed)
+            call.add(self.sequence, event, document.doc_id, document.revision, document.scope, names, details)
         outcome = WriteOutcome.REPLACED if known else WriteOutcome.CREATED
         return _receipt(call, new.doc_id, outcome, document.revision, self.sequence)
 
-    def _stored(self, call: Call, known: Stored | None, new: Document, passages: Sequence[PassageInput]) -> Stored:
+    def _stored(
+        self,
+        call: Call,
+        known: Stored | None,
+        new: Document,
+        passages: Sequence[PassageInput],
+        stamps: RecordStamps | None,
+        *,
+        is_news: bool,
+    ) -> Stored:
+        revision = known.document.revision + is_news if known else 1
+        created = known.document.create_time if known else call.now
+        updated = call.now if is_news or known is None else known.document.update_time
         document = replace(
             new,
             embedding=None,
             metadata=dict(new.metadata),
             fields={name: stored_field(value) for name, value in new.fields.items()},
-            revision=known.document.revision + 1 if known else 1,
-            create_time=known.document.create_time if known else call.now,
-            update_time=call.now,
+            revision=max(revision, stamps.revision) if stamps else revision,
+            create_time=stamps.create_time if stamps else created,
+            update_time=stamps.update_time if stamps else updated,
             passages=tuple(Passage(i, passage.start, passage.end) for i, passage in enumerate(passages)),
         )
         return Stored(
@@ -165,6 +185,18 @@ class CollectionState:
             self.deletions[document.doc_id] = self.sequence
         if event is not None:
             call.add(self.sequence, event, document.doc_id, document.revision, document.scope, details=details)
+
+
+def _changed(known: Stored | None, new: Document, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    if known is None:
+        return ()
+    return changed_fields(known.document, new) if given is None else given
+
+
+def _is_same(known: Document, new: Document, stamps: RecordStamps | None) -> bool:
+    if document_digest(known) != document_digest(new):
+        return False
+    return stamps is None or (known.create_time, known.update_time) == (stamps.create_time, stamps.update_time)
 
 
 def _receipt(call: Call, doc_id: str, outcome: WriteOutcome, revision: int, sequence: int) -> WriteReceipt:

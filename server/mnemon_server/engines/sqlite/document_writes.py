@@ -1,7 +1,7 @@
 """The writes of one collection, inside a call: a single one, or a transaction of many."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import apsw
 
@@ -13,7 +13,7 @@ from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable, Found, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -37,8 +37,18 @@ class _Content:
     document: Document
     digest: bytes
     passages: Sequence[PassageInput] | None
-    event: EventType
+    event: EventType | None
     details: str
+    changed: tuple[str, ...] | None = None
+    stamps: RecordStamps | None = None
+
+    def revision_after(self, revision: int) -> int:
+        """The revision that follows on one; 0 stands for none. What is no news has none of its own."""
+        return max(revision + (self.event is not None), self.stamps.revision if self.stamps else 0)
+
+    def changed_from(self, old: Document) -> tuple[str, ...]:
+        """What the event names as changed."""
+        return changed_fields(old, self.document) if self.changed is None else self.changed
 
 
 class DocumentWrites:
@@ -53,12 +63,16 @@ class DocumentWrites:
     def put(self, connection: apsw.Connection, effects: Effects, write: DocumentWrite, digest: bytes) -> WriteReceipt:
         """See RecordEngine.put_document."""
         found = self._find(connection, write.document.doc_id, write.expected_revision)
-        content = _Content(write.document, digest, write.passages, write.event, write.details)
+        content = _Content(
+            write.document, digest, write.passages, write.event, write.details, write.changed, write.stamps
+        )
         if found is None:
             return self._create(connection, effects, content, write.passages)
-        if found.digest == digest:
-            return _receipt(effects, write.document.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
-        return self._replace(connection, effects, content, found, self._load(connection, found))
+        if found.digest != digest:
+            return self._replace(connection, effects, content, found, self._load(connection, found))
+        if write.stamps is not None and not _has_times(old := self._load(connection, found), write.stamps):
+            return self._replace(connection, effects, replace(content, passages=None), found, old)
+        return _receipt(effects, write.document.doc_id, WriteOutcome.UNCHANGED, found.revision, found.sequence)
 
     def update(self, connection: apsw.Connection, effects: Effects, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
@@ -122,12 +136,14 @@ class DocumentWrites:
         added = self._table.insert(
             connection, document, passages, digest=content.digest, sequence=sequence, time=operation.now
         )
-        scope = scope_values(document.scope)
-        operation.add(sequence, content.event, document.doc_id, 1, scope, details=content.details)
+        revision, scope = content.revision_after(0), scope_values(document.scope)
+        self._stamp(connection, content, revision)
+        if content.event is not None:
+            operation.add(sequence, content.event, document.doc_id, revision, scope, details=content.details)
         effects.passages.add(added)
         effects.documents_added += 1
         effects.sequence = sequence
-        return _receipt(effects, document.doc_id, WriteOutcome.CREATED, 1, sequence)
+        return _receipt(effects, document.doc_id, WriteOutcome.CREATED, revision, sequence)
 
     def _replace(
         self, connection: apsw.Connection, effects: Effects, content: _Content, found: Found, old: Document
@@ -141,20 +157,22 @@ class DocumentWrites:
             content.passages,
             digest=content.digest,
             sequence=sequence,
-            time=operation.now,
+            time=None if content.event is None else operation.now,
         )
-        operation.add(
-            sequence,
-            content.event,
-            document.doc_id,
-            found.revision + 1,
-            scope_values(document.scope),
-            changed_fields(old, document),
-            content.details,
-        )
+        revision = content.revision_after(found.revision)
+        self._stamp(connection, content, revision)
+        operation.sequence = sequence
+        if content.event is not None:
+            changed, scope = content.changed_from(old), scope_values(document.scope)
+            operation.add(sequence, content.event, document.doc_id, revision, scope, changed, content.details)
         effects.passages.add(moved)
         effects.sequence = sequence
-        return _receipt(effects, document.doc_id, WriteOutcome.REPLACED, found.revision + 1, sequence)
+        return _receipt(effects, document.doc_id, WriteOutcome.REPLACED, revision, sequence)
+
+    def _stamp(self, connection: apsw.Connection, content: _Content, revision: int) -> None:
+        """Gives a document that was just written what it had elsewhere."""
+        if content.stamps is not None:
+            self._table.set_stamps(connection, content.document.doc_id, content.stamps, revision)
 
     def _remove(
         self,
@@ -181,6 +199,10 @@ def _updated(old: Document, update: DocumentUpdate) -> _Content:
     if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
         raise ValueError("an update keeps the document's id, and its content where it brings no passages")
     return _Content(new, document_digest(new), update.passages, update.event, update.details)
+
+
+def _has_times(document: Document, stamps: RecordStamps) -> bool:
+    return (document.create_time, document.update_time) == (stamps.create_time, stamps.update_time)
 
 
 def _missing(effects: Effects, doc_id: str) -> WriteReceipt:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import apsw
 import numpy as np
 
-from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import INT64_MAX, Scope
-from mnemon_server.engines.base import PassageIds, PassageInput, Vector
+from mnemon_server.engines.base import PassageIds, PassageInput, RecordStamps, Vector
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
@@ -75,8 +75,9 @@ class DocumentTable:
         )
         self._update = (
             f"UPDATE {tables.documents} SET ({columns}) = ({', '.join('?' * (10 + len(own)))}),"
-            " revision = revision + 1, sequence = ?, update_time = ? WHERE position = ?"
+            " revision = revision + ?, sequence = ?, update_time = coalesce(?, update_time) WHERE position = ?"
         )
+        self._stamp = f"UPDATE {tables.documents} SET create_time = ?, update_time = ?, revision = ? WHERE id = ?"
         self._insert_passage = (
             f"INSERT INTO {tables.passages} (position, ordinal, start, stop, vector) VALUES (?, ?, ?, ?, ?)"
         )
@@ -127,12 +128,15 @@ class DocumentTable:
         *,
         digest: bytes,
         sequence: int,
-        time: int,
+        time: int | None,
     ) -> PassageChanges:
-        """Puts a document in the place of another; `passages` None keeps those that are there."""
+        """Puts a document in the place of another; `passages` None keeps those that are there.
+
+        With `time` None, its revision and its time of update stay as they are.
+        """
         metadata = encode_metadata(new.metadata)
         values = self._values(new, metadata, digest)
-        connection.execute(self._update, (*values, sequence, time, found.position))
+        connection.execute(self._update, (*values, int(time is not None), sequence, time, found.position))
         if metadata != encode_metadata(old.metadata):
             self._delete_rows(connection, self.tables.metadata, found.position)
             self._add_metadata(connection, found.position, new)
@@ -161,6 +165,11 @@ class DocumentTable:
         changes = self._add_passages(connection, position, new, passages)
         changes.removed = removed
         return changes
+
+    def set_stamps(self, connection: apsw.Connection, doc_id: str, stamps: RecordStamps, revision: int) -> None:
+        """Gives a document the times that it had elsewhere, and a revision."""
+        times = to_microseconds(stamps.create_time), to_microseconds(stamps.update_time)
+        connection.execute(self._stamp, (*times, revision, doc_id))
 
     def set_sequence(self, connection: apsw.Connection, position: int, sequence: int) -> None:
         """Marks a document as changed, for the indexes that follow."""
@@ -256,6 +265,7 @@ class DocumentTable:
         *,
         after: int,
         limit: int,
+        skip: int = 0,
         vectors: bool,
         descending: bool = False,
     ) -> list[tuple[int, Document]]:
@@ -265,8 +275,8 @@ class DocumentTable:
             behind, after = "d.position < ? ORDER BY d.position DESC", after or INT64_MAX
         else:
             behind = "d.position > ? ORDER BY d.position"
-        found = (*parameters, after, limit)
-        rows = self.select(connection, f"{condition} AND {behind} LIMIT ?", found, vectors=vectors)
+        found = (*parameters, after, limit, skip)
+        rows = self.select(connection, f"{condition} AND {behind} LIMIT ? OFFSET ?", found, vectors=vectors)
         return [(position, document) for position, _, document in rows]
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:

@@ -26,6 +26,7 @@ from mnemon_server.engines.base import (
 from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import changes, keyword_index
 from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
@@ -97,11 +98,24 @@ class SQLiteCollection:
             return self._table.by_ids(connection, doc_ids, vectors=vectors)
 
     def list_documents(
-        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False, descending: bool = False
+        self,
+        where: RecordFilter,
+        *,
+        after: int = 0,
+        limit: int,
+        skip: int = 0,
+        vectors: bool = False,
+        descending: bool = False,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
+        page = self._table.page
         with self._connections.lend() as connection:
-            return self._table.page(connection, where, after=after, limit=limit, vectors=vectors, descending=descending)
+            return page(connection, where, after=after, limit=limit, skip=skip, vectors=vectors, descending=descending)
+
+    def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
+        """See RecordEngine."""
+        with self._connections.lend() as connection:
+            return distinct_texts(connection, self._tables, field, after=after, limit=limit)
 
     def count_documents(self, where: RecordFilter) -> int:
         """See RecordEngine."""
