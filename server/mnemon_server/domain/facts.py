@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -109,7 +109,7 @@ class PutFact:
     ttl: timedelta | None = None
     index: FactIndex = FactIndex()
     mode: PutMode = PutMode.UPSERT
-    embedding: tuple[float, ...] | None = None
+    embedding: Sequence[float] | None = None
     expected_revision: int | None = None
     request_id: str = ""
     ack: AckLevel = AckLevel.DURABLE
@@ -138,7 +138,7 @@ class FactQuery:
 
     filter: FactFilter
     text: str = ""
-    vector: tuple[float, ...] | None = None
+    vector: Sequence[float] | None = None
     limit: int = 10
     offset: int = 0
     mode: SearchMode | None = None

@@ -1,0 +1,129 @@
+"""Facts as the documents that the records keep, and back."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from mnemon_server.domain.clock import EPOCH, from_microseconds, to_microseconds
+from mnemon_server.domain.documents import Document, FieldValue
+from mnemon_server.domain.encoding import decode_metadata, encode_metadata
+from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, filterable, record_id
+from mnemon_server.domain.namespaces import Namespace, decode_namespace, encode_namespace
+from mnemon_server.domain.validation import normalised_metadata
+
+VERSIONS_MAX = 10
+VERSIONS_BYTES_MAX = 65_536
+
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def to_document(fact: Fact, content: str, *, embedding: str = "", versions: str = "") -> Document:
+    """What is stored of a fact; its own `versions` are not looked at.
+
+    `embedding` tells a vector that was given from others; empty where the texts were embedded. `versions` is what
+    `with_version` gives.
+    """
+    own = normalised_metadata(fact.metadata)
+    return Document(
+        record_id(fact.namespace, fact.key),
+        content,
+        normalised_metadata(filterable(replace(fact, metadata=own))),
+        fields={
+            "namespace": encode_namespace(fact.namespace),
+            "fact_key": fact.key,
+            "fact_value": _JSON.encode(fact.value),
+            "own_metadata": encode_metadata(own),
+            "indexing": _encode_index(fact.index, embedding),
+            "created_at": fact.created_at,
+            "updated_at": fact.updated_at,
+            "ttl_s": None if fact.ttl is None else fact.ttl.total_seconds(),
+            "expire_time": fact.expires_at,
+            "versions": versions,
+        },
+    )
+
+
+def to_fact(document: Document, *, versions: bool = False) -> Fact:
+    """The fact that a document is."""
+    fields = document.fields
+    ttl_s = fields.get("ttl_s")
+    return Fact(
+        namespace=decode_namespace(str(fields["namespace"])),
+        key=str(fields["fact_key"]),
+        value=json.loads(str(fields["fact_value"])),
+        metadata=decode_metadata(str(fields["own_metadata"])),
+        created_at=time_field(fields.get("created_at")) or EPOCH,
+        updated_at=time_field(fields.get("updated_at")) or EPOCH,
+        revision=document.revision,
+        ttl=timedelta(seconds=ttl_s) if isinstance(ttl_s, float) else None,
+        expires_at=time_field(fields.get("expire_time")),
+        index=_decode_index(str(fields["indexing"])),
+        versions=tuple(_versions(str(fields["versions"]))) if versions else (),
+    )
+
+
+def is_fact(document: Document | None, namespace: Namespace, key: str, now: datetime) -> bool:
+    """Whether the document is the fact of this name, and has not expired."""
+    return (
+        document is not None
+        and document.fields.get("namespace") == encode_namespace(namespace)
+        and document.fields.get("fact_key") == key
+        and not has_expired(document, now)
+    )
+
+
+def has_expired(document: Document, now: datetime) -> bool:
+    """Whether the fact has ended."""
+    end = time_field(document.fields.get("expire_time"))
+    return end is not None and end <= now
+
+
+def with_version(document: Document) -> str:
+    """The earlier versions of what comes in the document's place: it, and its own, as many as are kept.
+
+    One JSON text per line, newest first. What comes behind one that has no room goes with it, so that none is missing
+    in between.
+    """
+    fields = document.fields
+    updated = to_microseconds(time_field(fields.get("updated_at")) or EPOCH)
+    lines = [f"[{document.revision},{updated},{fields['fact_value']}]", *_lines(str(fields["versions"]))]
+    kept, size = 0, 0
+    for line in lines[:VERSIONS_MAX]:
+        size += len(line.encode())
+        if size > VERSIONS_BYTES_MAX:
+            break
+        kept += 1
+    return "\n".join(lines[:kept])
+
+
+def time_field(value: FieldValue) -> datetime | None:
+    """The time that a field holds."""
+    return value if isinstance(value, datetime) else None
+
+
+def stored_bytes(document: Document, *, versions: bool = False) -> int:
+    """The bytes of what a fact says."""
+    names = ("fact_value", "own_metadata", "versions") if versions else ("fact_value", "own_metadata")
+    return sum(len(str(document.fields[name]).encode()) for name in names)
+
+
+def _versions(text: str) -> Iterator[FactVersion]:
+    for line in _lines(text):
+        revision, updated, value = json.loads(line)
+        yield FactVersion(revision, value, from_microseconds(updated))
+
+
+def _encode_index(index: FactIndex, embedding: str) -> str:
+    said = {"off": index.off, "paths": list(index.paths), "embedding": embedding}
+    return _JSON.encode({key: value for key, value in said.items() if value})
+
+
+def _decode_index(text: str) -> FactIndex:
+    said = json.loads(text)
+    return FactIndex(said.get("off", False), tuple(said.get("paths", ())))
+
+
+def _lines(text: str) -> list[str]:
+    # Not `splitlines`: JSON leaves some of what ends a line elsewhere as it is.
+    return text.split("\n") if text else []

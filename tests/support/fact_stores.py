@@ -1,0 +1,74 @@
+"""Fact stores over either kind of vault, with a clock that only the test moves, for tests of the fact service."""
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.events import Event, EventFilter
+from mnemon_server.domain.facts import Fact, FactFilter, FactMatch, PutFact
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.services.facts import FactStore
+
+from tests.support.memory_stores import DIMENSION, MovingClock
+
+HERE = Namespace(("org", "acme"))
+
+
+class OpenedFacts:
+    """A fact store with its vault and its clock."""
+
+    def __init__(self, store: FactStore, vault: Vault, clock: MovingClock) -> None:
+        self.store, self.vault, self.clock = store, vault, clock
+
+    async def put(self, key: str, value: Any, namespace: Iterable[str] = HERE, **fields: Any) -> Fact:
+        """Stores a fact, and returns it; a text stands for a value with it as its content."""
+        told = {"content": value} if isinstance(value, str) else value
+        receipt = await self.store.put(PutFact(namespace=Namespace(namespace), key=key, value=told, **fields))
+        assert receipt.fact is not None
+        return receipt.fact
+
+    async def keys(self, namespace: Iterable[str] | None = HERE, **fields: Any) -> list[str]:
+        """The keys of the facts that match, in the order of a list."""
+        where = FactFilter(namespace=None if namespace is None else Namespace(namespace), **fields)
+        return [fact.key for fact in (await self.store.list(where, limit=1_000)).facts]
+
+    def events(self) -> list[Event]:
+        """What the log says."""
+        return list(self.vault.events.read(0, limit=1_000, where=EventFilter()).events)
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """Type, key and reason of each event."""
+        said = [(event.type.value.removeprefix("memory:fact:"), json.loads(event.details)) for event in self.events()]
+        return [(kind, details["key"], details.get("reason", "")) for kind, details in said]
+
+
+@asynccontextmanager
+async def open_facts(engine: str, folder: Path, **options: Any) -> AsyncIterator[OpenedFacts]:
+    """A fact store on this engine; `options` are those of FactStore."""
+    clock = MovingClock()
+    embedder = HashingEmbedder(DIMENSION)
+    vault: Vault = (
+        InMemoryVault(clock=clock)
+        if engine == "in_memory"
+        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
+    )
+    try:
+        async with EmbeddingBatcher(embedder) as batcher:
+            store = FactStore(vault, batcher, model=embedder.model, clock=clock, **options)
+            yield OpenedFacts(store, vault, clock)
+            await store.aclose()
+    finally:
+        vault.close()
+        embedder.close()
+
+
+def keys_of(matches: Iterable[FactMatch]) -> list[str]:
+    """The keys of the facts that were found."""
+    return [match.fact.key for match in matches]
