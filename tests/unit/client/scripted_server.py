@@ -16,6 +16,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.bridge_pb2_grpc import BridgeServiceServicer, add_BridgeServiceServicer_to_server
 from mnemon.v1.conflicts_pb2_grpc import ConflictServiceServicer, add_ConflictServiceServicer_to_server
 from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceServicer, add_EpisodicMemoryServiceServicer_to_server
+from mnemon.v1.facts_pb2_grpc import FactServiceServicer, add_FactServiceServicer_to_server
 from mnemon.v1.knowledge_store_pb2_grpc import (
     KnowledgeStoreServiceServicer,
     add_KnowledgeStoreServiceServicer_to_server,
@@ -23,6 +24,7 @@ from mnemon.v1.knowledge_store_pb2_grpc import (
 from mnemon.v1.memory_pb2_grpc import MemoryServiceServicer, add_MemoryServiceServicer_to_server
 from mnemon.v1.rules_pb2_grpc import RulesServiceServicer, add_RulesServiceServicer_to_server
 from mnemon.v1.semantic_pb2_grpc import SemanticMemoryServiceServicer, add_SemanticMemoryServiceServicer_to_server
+from mnemon.v1.tools_pb2_grpc import ToolServiceServicer, add_ToolServiceServicer_to_server
 
 Script = Callable[[Any, grpc.ServicerContext], Any]
 
@@ -36,6 +38,8 @@ class ScriptedStore(
     RulesServiceServicer,
     EpisodicMemoryServiceServicer,
     BridgeServiceServicer,
+    FactServiceServicer,
+    ToolServiceServicer,
 ):
     """Answers each call with the next line of its script, the last one again and again; notes the requests."""
 
@@ -58,6 +62,8 @@ class ScriptedStore(
     ExportRules = LoadRules = ResetRules = _answer
     RecordEvent = QueryWindow = ListRecentEvents = SummarizeRange = GetEvent = PruneEvents = _answer
     GetTimelineStatus = GetBridgeStatus = GetRoutingPolicy = UpdateRoutingPolicy = PauseBridge = ResumeBridge = _answer
+    PutFact = GetFact = GetFacts = SearchFacts = ListFacts = ListNamespaces = DeleteFact = DeleteFacts = _answer
+    ListTools = CallTool = ParseToolCalls = ExecuteText = GetProtocolStats = _answer
 
     def CompactTimeline(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
         """Answers with all messages that the line gives."""
@@ -68,7 +74,7 @@ class ScriptedStore(
         for request in request_iterator:
             yield self._answer(request, context)
 
-    IndexDocuments = CreateMemories = SaveSemanticMemories = RecordEventsWithReceipts = _answer_all
+    IndexDocuments = CreateMemories = SaveSemanticMemories = RecordEventsWithReceipts = PutFacts = _answer_all
 
 
 @contextmanager
@@ -83,6 +89,8 @@ def scripted_server(*script: Script) -> Iterator[tuple[str, ScriptedStore]]:
     add_RulesServiceServicer_to_server(store, server)
     add_EpisodicMemoryServiceServicer_to_server(store, server)
     add_BridgeServiceServicer_to_server(store, server)
+    add_FactServiceServicer_to_server(store, server)
+    add_ToolServiceServicer_to_server(store, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

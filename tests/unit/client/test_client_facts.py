@@ -1,0 +1,328 @@
+"""Facts come back as they were given, and every call says which namespace it means."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+import mnemon
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon import AsyncClient, Client, Fact
+from mnemon import _fact_convert as fact_convert
+from mnemon import _fact_requests as fact_requests
+from mnemon._json_convert import object_from_pb, object_to_pb
+from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import facts_pb2 as pb
+
+from tests.unit.client.scripted_server import failing, scripted_server
+
+UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
+BROKEN = failing(grpc.StatusCode.UNAVAILABLE, "connection lost")
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ADA = ("user", "ada")
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+EXACT = st.integers(-(2**53), 2**53)
+SCALARS = st.none() | st.booleans() | EXACT | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+OBJECTS = st.dictionaries(
+    TEXTS,
+    st.recursive(
+        SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=8
+    ),
+    max_size=4,
+)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """An object so many levels deep."""
+    found: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        found = {"a": found}
+    return found
+
+
+def stored(request: pb.PutFactRequest, context: grpc.ServicerContext) -> pb.PutFactResponse:
+    """A line that stores any fact."""
+    receipt = common_pb2.WriteReceipt(
+        id=request.fact.key or "chosen", outcome=common_pb2.WRITE_OUTCOME_CREATED, revision=1
+    )
+    response = pb.PutFactResponse(fact=request.fact, receipt=receipt)
+    response.fact.key, response.fact.revision = receipt.id, 1
+    return response
+
+
+def all_stored(request: pb.PutFactsRequest, context: grpc.ServicerContext) -> pb.PutFactsResponse:
+    """A line that stores every fact of a batch."""
+    receipts = (common_pb2.WriteReceipt(id=each.fact.key) for each in request.requests)
+    return pb.PutFactsResponse(results=[pb.PutFactResult(receipt=receipt) for receipt in receipts])
+
+
+@given(OBJECTS)
+def test_an_object_comes_back_the_same_and_in_one_order(value: dict[str, Any]) -> None:
+    sent = object_to_pb("value", value)
+    back = object_from_pb(type(sent).FromString(sent.SerializeToString()))
+
+    assert json.dumps(back, sort_keys=True) == json.dumps(back)
+    assert back == value
+
+
+def test_whole_numbers_come_back_whole_and_no_object_or_list_gets_lost() -> None:
+    value = {"a": 5, "b": 5.0, "c": 0.5, "d": 2**53, "e": {}, "f": [], "g": [[], {}], "h": True}
+    back = object_from_pb(object_to_pb("value", value))
+
+    assert back == value
+    assert [type(back[key]) for key in "abcdh"] == [int, int, float, int, bool]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "value: must be an object with texts as keys, not list"),
+        ({"a": 2**53 + 1}, "value.a: must be within 2^53, either way; write a larger number as text"),
+        ({"a": {"b": [1, {"c": object()}]}}, "value.a.b[1].c: must be what JSON can hold, not object"),
+        ({"a": float("nan")}, "value.a: must be finite"),
+        ({1: "a"}, "value key: must be text, not int"),
+        ({"a": "\ud800"}, "value.a: must be valid Unicode; character 0 is a lone surrogate"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_place(value: Any, said: str) -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(ValueError) as raised:
+        client.facts.put(ADA, "k", value)
+
+    assert isinstance(raised.value, mnemon.InvalidArgumentError)
+    assert str(raised.value) == said
+
+
+def test_an_object_may_be_as_deep_as_the_server_allows_and_no_deeper() -> None:
+    assert object_from_pb(object_to_pb("value", nested(32))) == nested(32)
+    with pytest.raises(mnemon.InvalidArgumentError, match="32 levels deep at most"):
+        object_to_pb("value", nested(33))
+    with pytest.raises(mnemon.InvalidArgumentError, match="32 levels deep at most"):
+        object_to_pb("value", nested(31) | {"list": [[nested(30)]]})
+
+
+@pytest.mark.parametrize("index", [None, False, ("title", "messages[*].text")])
+def test_a_fact_comes_back_as_it_was_given(index: mnemon.FactIndex) -> None:
+    fact = Fact(ADA, "tea", {"content": "tea"}, {"n": 5}, NOON, NOON, timedelta(minutes=5), index)
+    sent = fact_convert.fact_to_pb(fact)
+
+    assert fact_convert.fact_from_pb(pb.Fact.FromString(sent.SerializeToString())) == fact
+
+
+def test_what_the_server_says_of_a_fact_is_told() -> None:
+    sent = pb.Fact(namespace=ADA, key="tea", revision=3)
+    version = sent.versions.add(revision=2, value=object_to_pb("value", {"n": 1}))
+    version.update_time.FromDatetime(NOON)
+    sent.expire_time.FromDatetime(NOON)
+    fact = fact_convert.fact_from_pb(sent)
+
+    assert (fact.revision, fact.expire_time, fact.ttl) == (3, NOON, None)
+    assert fact.versions == (mnemon.FactVersion(2, {"n": 1}, NOON),)
+    assert fact.to_dict()["versions"][0]["update_time"] == NOON.isoformat()
+    assert fact.to_dict()["ttl_s"] is None
+    assert Fact(ADA, "k", {}, ttl=timedelta(minutes=1.5)).to_dict()["ttl_s"] == 90
+
+
+def test_put_sends_what_it_was_given_and_returns_what_is_stored() -> None:
+    with scripted_server(stored) as (address, server), Client(address) as client:
+        receipt = client.facts.put(
+            ["user", "ada"],
+            None,
+            {"content": "tea"},
+            metadata={"n": 5},
+            index=False,
+            ttl=timedelta(hours=1),
+            mode="create",
+            embedding=[0.5, 1],
+            expected_revision=0,
+            ack="searchable",
+        )
+
+    [request] = server.requests
+    assert (request.mode, list(request.embedding), request.expected_revision) == (pb.PUT_MODE_CREATE, [0.5, 1.0], 0)
+    assert request.ack == common_pb2.ACK_LEVEL_SEARCHABLE
+    assert receipt.key == "chosen"
+    fact = Fact(ADA, "chosen", {"content": "tea"}, {"n": 5}, ttl=timedelta(hours=1), index=False, revision=1)
+    assert receipt.fact == fact
+    assert receipt.to_dict()["fact"]["ttl_s"] == 3600
+
+
+def test_a_write_that_is_repeated_carries_the_same_request_id() -> None:
+    for call, response in (
+        (lambda client: client.facts.put(ADA, "tea", {}), pb.PutFactResponse()),
+        (lambda client: client.facts.delete(ADA, "tea"), pb.DeleteFactResponse()),
+        (lambda client: client.facts.delete_many(ADA), pb.DeleteFactsResponse()),
+    ):
+        with scripted_server(UNAVAILABLE, lambda *_, r=response: r) as (address, server), Client(address) as client:
+            call(client)
+        first, again = server.requests
+        assert first.request_id == again.request_id != ""
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda facts: facts.put("user", "k", {}), "namespace"),
+        (lambda facts: facts.get(("user", 5), "k"), "namespace[1]"),
+        (lambda facts: facts.get(ADA, 5), "key"),
+        (lambda facts: facts.get_many([(ADA, "k"), "k"]), "names[1]"),
+        (lambda facts: facts.get_many([("ada", "k")]), "names[0].namespace"),
+        (lambda facts: facts.put(ADA, "k", {}, index=[]), "index"),
+        (lambda facts: facts.put(ADA, "k", {}, index="title"), "index"),
+        (lambda facts: facts.put(ADA, "k", {}, mode="insert"), "mode"),
+        (lambda facts: facts.put(ADA, "k", {}, ttl=60), "ttl"),
+        (lambda facts: facts.put(ADA, "k", {}, create_time=datetime(2026, 5, 1)), "create_time"),
+        (lambda facts: facts.search("x", namespace="ada"), "namespace"),
+        (lambda facts: facts.search("x", namespace=ADA, where=["a"]), "where"),
+        (lambda facts: facts.search("x", namespace=ADA, mode="best"), "mode"),
+        (lambda facts: next(facts.list("ada")), "namespace"),
+        (lambda facts: next(facts.namespaces(prefix="ada")), "prefix"),
+        (lambda facts: facts.delete("ada", "k"), "namespace"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_argument(call: Any, field: str) -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(mnemon.InvalidArgumentError) as raised:
+        call(client.facts)
+
+    assert raised.value.violations[0].field == field
+
+
+def test_a_search_sends_every_argument() -> None:
+    with scripted_server(lambda *_: pb.SearchFactsResponse()) as (address, server), Client(address) as client:
+        client.facts.search("tea", namespace=ADA)
+        client.facts.search(
+            namespace=(),
+            subtree=True,
+            where={"n": {"$gte": 3}},
+            vector=[1.0],
+            limit=3,
+            offset=4,
+            mode="vector",
+            min_score=0.5,
+            renew_ttl=True,
+        )
+
+    plain, full = server.requests
+    assert (plain.query, list(plain.filter.namespace), plain.limit, plain.mode) == ("tea", ["user", "ada"], 10, 0)
+    assert not plain.filter.HasField("where") and not plain.filter.subtree
+    assert (list(full.filter.namespace), full.filter.subtree) == ([], True)
+    assert object_from_pb(full.filter.where) == {"n": {"$gte": 3}}
+    assert (list(full.vector), full.limit, full.offset, full.min_score, full.renew_ttl) == ([1.0], 3, 4, 0.5, True)
+    assert full.mode == common_pb2.SEARCH_MODE_VECTOR
+
+
+def _found(*_: Any) -> pb.SearchFactsResponse:
+    match = pb.FactMatch(fact=pb.Fact(namespace=ADA, key="tea", value=object_to_pb("v", {"n": 5})), score=0.0)
+    diagnostics = common_pb2.SearchDiagnostics(mode=common_pb2.SEARCH_MODE_HYBRID, exact=True)
+    return pb.SearchFactsResponse(results=[match, pb.FactMatch()], diagnostics=diagnostics)
+
+
+def test_an_answer_is_a_sequence_of_its_results_with_how_they_were_found() -> None:
+    with scripted_server(_found) as (address, _), Client(address) as client:
+        answer = client.facts.search("tea", namespace=ADA)
+
+    first, second = answer
+    assert (len(answer), answer[0], answer[1:]) == (2, first, (second,))
+    assert (first.namespace, first.key, first.value, first.score) == (ADA, "tea", {"n": 5}, 0.0)
+    assert (second.score, second.similarity, second.keyword_score) == (None, None, None)
+    assert answer.diagnostics.exact
+    assert json.loads(answer.to_json())["results"][0]["value"] == {"n": 5}
+
+
+def test_lists_read_every_page_with_the_same_arguments_also_of_labels_that_can_be_read_once() -> None:
+    def page(request: Any, context: grpc.ServicerContext) -> Any:
+        following = "" if request.page_token else "next"
+        if isinstance(request, pb.ListFactsRequest):
+            return pb.ListFactsResponse(facts=[pb.Fact(key="k")], next_page_token=following)
+        return pb.ListNamespacesResponse(namespaces=[pb.FactNamespace(labels=ADA)], next_page_token=following)
+
+    with scripted_server(page) as (address, server), Client(address) as client:
+        found = list(client.facts.list(iter(ADA), where={"n": 5}, show_versions=True, page_size=1))
+        spaces = list(client.facts.namespaces(prefix=iter(["user"]), suffix=("*",), max_depth=2))
+
+    assert [fact.key for fact in found] == ["k", "k"]
+    assert spaces == [ADA, ADA]
+    assert {(tuple(each.filter.namespace), each.page_size, each.show_versions) for each in server.requests[:2]} == {
+        (ADA, 1, True)
+    }
+    assert {(tuple(each.prefix), tuple(each.suffix), each.max_depth) for each in server.requests[2:]} == {
+        (("user",), ("*",), 2)
+    }
+
+
+def test_several_are_read_and_removed_by_what_they_are_called() -> None:
+    read = pb.GetFactsResponse(facts=[pb.Fact(key="a")])
+    gone = pb.DeleteFactsResponse(deleted_count=3, replayed=True)
+    with scripted_server(lambda *_: read, lambda *_: gone) as (address, server), Client(address) as client:
+        assert [fact.key for fact in client.facts.get_many([(ADA, "a"), (["org"], "b")], renew_ttl=True)] == ["a"]
+        assert client.facts.delete_many(ADA, subtree=True, dry_run=True) == mnemon.BulkDeleteReceipt(3, True)
+
+    names, removal = server.requests
+    assert [(list(each.namespace), each.key) for each in names.names] == [(["user", "ada"], "a"), (["org"], "b")]
+    assert names.renew_ttl
+    assert (list(removal.filter.namespace), removal.filter.subtree, removal.dry_run) == (["user", "ada"], True, True)
+
+
+def test_a_bulk_keeps_the_order_and_a_bad_fact_fails_alone() -> None:
+    items: list[Any] = [Fact(ADA, "a", {}), "b", (Fact(ADA, "c", {}), [0.5]), Fact("ada", "d", {})]  # type: ignore[arg-type]
+    with scripted_server(all_stored) as (address, server), Client(address) as client:
+        results = list(client.facts.put_many(items, mode="create"))
+
+    assert [(result.position, result.key) for result in results] == [(0, "a"), (1, ""), (2, "c"), (3, "")]
+    assert [type(results[number].error) for number in (1, 3)] == [mnemon.InvalidArgumentError] * 2
+    first, third = server.requests[0].requests
+    assert first.mode == third.mode == pb.PUT_MODE_CREATE
+    assert list(third.embedding) == [0.5]
+
+
+def test_an_item_that_the_server_refuses_has_its_error() -> None:
+    error = common_pb2.ItemError(code=6, message="there is one", reason=errors_pb2.ERROR_REASON_FACT_EXISTS)
+    line = pb.PutFactsResponse(results=[pb.PutFactResult(error=error)])
+    with scripted_server(lambda *_: line) as (address, _), Client(address) as client:
+        [result] = client.facts.put_many([Fact(ADA, "a", {})])
+
+    assert isinstance(result.error, mnemon.FactExistsError)
+    assert result.to_dict()["error"]["message"] == "there is one"
+
+
+def test_a_broken_bulk_is_resumed_with_the_same_request_ids() -> None:
+    items = [Fact(ADA, f"k{number}", {}) for number in range(130)]
+    with scripted_server(all_stored, BROKEN, all_stored) as (address, server), Client(address) as client:
+        results = list(client.facts.put_many(items))
+
+    assert [result.key for result in results] == [fact.key for fact in items]
+    ids: dict[str, set[str]] = {}
+    for request in server.requests:
+        for each in request.requests:
+            ids.setdefault(each.fact.key, set()).add(each.request_id)
+    assert all(len(found) == 1 for found in ids.values())
+
+
+def test_a_fact_can_be_sent_as_it_was_read() -> None:
+    read = Fact(ADA, "tea", {}, revision=7, expire_time=NOON, versions=(mnemon.FactVersion(6, {}, NOON),))
+    request = fact_requests.put_like(read, mode="upsert", ack="durable")
+
+    assert (request.fact.revision, request.fact.HasField("expire_time"), len(request.fact.versions)) == (0, False, 0)
+
+
+async def test_the_asyncio_client_sends_the_same() -> None:
+    async def items() -> AsyncIterator[Fact]:
+        for key in ("a", "b"):
+            yield Fact(ADA, key, {})
+
+    with scripted_server(all_stored, stored, _found) as (address, server):
+        async with AsyncClient(address) as client:
+            assert [result.key async for result in client.facts.put_many(items())] == ["a", "b"]
+            assert (await client.facts.put(ADA, None, {"n": 5})).key == "chosen"
+            assert (await client.facts.search("tea", namespace=ADA))[0].key == "tea"
+            assert server.requests[1].request_id
+    line = failing(grpc.StatusCode.NOT_FOUND, "no such fact", reason="FACT_NOT_FOUND")
+    with scripted_server(line) as (address, _):
+        async with AsyncClient(address) as client:
+            with pytest.raises(mnemon.FactNotFoundError, match="no such fact"):
+                await client.facts.get(ADA, "tea")
+            with pytest.raises(mnemon.FactNotFoundError):
+                [fact async for fact in client.facts.list(ADA)]
