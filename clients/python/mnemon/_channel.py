@@ -16,7 +16,8 @@ DEFAULT_PORT = 50051
 DEFAULT_TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 16 << 20
 
-# Calls that the channel repeats by itself. Writes are among them, because each one carries a request_id.
+# Calls that the channel repeats by itself. Writes are among them, because each one carries a request_id; calls of tools
+# are not, because what an operator's tool does may be nothing to do twice.
 _REPEATED = {
     "mnemon.v1.KnowledgeStoreService": (
         "SearchDocuments",
@@ -91,6 +92,7 @@ _REPEATED = {
         "DeleteFact",
         "DeleteFacts",
     ),
+    "mnemon.v1.ToolService": ("ListTools", "ParseToolCalls", "GetProtocolStats"),
     "mnemon.v1.BridgeService": (
         "GetBridgeStatus",
         "GetRoutingPolicy",

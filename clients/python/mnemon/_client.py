@@ -23,6 +23,7 @@ from mnemon._rules_async import AsyncRuleMethods
 from mnemon._semantic_async import AsyncSemanticMethods
 from mnemon._status import error_from_call
 from mnemon._timeline_async import AsyncTimelineMethods
+from mnemon._tools_async import AsyncTools
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
@@ -253,6 +254,11 @@ class AsyncClient(
     def facts(self) -> AsyncFacts:
         """JSON objects under keys of namespaces: what tools store, and what applications store beside them."""
         return AsyncFacts(self)
+
+    @property
+    def tools(self) -> AsyncTools:
+        """Memory as a language model uses it: what it is told of the tools, and what it calls."""
+        return AsyncTools(self)
 
     @property
     def _store(self) -> "KnowledgeStoreServiceAsyncStub":

@@ -1,5 +1,6 @@
 """Both directions between JSON objects and the messages of the wire, which know no whole numbers."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,9 @@ def object_to_pb(field: str, given: object) -> struct_pb2.Struct:
 
 
 def object_from_pb(message: struct_pb2.Struct) -> dict[str, Any]:
-    """A JSON object of the wire; a double that is a whole number within 2^53 becomes one."""
-    return {key: _value_from_pb(value) for key, value in message.fields.items()}
+    """A JSON object of the wire, its keys sorted; a double that is a whole number within 2^53 becomes one."""
+    # A message has no order, and what is written differently every time defeats caches of prompts.
+    return {key: _value_from_pb(value) for key, value in sorted(message.fields.items())}
 
 
 def _fill_object(message: struct_pb2.Struct, place: str, given: object, levels: int) -> None:
@@ -43,6 +45,8 @@ def _fill(message: struct_pb2.Value, place: str, given: object, levels: int) -> 
             message.bool_value = given
         case int() if not -WHOLE_MAX <= given <= WHOLE_MAX:
             raise invalid(place, "must be within 2^53, either way; write a larger number as text")
+        case float() if not math.isfinite(given):
+            raise invalid(place, "must be finite")
         case int() | float():
             message.number_value = given
         case str():

@@ -20,6 +20,7 @@ from mnemon._rules_sync import RuleMethods
 from mnemon._semantic_sync import SemanticMethods
 from mnemon._status import error_from_call
 from mnemon._timeline_sync import TimelineMethods
+from mnemon._tools_sync import Tools
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
@@ -243,6 +244,11 @@ class Client(
     def facts(self) -> Facts:
         """JSON objects under keys of namespaces: what tools store, and what applications store beside them."""
         return Facts(self)
+
+    @property
+    def tools(self) -> Tools:
+        """Memory as a language model uses it: what it is told of the tools, and what it calls."""
+        return Tools(self)
 
     @property
     def _store(self) -> KnowledgeStoreServiceStub:

@@ -129,14 +129,20 @@ def chosen_format(response_format: str) -> ResponseFormat:
     return ResponseFormat(response_format)
 
 
+def chosen_style(style: str) -> SchemaStyle:
+    """Whose form of a schema is meant. Raises InvalidArgumentError for an unknown style."""
+    if style not in tuple(SchemaStyle):
+        raise InvalidArgumentError.of("style", f"must be one of {_listed(SchemaStyle)}, not {str(style)[:80]!r}")
+    return SchemaStyle(style)
+
+
 def tool_schema(tool: DescribedTool, style: str) -> dict[str, Any]:
     """The tool as the API of a model's vendor takes it. Raises InvalidArgumentError for an unknown style."""
+    chosen = chosen_style(style)
     named, parameters = {"name": tool.name, "description": tool.description}, deepcopy(tool.parameters)
-    if style == SchemaStyle.ANTHROPIC:
+    if chosen is SchemaStyle.ANTHROPIC:
         return {**named, "input_schema": parameters}
-    if style == SchemaStyle.OPENAI:
-        return {"type": "function", "function": {**named, "parameters": parameters}}
-    raise InvalidArgumentError.of("style", f"must be one of {_listed(SchemaStyle)}, not {style!r}")
+    return {"type": "function", "function": {**named, "parameters": parameters}}
 
 
 def _manage_parameters(permitted: tuple[MemoryAction, ...]) -> dict[str, Any]:

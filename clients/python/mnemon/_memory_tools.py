@@ -1,0 +1,273 @@
+"""The two memory tools as functions that a program hands to a model's framework."""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from uuid import UUID
+
+from mnemon import _tool_definitions as definitions
+from mnemon._client import AsyncClient
+from mnemon._convert import invalid, text
+from mnemon._fact_values import FactMatch
+from mnemon._namespaces import needed_of, template_keys, template_labels
+from mnemon._sync import Client
+from mnemon._tool_definitions import ResponseFormat, SchemaStyle, ToolDefinition
+from mnemon._tool_values import ToolOutput
+
+TextAndFacts: TypeAlias = tuple[str, list[FactMatch]]
+"""What search_memory returns with the format "content_and_artifact"."""
+
+_Returned_co = TypeVar("_Returned_co", covariant=True)
+
+
+class MemoryTool(Protocol):
+    """What both tools say of themselves to a model."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """The JSON schema of the arguments, without `config`, which the application gives."""
+
+    def schema(self, style: str = SchemaStyle.OPENAI) -> dict[str, Any]:
+        """The tool as a model's API takes it, in the style "openai" or "anthropic"."""
+
+
+class ManageMemoryTool(MemoryTool, Protocol[_Returned_co]):
+    """Creates, updates and deletes memories; returns a text, or on an AsyncClient what is awaited for it."""
+
+    def __call__(
+        self,
+        content: str | None = None,
+        action: str | None = None,
+        *,
+        id: str | UUID | None = None,  # noqa: A002 - the argument's name in the tool
+        config: Mapping[str, Any] | None = None,
+    ) -> _Returned_co:
+        """Returns "created memory <id>", "updated memory <id>" or "Deleted memory <id>".
+
+        An action of None creates, or where that is not permitted does the first that is. Raises InvalidArgumentError
+        for the first of these: the action is not permitted; an id is given to create; it is missing to update or
+        delete; another argument is wrong. FactNotFoundError where there is nothing to update; ConfigurationError where
+        `config` does not fill the namespace.
+        """
+
+
+class SearchMemoryTool(MemoryTool, Protocol[_Returned_co]):
+    """Searches memories; returns a text, alone or with the facts, or on an AsyncClient what is awaited for them."""
+
+    def __call__(
+        self,
+        query: str,
+        *,
+        limit: int = definitions.LIMIT_DEFAULT,
+        offset: int = 0,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - the argument's name in the tool
+        config: Mapping[str, Any] | None = None,
+    ) -> _Returned_co:
+        """Returns the facts found, best first, as a JSON list of namespace, key, value, times and score.
+
+        Raises InvalidArgumentError where an argument is wrong, such as an unknown operator of the filter;
+        ConfigurationError where `config` does not fill the namespace.
+        """
+
+
+@overload
+def create_manage_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: Client,
+    instructions: str = ...,
+    actions_permitted: Iterable[str] = ...,
+    name: str = ...,
+) -> ManageMemoryTool[str]: ...
+
+
+@overload
+def create_manage_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: AsyncClient,
+    instructions: str = ...,
+    actions_permitted: Iterable[str] = ...,
+    name: str = ...,
+) -> ManageMemoryTool[Coroutine[Any, Any, str]]: ...
+
+
+def create_manage_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: Client | AsyncClient,
+    instructions: str = definitions.MANAGE_INSTRUCTIONS,
+    actions_permitted: Iterable[str] = definitions.ALL_ACTIONS,
+    name: str = definitions.MANAGE_MEMORY,
+) -> Any:
+    """The tool by which a model creates, updates and deletes memories; nothing is called before it is.
+
+    `namespace` is labels, of which those in braces, such as "{user_id}", are filled from each call's `config`, flat or
+    under "configurable"; None means what `Tools` says. Of a configuration only the keys that this needs are sent,
+    without a namespace `org_id`, `user_id` and `agent_id`, and of the others the names. On an AsyncClient the tool is a
+    coroutine function.
+
+    Raises InvalidArgumentError, a ValueError, where no action is permitted or one is unknown; ConfigurationError where
+    the namespace is not valid.
+    """
+    told = replace(definitions.manage_definition(actions_permitted, instructions), name=_name(name))
+    permitted = told.actions_permitted
+    send = _sender(store, definitions.MANAGE_MEMORY, namespace, _content, actions_permitted=permitted)
+
+    def manage_memory(
+        content: str | None = None,
+        action: str | None = None,
+        *,
+        id: str | UUID | None = None,  # noqa: A002 - the argument's name in the tool
+        config: Mapping[str, Any] | None = None,
+    ) -> str:
+        chosen = definitions.chosen_action(action, id, permitted)
+        found: str = send({"action": chosen, "content": content, "id": None if id is None else str(id)}, config)
+        return found
+
+    return _described(manage_memory, told, store)
+
+
+@overload
+def create_search_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: Client,
+    instructions: str = ...,
+    response_format: Literal["content"] = ...,
+    name: str = ...,
+) -> SearchMemoryTool[str]: ...
+
+
+@overload
+def create_search_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: Client,
+    instructions: str = ...,
+    response_format: Literal["content_and_artifact"],
+    name: str = ...,
+) -> SearchMemoryTool[TextAndFacts]: ...
+
+
+@overload
+def create_search_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: AsyncClient,
+    instructions: str = ...,
+    response_format: Literal["content"] = ...,
+    name: str = ...,
+) -> SearchMemoryTool[Coroutine[Any, Any, str]]: ...
+
+
+@overload
+def create_search_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: AsyncClient,
+    instructions: str = ...,
+    response_format: Literal["content_and_artifact"],
+    name: str = ...,
+) -> SearchMemoryTool[Coroutine[Any, Any, TextAndFacts]]: ...
+
+
+def create_search_memory_tool(
+    namespace: Iterable[str] | str | None = None,
+    *,
+    store: Client | AsyncClient,
+    instructions: str = definitions.SEARCH_INSTRUCTIONS,
+    response_format: str = "content",
+    name: str = definitions.SEARCH_MEMORY,
+) -> Any:
+    """The tool by which a model searches its memories, by meaning and by word; otherwise as `create_manage_memory_tool`.
+
+    It returns a text, or with `response_format="content_and_artifact"` the text with the facts. Raises
+    InvalidArgumentError, a ValueError, for an unknown format.
+    """
+    told = replace(definitions.search_definition(instructions), name=_name(name))
+    chosen = definitions.chosen_format(response_format)
+    receive = _content if chosen is ResponseFormat.CONTENT else _content_and_artifact
+    send = _sender(store, definitions.SEARCH_MEMORY, namespace, receive, response_format=chosen)
+
+    def search_memory(
+        query: str,
+        *,
+        limit: int = definitions.LIMIT_DEFAULT,
+        offset: int = 0,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 - the argument's name in the tool
+        config: Mapping[str, Any] | None = None,
+    ) -> str | TextAndFacts:
+        found: str | TextAndFacts = send({"query": query, "limit": limit, "offset": offset, "filter": filter}, config)
+        return found
+
+    return _described(search_memory, told, store)
+
+
+def _sender(
+    store: Client | AsyncClient,
+    tool: str,
+    namespace: Iterable[str] | str | None,
+    receive: Callable[[ToolOutput], Any],
+    **always: Any,
+) -> Callable[[dict[str, Any], Mapping[str, Any] | None], Any]:
+    """What calls the tool with arguments and a configuration, and gives what is received, or awaited for it."""
+    labels = template_labels(namespace)
+    keys = template_keys(labels)
+
+    def call(arguments: dict[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        sent = needed_of(config, keys)
+        return {"tool": tool, "arguments": given, "config": sent, "namespace": labels or None, **always}
+
+    async def send_async(store: AsyncClient, arguments: dict[str, Any], config: Mapping[str, Any] | None) -> Any:
+        return receive(await store.tools.call(**call(arguments, config)))
+
+    if isinstance(store, AsyncClient):
+        return partial(send_async, store)
+    if isinstance(store, Client):
+        return lambda arguments, config: receive(store.tools.call(**call(arguments, config)))
+    raise invalid("store", f"must be a Client or an AsyncClient, not {type(store).__name__}")
+
+
+def _described(function: Callable[..., Any], told: ToolDefinition, store: Client | AsyncClient) -> Any:
+    """The function as the tool that a model is told of, under its name; a coroutine function on an AsyncClient."""
+    tool = _awaited(function) if isinstance(store, AsyncClient) else function
+    tool.__name__ = tool.__qualname__ = told.name
+    tool.__doc__ = told.description
+    # A function, because that is what frameworks look for; and with what they cannot read from its signature.
+    vars(tool).update(
+        name=told.name,
+        description=told.description,
+        parameters=told.parameters,
+        schema=partial(_schema, told),
+    )
+    return tool
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await function(*args, **kwargs)
+
+    return call
+
+
+def _schema(told: ToolDefinition, style: str = SchemaStyle.OPENAI) -> dict[str, Any]:
+    return definitions.tool_schema(told, style)
+
+
+def _content(output: ToolOutput) -> str:
+    return output.content
+
+
+def _content_and_artifact(output: ToolOutput) -> TextAndFacts:
+    return output.content, list(output.artifact)
+
+
+def _name(given: object) -> str:
+    if not text("name", given):
+        raise invalid("name", "must not be empty")
+    return str(given)

@@ -1,0 +1,92 @@
+"""Templates of namespaces, and what of a configuration they need: the server fills them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mnemon._errors import ConfigurationError
+
+LABELS_MAX = 16
+LABEL_BYTES_MAX = 256
+DEFAULT_KEYS = ("org_id", "user_id", "agent_id")
+"""What a namespace is made of where there is no template."""
+
+_CONFIGURABLE = "configurable"
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+
+
+def template_labels(namespace: Iterable[str] | str | None) -> tuple[str, ...]:
+    """The labels of a template, none for None; a bare text is one label.
+
+    Raises ConfigurationError where a label is not valid, or holds braces without being a key in braces as a whole.
+    """
+    if namespace is None:
+        return ()
+    labels = (namespace,) if isinstance(namespace, str) else tuple(namespace)
+    if not 1 <= len(labels) <= LABELS_MAX:
+        raise _bad(f"a namespace must have 1 to {LABELS_MAX} labels")
+    for label in labels:
+        _check_label(label)
+    return labels
+
+
+def template_keys(labels: Iterable[str]) -> tuple[str, ...]:
+    """The keys that the labels need, in order; without labels those of the default."""
+    given = tuple(labels)
+    found = (match[1] for label in given if (match := _PLACEHOLDER.fullmatch(label)))
+    return tuple(dict.fromkeys(found)) if given else DEFAULT_KEYS
+
+
+def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str, Any]:
+    """What is sent of a configuration, flat or under "configurable": the keys with their values, others with null.
+
+    Raises ConfigurationError where the value of a key is no text; values are never shown.
+    """
+    wanted = frozenset(keys)
+    if not wanted or config is None:
+        return {}
+    found = _needed(config, wanted)
+    if isinstance(inner := config.get(_CONFIGURABLE), Mapping):
+        found[_CONFIGURABLE] = _needed(inner, wanted)
+    return found
+
+
+def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]:
+    # The others are named, so that an error can say which keys there are.
+    return {
+        key: _text_of(key, value) if key in wanted else None
+        for key, value in config.items()
+        if isinstance(key, str) and _is_unicode(key)
+    }
+
+
+def _text_of(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _bad(f"the configuration's {key!r} must be text, not {type(value).__name__}")
+    if not _is_unicode(value):
+        raise _bad(f"the configuration's {key!r} must be valid Unicode")
+    return value
+
+
+def _check_label(label: object) -> None:
+    if not isinstance(label, str):
+        raise _bad(f"the labels of a namespace must be text, not {type(label).__name__}")
+    if _PLACEHOLDER.fullmatch(label):
+        return
+    shown = repr(label[:80])
+    if "{" in label or "}" in label:
+        raise _bad(f"the namespace's label {shown} must be a key in braces as a whole, or have none")
+    if not label or "." in label or not _is_unicode(label) or len(label.encode()) > LABEL_BYTES_MAX:
+        raise _bad(f'the namespace\'s label {shown} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _bad(message: str) -> ConfigurationError:
+    return ConfigurationError(message, reason="CONFIGURATION")
