@@ -1,0 +1,166 @@
+"""The two memory tools, run on the facts of one vault."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
+from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
+from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
+from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
+from mnemon_server.services.facts import FactStore
+from mnemon_server.services.tools.argument_schema import ArgumentSchema
+from mnemon_server.services.tools.definitions import (
+    ALL_ACTIONS,
+    MANAGE_INSTRUCTIONS,
+    MANAGE_MEMORY,
+    SEARCH_INSTRUCTIONS,
+    ManageCall,
+    MemoryAction,
+    ToolDefinition,
+    check_manage,
+    check_search,
+    manage_definition,
+    manage_result,
+    permitted_actions,
+    search_content,
+    search_definition,
+)
+
+_DEFAULT_KEYS = frozenset(("org_id", "user_id", "agent_id"))
+
+
+class MemoryTools:
+    """`manage_memory` and `search_memory`. Where they work is the application's choice, never the arguments'."""
+
+    def __init__(
+        self, facts: FactStore, *, actions_permitted: Sequence[str] = ALL_ACTIONS, namespace: Sequence[str] = ()
+    ) -> None:
+        """Takes the server's settings; both may be narrowed or replaced by the context of a call.
+
+        Args:
+            facts: what the tools store and find.
+            actions_permitted: what `manage_memory` may do at most; the first one stands in where create is left out.
+            namespace: a template for calls whose context has none; empty: `default_namespace`.
+
+        Raises:
+            ConfigurationError: an action is unknown or there is none, or the template is not valid.
+        """
+        self._facts = facts
+        self._permitted = _configured_actions(actions_permitted)
+        self._template = NamespaceTemplate(tuple(namespace)) if namespace else None
+
+    def listed(
+        self, actions: Sequence[str], manage_instructions: str | None, search_instructions: str | None
+    ) -> tuple[ListedTool, ...]:
+        """Both, as a model is told of them; instructions of None are the usual ones."""
+        manage = MANAGE_INSTRUCTIONS if manage_instructions is None else manage_instructions
+        search = SEARCH_INSTRUCTIONS if search_instructions is None else search_instructions
+        permitted = self.permitted(actions, "actions_permitted")
+        return _listed(manage_definition(permitted, manage)), _listed(search_definition(search))
+
+    def permitted(self, actions: Sequence[str], field: str) -> tuple[MemoryAction, ...]:
+        """What `manage_memory` may do where `actions` are asked for; none: all that the server permits.
+
+        Raises InvalidArgumentError, which names `field`, where one is unknown or more than the server permits.
+        """
+        if not actions:
+            return self._permitted
+        for action in actions:
+            if action not in self._permitted:
+                allowed = ", ".join(map(repr, map(str, self._permitted)))
+                problem = f"must hold only what this server permits, {allowed}; not {action[:80]!r}"
+                raise InvalidArgumentError.of(field, problem)
+        return permitted_actions(actions)
+
+    def schema(self, tool: str, context: ToolContext) -> ArgumentSchema:
+        """That of the arguments of one of the two, in this context."""
+        return _manage_schema(self._context_actions(context)) if tool == MANAGE_MEMORY else _search_schema()
+
+    def namespace(self, context: ToolContext) -> Namespace:
+        """Where a call in this context works. Raises ConfigurationError where the context does not give it."""
+        return namespace_resolver(tuple(context.namespace) or self._template)(context.config)
+
+    def namespace_if_given(self, context: ToolContext) -> tuple[str, ...]:
+        """The same for a tool that may do without: () where the context says nothing of it."""
+        inner = context.config.get("configurable")
+        keys = {*context.config, *(inner if isinstance(inner, Mapping) else ())}
+        asked = context.namespace or (self._template.keys if self._template else ())
+        return self.namespace(context) if context.namespace or keys & {*_DEFAULT_KEYS, *asked} else ()
+
+    async def call(self, request: CallTool) -> ToolOutput:
+        """Runs one of the two.
+
+        Raises:
+            InvalidArgumentError: the arguments are not as the tool's schema says, or an action is not permitted.
+            ConfigurationError: the context gives no namespace.
+            FactNotFoundError: there is nothing to update in this namespace.
+        """
+        # A model that has nothing to say of an argument may say null.
+        arguments = {name: value for name, value in request.arguments.items() if value is not None}
+        run = self._manage if request.tool == MANAGE_MEMORY else self._search
+        return await run(request, arguments)
+
+    async def _manage(self, request: CallTool, arguments: Mapping[str, Any]) -> ToolOutput:
+        permitted = self._context_actions(request.context)
+        call = check_manage(arguments.get("action"), arguments.get("content"), arguments.get("id"), permitted)
+        _manage_schema(permitted).check(arguments)
+        namespace = self.namespace(request.context)
+        key = await self._change(call, namespace, request)
+        return ToolOutput(manage_result(call.action, key))
+
+    async def _change(self, call: ManageCall, namespace: Namespace, request: CallTool) -> str:
+        """Does it; returns the key of the memory."""
+        match call.action:
+            case MemoryAction.CREATE:
+                put = PutFact(
+                    namespace=namespace,
+                    value={"content": call.content},
+                    metadata=request.context.metadata,
+                    mode=PutMode.CREATE,
+                    request_id=request.request_id,
+                )
+                return (await self._facts.put(put)).receipt.id
+            case MemoryAction.UPDATE:
+                await self._facts.update_content(namespace, call.id, call.content, request_id=request.request_id)
+            case MemoryAction.DELETE:
+                await self._facts.delete(namespace, call.id, request_id=request.request_id)
+        return call.id
+
+    async def _search(self, request: CallTool, arguments: Mapping[str, Any]) -> ToolOutput:
+        call = check_search(*(arguments.get(name) for name in ("query", "limit", "offset", "filter")))
+        _search_schema().check(arguments)
+        wanted = FactFilter(namespace=self.namespace(request.context), where=call.where)
+        query = FactQuery(filter=wanted, text=call.query, limit=call.limit, offset=call.offset)
+        matches = (await self._facts.search(query)).matches
+        return ToolOutput(search_content(matches), matches if request.artifact else ())
+
+    def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:
+        return self.permitted(context.actions_permitted, "context.actions_permitted")
+
+
+def _configured_actions(actions: Sequence[str]) -> tuple[MemoryAction, ...]:
+    try:
+        return permitted_actions(actions)
+    except InvalidArgumentError as error:
+        raise ConfigurationError(f"tool_{error}") from error
+
+
+def _listed(tool: ToolDefinition) -> ListedTool:
+    return ListedTool(
+        name=tool.name,
+        description=tool.description,
+        parameters=tool.parameters,
+        kind=ToolKind.MEMORY,
+        actions_permitted=tuple(map(str, tool.actions_permitted)),
+    )
+
+
+@lru_cache(maxsize=16)
+def _manage_schema(permitted: tuple[MemoryAction, ...]) -> ArgumentSchema:
+    return ArgumentSchema(manage_definition(permitted).parameters)
+
+
+@lru_cache(maxsize=1)
+def _search_schema() -> ArgumentSchema:
+    return ArgumentSchema(search_definition().parameters)

@@ -1,0 +1,147 @@
+"""Runs tools for language models: by name, or out of what a model wrote."""
+
+from collections.abc import Sequence
+
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.tool_calls import ParseOptions, ParseResult, ProtocolStatistics
+from mnemon_server.domain.tools import (
+    CALLS_MAX,
+    CallTool,
+    ExecutedText,
+    ExecuteText,
+    ListedTool,
+    ToolCallResult,
+    ToolContext,
+    ToolOutput,
+)
+from mnemon_server.services.facts import FactStore
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
+from mnemon_server.services.protocols.statistics import ProtocolCounters
+from mnemon_server.services.tools.argument_schema import ArgumentSchema
+from mnemon_server.services.tools.definitions import ALL_ACTIONS
+from mnemon_server.services.tools.memory_tools import MemoryTools
+from mnemon_server.services.tools.planning import PlannedCall, derived_request_id, planned_calls
+from mnemon_server.services.tools.registry import MEMORY_TOOLS, ToolRegistry
+
+_ACTIONS_FIELD = "context.actions_permitted"
+
+
+class ToolRunner:
+    """The tools of one vault: those of its memory, and the operator's."""
+
+    def __init__(
+        self,
+        facts: FactStore,
+        registry: ToolRegistry,
+        offload: Offload,
+        *,
+        actions_permitted: Sequence[str] = ALL_ACTIONS,
+        namespace: Sequence[str] = (),
+    ) -> None:
+        """Takes what it runs on, and closes none of it.
+
+        Args:
+            facts: what the memory tools store and find.
+            registry: the operator's tools.
+            offload: where texts are read and arguments checked; its threads bound how many are at once, since a hostile
+                text of 1 MiB takes seconds.
+            actions_permitted: what `manage_memory` may do at most.
+            namespace: a template for calls whose context has none; empty: `default_namespace`.
+
+        Raises:
+            ConfigurationError: an action is unknown or there is none, or the template is not valid.
+        """
+        self._memory = MemoryTools(facts, actions_permitted=actions_permitted, namespace=namespace)
+        self._registry = registry
+        self._offload = offload
+        self._counters = ProtocolCounters()
+
+    def list_tools(
+        self,
+        actions_permitted: Sequence[str] = (),
+        *,
+        manage_instructions: str | None = None,
+        search_instructions: str | None = None,
+    ) -> tuple[ListedTool, ...]:
+        """The memory's tools, then the operator's in the order of their names.
+
+        Raises InvalidArgumentError where an action is unknown, or more than the server permits.
+        """
+        memory = self._memory.listed(actions_permitted, manage_instructions, search_instructions)
+        return (*memory, *(tool.listed for tool in self._registry.forwarded()))
+
+    async def call(self, request: CallTool) -> ToolOutput:
+        """Runs one tool.
+
+        Raises:
+            ToolNotFoundError: there is no such tool.
+            InvalidArgumentError: the arguments are not as its schema says, or the context permits more than the server.
+            ConfigurationError: the context gives no namespace.
+            FactNotFoundError: there is nothing to update in this namespace.
+            ToolUnreachableError, ToolFailedError: an operator's endpoint does not answer, or not well.
+        """
+        self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
+        if request.tool in MEMORY_TOOLS:
+            return await self._memory.call(request)
+        return await self._forward(request)
+
+    async def parse(self, text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
+        """Reads the calls of a text, and runs none. Raises InvalidArgumentError for a text above 1 MiB."""
+        parsed = await self._offload(parse_tool_calls, text, options)
+        self._counters.count(parsed, options)
+        return parsed
+
+    async def execute(self, request: ExecuteText) -> ExecutedText:
+        """Reads the calls of a text and runs each in order; one that fails gets its error, and the others go on.
+
+        At most 64 are run; each further one gets an error that says so. Raises InvalidArgumentError for a text above
+        1 MiB, and where the context permits what the server does not.
+        """
+        self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
+        parsed = await self.parse(request.text, request.options)
+        planned = await self._offload(self._planned, parsed, request.context)
+        results = [await self._result(number, call, request) for number, call in enumerate(planned)]
+        return ExecutedText(parsed, tuple(results))
+
+    def statistics(self) -> ProtocolStatistics:
+        """What became of the texts that were read since this was made."""
+        return self._counters.statistics()
+
+    def _planned(self, parsed: ParseResult, context: ToolContext) -> list[PlannedCall]:
+        return list(planned_calls(parsed.calls, lambda tool: self._schema(tool, context)))
+
+    def _schema(self, tool: str, context: ToolContext) -> ArgumentSchema | None:
+        if tool in MEMORY_TOOLS:
+            return self._memory.schema(tool, context)
+        return self._registry.forwarded_tool(tool).schema if tool in self._registry.names else None
+
+    async def _result(self, number: int, call: PlannedCall, request: ExecuteText) -> ToolCallResult:
+        return ToolCallResult(
+            call_id=call.call_id,
+            tool=call.tool,
+            outcome=await self._outcome(number, call, request),
+            command_number=call.command_number,
+        )
+
+    async def _outcome(self, number: int, call: PlannedCall, request: ExecuteText) -> ToolOutput | Exception:
+        if number >= CALLS_MAX:
+            return InvalidArgumentError.of("text", f"at most {CALLS_MAX} calls of a text are run; this one was not")
+        one = CallTool(
+            tool=call.tool,
+            arguments=call.arguments,
+            context=request.context,
+            artifact=request.artifact,
+            request_id=derived_request_id(request.request_id, number),
+        )
+        try:
+            return await self.call(one)
+        except Exception as error:  # noqa: BLE001 - it is the answer to this call; the others go on
+            return error
+
+    async def _forward(self, request: CallTool) -> ToolOutput:
+        tool = self._registry.forwarded_tool(request.tool)
+        await self._offload(tool.schema.check, request.arguments)
+        namespace = self._memory.namespace_if_given(request.context)
+        content = await tool.endpoint.call(request.tool, request.arguments, namespace, request.request_id)
+        return ToolOutput(content)
