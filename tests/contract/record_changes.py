@@ -13,7 +13,7 @@ from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedEr
 from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, IndexPosition, PassageInput, RecordEngine
+from mnemon_server.engines.base import DocumentUpdate, IndexPosition, PassageInput, RecordEngine, RecordStamps
 
 from tests.contract.record_engine import (
     START,
@@ -141,6 +141,46 @@ class RecordChangesContract(VaultSuite):
         with pytest.raises(ValueError, match="keeps the document's id, and its content"):
             engine.update_document(update("a", lambda old: replace(old, **change))).result()
         assert (listed(engine), stored(engine, "a").revision) == (["a"], 1)
+
+    def test_what_comes_from_elsewhere_keeps_its_times_and_its_revision(
+        self, engine: RecordEngine, clock: ManualClock
+    ) -> None:
+        stamps = RecordStamps(START - timedelta(days=400), START - timedelta(days=30), 7)
+        receipt = engine.put_document(write("a", "zebra", fields=FIELDS, stamps=stamps)).result()
+        assert (receipt.outcome, receipt.revision, receipt.commit_time) == (WriteOutcome.CREATED, 7, clock.now)
+        found = stored(engine, "a")
+        assert (found.create_time, found.update_time, found.revision) == (stamps.create_time, stamps.update_time, 7)
+        before = Condition("create_time", Operator.LT, (START - timedelta(days=399),))
+        assert listed(engine, RecordFilter(expression=before)) == ["a"]
+        assert found_by_word(engine, "zebra").keys() == {"a"}
+
+        clock.now += timedelta(hours=1)
+        receipt = apply(engine, "a", metadata={"n": 1})
+        assert (receipt.revision, stored(engine, "a").create_time) == (8, stamps.create_time)
+        assert stored(engine, "a").update_time == clock.now
+
+    def test_what_is_there_with_the_same_times_is_unchanged_whatever_its_revision(self, engine: RecordEngine) -> None:
+        stamps = RecordStamps(START - timedelta(days=2), START - timedelta(days=1), 7)
+        first = engine.put_document(write("a", fields=FIELDS, stamps=stamps)).result()
+        for revision in (7, 3, 9):
+            again = write("a", fields=FIELDS, stamps=replace(stamps, revision=revision))
+            receipt = engine.put_document(again).result()
+            assert (receipt.outcome, receipt.revision) == (WriteOutcome.UNCHANGED, 7)
+        assert engine.stats().sequence == first.sequence
+
+    def test_a_revision_never_falls_and_other_times_are_a_change(self, engine: RecordEngine) -> None:
+        engine.put_document(write("a", "zebra", fields=FIELDS)).result()
+        ids = engine.match_passages(RecordFilter()).tolist()
+        stamps = RecordStamps(START - timedelta(days=2), START - timedelta(days=1), 1)
+        receipt = engine.put_document(write("a", "zebra", fields=FIELDS, stamps=stamps, seed=4)).result()
+        assert (receipt.outcome, receipt.revision) == (WriteOutcome.REPLACED, 2)
+        assert (stored(engine, "a").create_time, stored(engine, "a").revision) == (stamps.create_time, 2)
+        # The text is the same, and so is what was made of it.
+        assert engine.match_passages(RecordFilter()).tolist() == ids
+        np.testing.assert_allclose(stored(engine, "a", vectors=True).embedding, unit_vector(0), atol=1e-7)
+        receipt = engine.put_document(write("a", "lion", fields=FIELDS, stamps=replace(stamps, revision=12))).result()
+        assert (receipt.outcome, receipt.revision, stored(engine, "a").revision) == (WriteOutcome.REPLACED, 12, 12)
+        assert found_by_word(engine, "zebra") == {}
 
     def test_a_stale_revision_refuses_an_update(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", fields=FIELDS)).result()

@@ -38,7 +38,7 @@ def unit_vector(seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 def write(doc_id: str, content: str = "a text", *, seed: int = 0, parts: int = 1, **fields: Any) -> DocumentWrite:
     """A document cut into `parts` equal passages, whose vectors are drawn from `seed` on."""
-    terms = {name: fields.pop(name) for name in ("request", "expected_revision") if name in fields}
+    terms = {name: fields.pop(name) for name in ("request", "expected_revision", "stamps") if name in fields}
     step = max(1, len(content) // parts)
     bounds = [(i * step, len(content) if i == parts - 1 else (i + 1) * step) for i in range(parts)]
     passages = [PassageInput(start, end, unit_vector(seed + i)) for i, (start, end) in enumerate(bounds)]
