@@ -7,8 +7,8 @@ from typing import Any
 
 TEXT_BYTES_MAX = 1_048_576
 """Of a text that is read for calls, in UTF-8."""
-JSON_DEPTH_MAX = 64
-"""Objects and lists inside of each other, the outermost included."""
+JSON_DEPTH_MAX = 32
+"""Objects and lists inside of each other, the outermost included: deeper ones could not be read out of a message."""
 INTEGER_MAX = 2**53
 """The largest integer, either way, below which no reader of JSON rounds."""
 
