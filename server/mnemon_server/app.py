@@ -10,6 +10,7 @@ from typing import cast
 import grpc
 
 from mnemon_server.assembly.records import is_in_memory
+from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
 from mnemon_server.config import Settings
 from mnemon_server.embedding.base import Embedder
@@ -57,6 +58,8 @@ async def running_server(
 async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[VaultPool]:
     """The vaults of all tenants, and the embedder that they share."""
     async with AsyncExitStack() as stack:
+        # Before the model: what is wrong with the tools is said at once.
+        registry = await stack.enter_async_context(open_registry(settings))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
         batcher = EmbeddingBatcher(
@@ -65,7 +68,7 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher, embedder.model)
+            return await open_vault_of(settings, tenant, batcher, embedder.model, registry)
 
         # What is kept in memory alone would be lost with an idle vault.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

@@ -10,10 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError, InvalidCursorError, NotServingError
 from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import (
     Batch,
     Cursor,
@@ -30,6 +31,7 @@ from mnemon_server.engines.base import Vault
 from mnemon_server.services import event_tail
 from mnemon_server.services.event_cursors import Cursors
 from mnemon_server.services.event_feed import EventFeed
+from mnemon_server.services.facts_documents import to_fact
 from mnemon_server.services.offload import Offload
 
 from tests.contract.record_engine import START, ManualClock, write
@@ -446,6 +448,10 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
         found = vault.collection(SEMANTIC).get_documents(list(memory_ids))  # type: ignore[call-overload]
         return [SemanticMemory(document.doc_id, document.content) if document else None for document in found]
 
+    def read_facts(record_ids: object) -> list[Fact | None]:
+        found = vault.collection(FACTS).get_documents(list(record_ids))  # type: ignore[call-overload]
+        return [to_fact(document) if document else None for document in found]
+
     return EventFeed(
         vault.events,
         vault.subscribe,
@@ -453,6 +459,7 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
         read_memories=read_memories,
         read_semantic=read_semantic,
         read_episodic=vault.timeline.get,
+        read_facts=read_facts,
         offload=offload,
         clock=clock,
     )

@@ -30,6 +30,8 @@ def open_vault_with(
         rules=nothing,
         episodic=cast("Any", timeline or Index()),
         bridge=nothing,
+        facts=nothing,
+        tools=nothing,
         feed=nothing,
         close=close,
     )

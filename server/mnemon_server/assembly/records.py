@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mnemon_server.assembly.timeline import timeline_settings
 from mnemon_server.config import Settings
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault
@@ -38,5 +38,5 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
         timeline=timeline_settings(settings),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
         # What ChromaDB indexes needs no second graph.
-        graphs_of=[SEMANTIC, *(collection for collection, backend in backends if backend == "local")],
+        graphs_of=[SEMANTIC, FACTS, *(collection for collection, backend in backends if backend == "local")],
     )

@@ -5,7 +5,9 @@ from datetime import timedelta
 
 from mnemon_server.assembly.records import is_in_memory, vault_folder
 from mnemon_server.config import Settings
-from mnemon_server.domain.collections import DOCUMENTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.clock import system_clock
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import EmbeddingModel
@@ -16,6 +18,8 @@ from mnemon_server.services.bridge import Bridge
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.event_feed import EventFeed
 from mnemon_server.services.event_retention import EventRetention
+from mnemon_server.services.facts import FactStore
+from mnemon_server.services.facts_documents import has_expired, to_fact
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.knowledge_store import DocumentStore
 from mnemon_server.services.memory import MemoryStore
@@ -80,6 +84,17 @@ def open_semantic(
     )
 
 
+def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel) -> FactStore:
+    """The facts."""
+    return FactStore(
+        vault,
+        batcher,
+        model=model,
+        exact_scan_max=settings.exact_scan_passages_max,
+        vector_weight=settings.fusion_vector_weight,
+    )
+
+
 def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> EventFeed:
     """What watches and reads the event log."""
     return EventFeed(
@@ -89,6 +104,7 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
         read_memories=memories.read_many,
         read_semantic=_reader_of_semantic(vault),
         read_episodic=vault.timeline.get,
+        read_facts=_reader_of_facts(vault),
         offload=offload,
         heartbeat_default_s=settings.watch_heartbeat_s,
     )
@@ -143,5 +159,16 @@ def _reader_of_semantic(vault: Vault) -> Callable[[Sequence[str]], list[Semantic
     def read(memory_ids: Sequence[str]) -> list[SemanticMemory | None]:
         found = vault.collection(SEMANTIC).get_documents(memory_ids)
         return [None if document is None else to_semantic(document) for document in found]
+
+    return read
+
+
+def _reader_of_facts(vault: Vault) -> Callable[[Sequence[str]], list[Fact | None]]:
+    """What reads facts by the ids of their records, as long as they have not expired."""
+
+    def read(record_ids: Sequence[str]) -> list[Fact | None]:
+        now = system_clock()
+        found = vault.collection(FACTS).get_documents(record_ids)
+        return [None if document is None or has_expired(document, now) else to_fact(document) for document in found]
 
     return read

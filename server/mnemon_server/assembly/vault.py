@@ -7,26 +7,34 @@ from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
     open_documents,
     open_event_retention,
+    open_facts,
     open_feed,
     open_memories,
     open_semantic,
 )
 from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
+from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config import Settings
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.services.conflicts.service import ConflictStore
+from mnemon_server.services.facts_expiry import FactExpiry
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.rule_files import apply_rules_file
 from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.vaults import OpenVault
 
 READER_THREADS = 4
+TOOL_THREADS = 2
+"""A hostile text of 1 MiB takes seconds to read; the others wait for it, and nothing else does."""
 WARM_WAIT_S = 0.5
 """A timeline that is small is loaded by then, and the call that opened its vault need not be put off."""
 
 
-async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> OpenVault:
+async def open_vault_of(
+    settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel, registry: ToolRegistry
+) -> OpenVault:
     """The tenant's vault, with its services.
 
     Raises:
@@ -39,6 +47,12 @@ async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatch
         stack.push_async_callback(documents.aclose)
         memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher, model)
         stack.push_async_callback(memories.aclose)
+        facts = await asyncio.to_thread(open_facts, settings, vault, batcher, model)
+        stack.push_async_callback(facts.aclose)
+        await stack.enter_async_context(FactExpiry(facts))
+        tool_offload = Offload(TOOL_THREADS, "tool-reader")
+        stack.push_async_callback(asyncio.to_thread, tool_offload.close)
+        tools = make_tools(settings, facts, registry, tool_offload)
         rules = RuleStore(vault)
         stack.push_async_callback(rules.aclose)
         if settings.rules_file is not None:
@@ -68,6 +82,8 @@ async def open_vault_of(settings: Settings, tenant: str, batcher: EmbeddingBatch
             rules=rules,
             episodic=episodic,
             bridge=bridge,
+            facts=facts,
+            tools=tools,
             feed=feed,
             close=stack.pop_all().aclose,
         )

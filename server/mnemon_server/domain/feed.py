@@ -8,6 +8,7 @@ from typing import TypeAlias
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.events import BATCH_DEFAULT, Event, EventFilter
+from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
 
@@ -57,7 +58,7 @@ class ListQuery:
     full: bool = False
 
 
-Record: TypeAlias = Document | Memory | SemanticMemory | StoredEvent
+Record: TypeAlias = Document | Memory | SemanticMemory | StoredEvent | Fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from mnemon_server.services.event_records import (
     EventRecords,
     ReadDocuments,
     ReadEpisodic,
+    ReadFacts,
     ReadMemories,
     ReadSemantic,
 )
@@ -81,6 +82,7 @@ class EventFeed:
         read_memories: ReadMemories,
         read_semantic: ReadSemantic,
         read_episodic: ReadEpisodic,
+        read_facts: ReadFacts,
         offload: Offload,
         heartbeat_default_s: float = HEARTBEAT_DEFAULT_S,
         clock: Clock = system_clock,
@@ -94,13 +96,14 @@ class EventFeed:
             read_memories: the same of memories.
             read_semantic: the same of statements; superseded ones are there.
             read_episodic: the same of events of the timeline.
+            read_facts: the same of facts, by the ids of their records; what has expired is gone.
             offload: where everything that blocks is done.
             heartbeat_default_s: the longest silence, in seconds, for watchers that name none.
             clock: tells times that have yet to come.
         """
         self._log = vault_events
         self._cursors = Cursors(vault_events.epoch)
-        self._records = EventRecords(read_documents, read_memories, read_semantic, read_episodic)
+        self._records = EventRecords(read_documents, read_memories, read_semantic, read_episodic, read_facts)
         self._offload = offload
         self._heartbeat_default_s = heartbeat_default_s
         self._clock = clock

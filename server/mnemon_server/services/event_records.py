@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.events import Event, EventType
+from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Record
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
@@ -16,7 +17,8 @@ ReadDocuments = Callable[[Sequence[str]], list[Document | None]]
 ReadMemories = Callable[[Sequence[str]], list[Memory | None]]
 ReadSemantic = Callable[[Sequence[str]], list[SemanticMemory | None]]
 ReadEpisodic = Callable[[Sequence[str]], list[StoredEvent | None]]
-_Reader = ReadDocuments | ReadMemories | ReadSemantic | ReadEpisodic
+ReadFacts = Callable[[Sequence[str]], list[Fact | None]]
+_Reader = ReadDocuments | ReadMemories | ReadSemantic | ReadEpisodic | ReadFacts
 
 _OF_DOCUMENTS = (EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED)
 _OF_MEMORIES = (
@@ -28,6 +30,7 @@ _OF_MEMORIES = (
     EventType.MEMORY_PURGED,
 )
 _OF_SEMANTIC = (EventType.SEMANTIC_SAVED, EventType.SEMANTIC_PRUNED)
+_OF_FACTS = (EventType.FACT_CREATED, EventType.FACT_UPDATED, EventType.FACT_DELETED)
 
 
 class EventRecords:
@@ -39,6 +42,7 @@ class EventRecords:
         read_memories: ReadMemories,
         read_semantic: ReadSemantic,
         read_episodic: ReadEpisodic,
+        read_facts: ReadFacts,
     ) -> None:
         """Takes what reads records by id, in their order, None for those that are gone."""
         self._readers: Mapping[EventType, _Reader] = {
@@ -46,6 +50,7 @@ class EventRecords:
             **dict.fromkeys(_OF_MEMORIES, read_memories),
             **dict.fromkeys(_OF_SEMANTIC, read_semantic),
             EventType.EPISODIC_SAVED: read_episodic,
+            **dict.fromkeys(_OF_FACTS, read_facts),
         }
 
     def read(self, events: Sequence[Event]) -> tuple[Record | None, ...]:
@@ -83,7 +88,8 @@ def _size(record: Record | None) -> int:
         return 0
     if isinstance(record, StoredEvent):
         return len(record.body)
+    content = (str(record.value),) if isinstance(record, Fact) else (record.content,)
     texts = [value for value in record.metadata.values() if isinstance(value, str)]
     lists = [text for value in record.metadata.values() if isinstance(value, tuple) for text in value]
     own = (record.summary, *record.keywords) if isinstance(record, SemanticMemory) else ()
-    return sum(len(text.encode()) for text in (record.content, *own, *texts, *lists))
+    return sum(len(text.encode()) for text in (*content, *own, *texts, *lists))

@@ -14,10 +14,12 @@ from mnemon_server.services.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.episodic import EpisodicStore
 from mnemon_server.services.event_feed import EventFeed
+from mnemon_server.services.facts import FactStore
 from mnemon_server.services.knowledge_store import DocumentStore
 from mnemon_server.services.memory import MemoryStore
 from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.tools.service import ToolRunner
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 RETRY_AFTER_S = 1.0
@@ -36,6 +38,8 @@ class OpenVault:
     rules: RuleStore
     episodic: EpisodicStore
     bridge: Bridge
+    facts: FactStore
+    tools: ToolRunner
     feed: EventFeed
     close: Callable[[], Awaitable[None]]
 

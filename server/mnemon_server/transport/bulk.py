@@ -114,18 +114,23 @@ async def write_each(
     write: Callable[[list[Value]], Awaitable[Sequence[Written | MnemonError]]],
 ) -> list[Written | Failure]:
     """What became of each item. One whose check fails is left out of the write, not of the answer."""
-    failures = [_failure(check, item) for item in items]
-    good = [convert(item) for item, failure in zip(items, failures, strict=True) if failure is None]
-    written = iter(await write(good))
-    return [_outcome(next(written)) if failure is None else failure for failure in failures]
+    return await write_taken([_taken(item, check, convert) for item in items], write=write)
 
 
-def _failure(check: Callable[[Request], None], item: Request) -> Failure | None:
+async def write_taken(
+    taken: Sequence[Value | Failure], *, write: Callable[[list[Value]], Awaitable[Sequence[Written | MnemonError]]]
+) -> list[Written | Failure]:
+    """What became of each item of which a value, or why it is none, is known already."""
+    written = iter(await write([item for item in taken if not isinstance(item, Failure)]))
+    return [item if isinstance(item, Failure) else _outcome(next(written)) for item in taken]
+
+
+def _taken(item: Request, check: Callable[[Request], None], convert: Callable[[Request], Value]) -> Value | Failure:
     try:
         check(item)
     except InvalidArgumentError as error:
         return Failure.of(error)
-    return None
+    return convert(item)
 
 
 def _outcome(result: Written | MnemonError) -> Written | Failure:

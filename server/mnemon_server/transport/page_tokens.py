@@ -9,6 +9,7 @@ from mnemon_server.domain.episodic import EventPosition
 from mnemon_server.domain.errors import FieldViolation, InvalidPageTokenError
 
 _POSITION_BYTES, _DIGEST_BYTES = 8, 12
+_SEPARATOR = "."
 
 
 def page_query(request: Any, size_field: str = "page_size") -> bytes:
@@ -65,6 +66,26 @@ def read_event_token(token: str, query: bytes) -> EventPosition | None:
     time_us = int.from_bytes(position[:_POSITION_BYTES], signed=True)
     try:
         return EventPosition(time_us, position[_POSITION_BYTES:].decode())
+    except UnicodeDecodeError:
+        raise _refusal() from None
+
+
+def next_namespace_token(last: tuple[str, ...] | None, query: bytes) -> str:
+    """The token of the page of namespaces behind `last`; empty where there is none."""
+    # No label holds the separator, so that each label comes back as it was.
+    return "" if last is None else _make(_SEPARATOR.join(last).encode(), query)
+
+
+def read_namespace_token(token: str, query: bytes) -> tuple[str, ...]:
+    """The labels that the token stands for; none, the beginning, for an empty one.
+
+    Raises:
+        InvalidPageTokenError: it is damaged, or was made for another query.
+    """
+    if not token:
+        return ()
+    try:
+        return tuple(_read(token, query).decode().split(_SEPARATOR))
     except UnicodeDecodeError:
         raise _refusal() from None
 

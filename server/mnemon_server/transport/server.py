@@ -21,6 +21,8 @@ from mnemon.v1 import (
     episodic_pb2_grpc,
     events_pb2,
     events_pb2_grpc,
+    facts_pb2,
+    facts_pb2_grpc,
     knowledge_store_pb2,
     knowledge_store_pb2_grpc,
     memory_pb2,
@@ -29,6 +31,8 @@ from mnemon.v1 import (
     rules_pb2_grpc,
     semantic_pb2,
     semantic_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
 )
 
 from mnemon_server.address import Address
@@ -38,6 +42,7 @@ from mnemon_server.transport.bridge_servicer import BridgeServicer
 from mnemon_server.transport.conflict_servicer import ConflictServicer
 from mnemon_server.transport.episodic_servicer import EpisodicServicer
 from mnemon_server.transport.event_servicer import EventServicer
+from mnemon_server.transport.facts_servicer import FactServicer
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.interceptors.codec import Codec
@@ -54,6 +59,7 @@ from mnemon_server.transport.rules_servicer import RulesServicer
 from mnemon_server.transport.semantic_servicer import SemanticServicer
 from mnemon_server.transport.tenancy import DEFAULT_TENANT, TenantServicer
 from mnemon_server.transport.tls import server_credentials
+from mnemon_server.transport.tools_servicer import ToolServicer
 from mnemon_server.transport.unknown_methods import UnknownMethods
 
 if TYPE_CHECKING:
@@ -69,6 +75,8 @@ SERVICES = tuple(
         rules_pb2,
         episodic_pb2,
         bridge_pb2,
+        facts_pb2,
+        tools_pb2,
         events_pb2,
     )
     for service in file.DESCRIPTOR.services_by_name.values()
@@ -99,6 +107,8 @@ class GrpcServer:
         self._rules = RulesServicer()
         self._episodic = EpisodicServicer()
         self._bridge = BridgeServicer()
+        self._facts = FactServicer()
+        self._tools = ToolServicer()
         self._events = EventServicer()
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
@@ -200,6 +210,8 @@ class GrpcServer:
         rules_pb2_grpc.add_RulesServiceServicer_to_server(self._rules, services)
         episodic_pb2_grpc.add_EpisodicMemoryServiceServicer_to_server(self._episodic, services)
         bridge_pb2_grpc.add_BridgeServiceServicer_to_server(self._bridge, services)
+        facts_pb2_grpc.add_FactServiceServicer_to_server(self._facts, services)
+        tools_pb2_grpc.add_ToolServiceServicer_to_server(self._tools, services)
         events_pb2_grpc.add_EventServiceServicer_to_server(self._events, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
@@ -216,6 +228,8 @@ class GrpcServer:
             self._rules,
             self._episodic,
             self._bridge,
+            self._facts,
+            self._tools,
             self._events,
         )
 

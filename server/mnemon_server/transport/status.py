@@ -164,6 +164,10 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
             return "Decision", error.decision_id
         case errors.EventNotFoundError():
             return "EpisodicEvent", error.event_id
+        case errors.FactNotFoundError():
+            return "Fact", error.key
+        case errors.ToolNotFoundError():
+            return "Tool", error.name
     return None
 
 

@@ -1,12 +1,10 @@
 """Conversion of the episodic memory service's requests; its answers are in `episodic_answers.py`."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
@@ -18,12 +16,12 @@ from mnemon_server.domain.episodic import (
     RecordEvent,
     WindowQuery,
 )
-from mnemon_server.domain.records import MetadataValue, Scope
+from mnemon_server.domain.records import Scope
 from mnemon_server.transport.convert.filters import expression_from_pb
 from mnemon_server.transport.convert.records import (
     SEARCH_MODES,
+    checked_metadata_from_pb,
     checked_time_from_pb,
-    metadata_from_pb,
     scope_from_pb,
 )
 
@@ -55,7 +53,7 @@ def event_from_pb(message: pb.EpisodicEvent) -> EpisodicEvent:
         _scope(scope.user, scope.household, scope.persona, scope.agent, scope.project),
         message.importance if message.HasField("importance") else None,
         message.source,
-        _checked_metadata(metadata) if metadata else {},
+        checked_metadata_from_pb(metadata) if metadata else {},
     )
 
 
@@ -98,10 +96,3 @@ def start_of(times: pb.TimeRange) -> Timestamp:
     """The earliest time; its field has the name of a Python keyword."""
     start: Timestamp = getattr(times, "from")
     return start
-
-
-def _checked_metadata(metadata: Mapping[str, common_pb2.MetadataValue]) -> dict[str, MetadataValue]:
-    values = metadata_from_pb(metadata)
-    if None in values.values():
-        raise ValueError("a value of the metadata is none")
-    return values

@@ -67,6 +67,13 @@ def _fill_reconciliation(target: pb.Event, details: str) -> None:
     target.reconciliation.unlinked_memory_ids.extend(said["unlinked_memory_ids"])
 
 
+def _fill_fact_change(target: pb.Event, details: str) -> None:
+    said = json.loads(details)
+    target.fact_change.namespace.extend(said["namespace"])
+    target.fact_change.key = said["key"]
+    target.fact_change.reason = said.get("reason", "")
+
+
 _FILLERS: Mapping[EventType, Callable[[pb.Event, str], None]] = {
     EventType.SEMANTIC_PRUNED: _fill_prune_reason,
     EventType.SEMANTIC_WARNING: _fill_warning,
@@ -85,4 +92,7 @@ _FILLERS: Mapping[EventType, Callable[[pb.Event, str], None]] = {
     EventType.BRIDGE_SUSPENDED: _fill_warning,
     EventType.BRIDGE_RESUMED: _fill_warning,
     EventType.BRIDGE_RECONCILED: _fill_reconciliation,
+    EventType.FACT_CREATED: _fill_fact_change,
+    EventType.FACT_UPDATED: _fill_fact_change,
+    EventType.FACT_DELETED: _fill_fact_change,
 }

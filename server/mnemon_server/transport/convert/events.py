@@ -11,6 +11,7 @@ from mnemon.v1 import knowledge_store_pb2
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.events import BATCH_DEFAULT, BATCH_MAX, Event, EventFilter, EventType
+from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import (
     PAGE_DEFAULT,
     PAGE_MAX,
@@ -30,6 +31,7 @@ from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.transport.convert.documents import VIEWS, fill_document
 from mnemon_server.transport.convert.event_details import fill_details
+from mnemon_server.transport.convert.facts import fill_fact
 from mnemon_server.transport.convert.memories import fill_memory
 from mnemon_server.transport.convert.records import (
     checked_time_from_pb,
@@ -191,6 +193,8 @@ def _fill_record(target: pb.Event, record: Record | None) -> None:
         fill_semantic_memory(target.semantic_memory, record)
     elif isinstance(record, StoredEvent):
         target.episodic_event.ParseFromString(record.body)
+    elif isinstance(record, Fact):
+        fill_fact(target.fact, record)
     elif record is not None:
         fill_document(target.document, record, _DOCUMENT_VIEW)
 

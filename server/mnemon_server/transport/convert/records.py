@@ -59,6 +59,14 @@ def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]
     return {key: value_from_pb(value) for key, value in metadata.items()} if metadata else {}
 
 
+def checked_metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, MetadataValue]:
+    """The values by key; raises ValueError where one is unset or cannot be a time."""
+    values = metadata_from_pb(metadata)
+    if None in values.values():
+        raise ValueError("a value of the metadata is none")
+    return values
+
+
 def value_from_pb(value: pb.MetadataValue) -> MetadataValue | None:
     """The value with its type; None where it is unset or a time that is not one."""
     kind = value.WhichOneof("kind")

@@ -1,0 +1,47 @@
+"""The tools that language models call: those of the memory, and the operator's, which all vaults share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from mnemon_server.config import Settings
+from mnemon_server.domain.tools import OperatorTool
+from mnemon_server.services.facts import FactStore
+from mnemon_server.services.offload import Offload
+from mnemon_server.services.tools.forwarding import HttpEndpoint, ToolEndpoint
+from mnemon_server.services.tools.registry import ToolRegistry
+from mnemon_server.services.tools.service import ToolRunner
+from mnemon_server.services.tools.tools_file import read_tools_file
+from mnemon_server.transport.tool_provider import GrpcEndpoint
+
+
+@asynccontextmanager
+async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
+    """The operator's tools, and the connections to their endpoints.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a tool of it cannot be.
+    """
+    tools: tuple[OperatorTool, ...] = ()
+    if settings.tools_file is not None:
+        tools = await asyncio.to_thread(read_tools_file, settings.tools_file, settings.tool_endpoints_allowed)
+    registry = ToolRegistry((tool, _endpoint(tool)) for tool in tools)
+    try:
+        yield registry
+    finally:
+        await registry.aclose()
+
+
+def make_tools(settings: Settings, facts: FactStore, registry: ToolRegistry, offload: Offload) -> ToolRunner:
+    """The tools of a vault; raises ConfigurationError where a setting of theirs is wrong."""
+    return ToolRunner(
+        facts,
+        registry,
+        offload,
+        actions_permitted=settings.tool_actions_permitted,
+        namespace=settings.tool_namespace,
+    )
+
+
+def _endpoint(tool: OperatorTool) -> ToolEndpoint:
+    return HttpEndpoint(tool) if tool.http else GrpcEndpoint(tool)

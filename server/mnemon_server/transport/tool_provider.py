@@ -1,0 +1,69 @@
+"""The endpoint of an operator's tool that speaks gRPC: a client of ToolProviderService."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from grpc import aio
+from mnemon.v1 import tool_provider_pb2 as pb
+from mnemon.v1 import tool_provider_pb2_grpc
+
+from mnemon_server.domain.errors import ToolFailedError, ToolUnreachableError
+from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
+from mnemon_server.transport.convert.json_values import fill_object
+
+_FRAMING_BYTES = 16
+RECONNECT_MS_MAX = 5_000
+"""A service that is back is called again no later than that."""
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    # The settings name an endpoint; what a name server says about it must not change how it is called.
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX + _FRAMING_BYTES),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+)
+
+
+class GrpcEndpoint:
+    """Calls ToolProviderService at one address, on one connection. Belongs to one event loop."""
+
+    def __init__(self, tool: OperatorTool) -> None:
+        """Connects on the first call."""
+        self._timeout_s = tool.timeout_s
+        self._channel = (
+            aio.secure_channel(tool.grpc, grpc.ssl_channel_credentials(), _OPTIONS)
+            if tool.tls
+            else aio.insecure_channel(tool.grpc, _OPTIONS)
+        )
+        self._provider = tool_provider_pb2_grpc.ToolProviderServiceStub(self._channel)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], namespace: tuple[str, ...], request_id: str) -> str:
+        """See `ToolEndpoint` of services/tools/forwarding.py."""
+        request = pb.ProvideToolRequest(tool=name, namespace=namespace, request_id=request_id)
+        fill_object(request.arguments, arguments)
+        try:
+            answer = await self._provider.ProvideTool(request, timeout=self._timeout_s)
+        except aio.AioRpcError as error:
+            raise _failure(name, error.code(), self._timeout_s) from error
+        content: str = answer.content
+        return content
+
+    async def aclose(self) -> None:
+        """See `ToolEndpoint`."""
+        await self._channel.close()
+
+
+def _failure(name: str, code: grpc.StatusCode, timeout_s: float) -> ToolFailedError | ToolUnreachableError:
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return ToolUnreachableError(f"the tool {name!r} did not answer within {timeout_s:g} s")
+        case grpc.StatusCode.UNAVAILABLE:
+            return ToolUnreachableError(
+                f"the tool {name!r} cannot be reached, or its endpoint broke off the connection"
+            )
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return ToolFailedError(
+                f"the tool {name!r} failed: its endpoint has no room, or answered more than {ANSWER_BYTES_MAX:,} bytes"
+            )
+    return ToolFailedError(f"the tool {name!r} failed: its endpoint answered with status {code.name}")

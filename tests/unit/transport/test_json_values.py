@@ -1,0 +1,112 @@
+"""JSON objects survive the way into messages and back, whole numbers as whole numbers."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+from hypothesis import given
+from hypothesis import strategies as st
+from mnemon.v1 import facts_pb2, tools_pb2
+from mnemon_server.domain.facts import VALUE_BYTES_MAX, VALUE_DEPTH_MAX
+from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX
+from mnemon_server.transport.convert.json_values import OBJECT_BYTES_MAX, fill_object, object_from_pb
+
+# No surrogates, which no message can carry; zero has one sign in what whole numbers become.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False).filter(
+    lambda number: not number.is_integer()
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def sent(value: dict[str, Any]) -> Struct:
+    """The object as it arrives."""
+    message = Struct()
+    fill_object(message, value)
+    return Struct.FromString(message.SerializeToString())
+
+
+def nested(depth: int, kind: type[dict[str, Any]] | type[list[Any]] = dict) -> dict[str, Any]:
+    """An object of so many levels."""
+    value: Any = {} if kind is dict else []
+    for _ in range(depth - 2):
+        value = {"a": value} if kind is dict else [value]
+    return {"a": value}
+
+
+@given(st.dictionaries(TEXTS, JSON, max_size=5))
+def test_an_object_comes_back_as_it_was(value: dict[str, Any]) -> None:
+    back = object_from_pb(sent(value))
+    assert back == value
+    # In Python, 1, 1.0 and True are equal.
+    assert json.dumps(back, sort_keys=True) == json.dumps(value, sort_keys=True)
+
+
+@given(st.dictionaries(TEXTS, JSON, max_size=5))
+def test_it_is_what_others_take_for_the_same_json(value: dict[str, Any]) -> None:
+    assert MessageToDict(sent(value)) == value
+    assert object_from_pb(ParseDict(value, Struct())) == value
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (5.0, 5), (-0.0, 0), (0.5, 0.5), (2.0**53, 2**53), (-(2.0**53), -(2**53)),
+        (2.0**53 + 2, 2.0**53 + 2), (1e300, 1e300), (math.inf, math.inf),
+    ],
+)  # fmt: skip
+def test_whole_numbers_are_whole_as_far_as_a_double_knows_them(number: float, expected: float) -> None:
+    [back] = object_from_pb(Struct(fields={"n": Value(number_value=number)})).values()
+    assert (back, type(back)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("value", [{}, {"a": {}}, {"a": []}, {"a": None}, {"a": ""}, {"a": [[], {}, None]}])
+def test_what_is_empty_is_there(value: dict[str, Any]) -> None:
+    message = facts_pb2.Fact()
+    fill_object(message.value, value)
+    back = facts_pb2.Fact.FromString(message.SerializeToString())
+    assert back.HasField("value")
+    assert object_from_pb(back.value) == value
+
+
+@pytest.mark.parametrize(
+    "place", [Value(), Value(list_value={"values": [Value()]}), Value(struct_value={"fields": {"b": Value()}})]
+)
+def test_a_value_that_is_unset_is_refused(place: Value) -> None:
+    with pytest.raises(ValueError, match="no value that is unset"):
+        object_from_pb(Struct(fields={"a": place}))
+
+
+def test_what_is_too_large_for_any_object_is_refused_before_it_is_read() -> None:
+    message = Struct(fields={"a": Value(string_value="x" * OBJECT_BYTES_MAX)})
+    with pytest.raises(ValueError, match="at most 6,291,456 bytes"):
+        object_from_pb(message)
+
+
+def test_every_object_of_the_largest_size_can_be_a_message() -> None:
+    number_of_bytes = len("0, ")
+    numbers = {"n": [0] * (VALUE_BYTES_MAX // number_of_bytes)}
+    for value in (numbers, {"t": "é" * (VALUE_BYTES_MAX // 2 - 10)}):
+        message = sent(value)
+        assert message.ByteSize() <= OBJECT_BYTES_MAX
+        assert object_from_pb(message) == value
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_the_deepest_objects_can_be_read_wherever_they_are_sent(kind: type[dict[str, Any]] | type[list[Any]]) -> None:
+    deepest = nested(VALUE_DEPTH_MAX, kind)
+    executed = tools_pb2.ExecuteTextResponse()
+    fill_object(executed.results.add().output.artifact.add().fact.value, deepest)
+    parsed = tools_pb2.ParseToolCallsResponse()
+    fill_object(parsed.parsed.calls.add().parameters, nested(JSON_DEPTH_MAX, kind))
+    listed = facts_pb2.ListFactsResponse()
+    fill_object(listed.facts.add().versions.add().value, deepest)
+    for message in (executed, parsed, listed):
+        assert type(message).FromString(message.SerializeToString()) == message
