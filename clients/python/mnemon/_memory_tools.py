@@ -182,10 +182,11 @@ def create_search_memory_tool(
     response_format: str = "content",
     name: str = definitions.SEARCH_MEMORY,
 ) -> Any:
-    """The tool by which a model searches its memories, by meaning and by word; otherwise as `create_manage_memory_tool`.
+    """The tool by which a model searches its memories, by meaning and by word; nothing is called before it is.
 
-    It returns a text, or with `response_format="content_and_artifact"` the text with the facts. Raises
-    InvalidArgumentError, a ValueError, for an unknown format.
+    It returns a text, or with `response_format="content_and_artifact"` the text with the facts. `namespace` is that of
+    `create_manage_memory_tool`. Raises InvalidArgumentError, a ValueError, for an unknown format; ConfigurationError
+    where the namespace is not valid.
     """
     told = replace(definitions.search_definition(instructions), name=_name(name))
     chosen = definitions.chosen_format(response_format)

@@ -1,0 +1,193 @@
+"""The memory tools as functions: what a model is told, what is refused at once, and what of a configuration leaves."""
+
+import inspect
+from typing import Any
+from uuid import UUID
+
+import mnemon
+import pytest
+from mnemon import AsyncClient, Client, create_manage_memory_tool, create_search_memory_tool
+from mnemon._json_convert import object_from_pb
+from mnemon.v1 import facts_pb2
+from mnemon.v1 import tools_pb2 as pb
+
+from tests.unit.client.scripted_server import scripted_server
+
+ID = "6f2c1d3e-0000-4000-8000-000000000001"
+ADA = {"user_id": "ada"}
+DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
+MATCH = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score=0.5)
+FOUND = pb.CallToolResponse(output=pb.ToolOutput(content="[...]", artifact=[MATCH]))
+NOWHERE = Client("127.0.0.1:1")
+NO_LABEL = 'must be text of 1 to 256 bytes without "."'
+
+
+def test_a_tool_says_to_a_model_what_it_is() -> None:
+    manage = create_manage_memory_tool(store=NOWHERE, instructions="Only food.", actions_permitted=("create", "update"))
+    search = create_search_memory_tool(store=NOWHERE, instructions="Ask first.", name="recall")
+
+    assert manage.name == "manage_memory"
+    assert manage.description == (
+        "Create or update memories that are kept for later conversations. Leave `id` out to create a memory. "
+        "Give the `id` of the memory to update.\nOnly food."
+    )
+    assert manage.parameters["properties"]["action"]["enum"] == ["create", "update"]
+    assert search.description.endswith("by meaning and by word.\nAsk first.")
+    assert search.schema("anthropic")["name"] == search.name == "recall"
+    assert search.schema() == search.schema("openai")
+    assert search.schema()["function"]["parameters"] == search.parameters
+    with pytest.raises(ValueError, match=r"^style: must be one of 'openai', 'anthropic', not 'x'"):
+        search.schema("x")
+
+
+def test_a_tool_is_a_function_that_frameworks_can_look_at() -> None:
+    manage = create_manage_memory_tool(store=NOWHERE, name="remember")
+    search = create_search_memory_tool(store=AsyncClient("127.0.0.1:1"))
+
+    assert inspect.isfunction(manage) and not inspect.iscoroutinefunction(manage)
+    assert (manage.__name__, manage.__doc__) == ("remember", manage.description)
+    assert list(inspect.signature(manage).parameters) == ["content", "action", "id", "config"]
+    assert inspect.iscoroutinefunction(search)
+    assert list(inspect.signature(search).parameters) == ["query", "limit", "offset", "filter", "config"]
+
+
+@pytest.mark.parametrize("actions", [(), ["purge"], ["create", "CREATE"]])
+def test_permitted_actions_are_refused_when_the_tool_is_made(actions: Any) -> None:
+    with pytest.raises(ValueError, match=r"^actions_permitted: must hold") as raised:
+        create_manage_memory_tool(store=NOWHERE, actions_permitted=actions)
+    assert isinstance(raised.value, mnemon.InvalidArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"),
+    [
+        ((), "a namespace must have 1 to 16 labels"),
+        (("a",) * 17, "a namespace must have 1 to 16 labels"),
+        (("u-{user_id}",), "the namespace's label 'u-{user_id}' must be a key in braces as a whole, or have none"),
+        (("{}",), "the namespace's label '{}' must be a key in braces as a whole, or have none"),
+        (("a", ""), f"the namespace's label '' {NO_LABEL}"),
+        ("a.b", f"the namespace's label 'a.b' {NO_LABEL}"),
+        (("ä" * 129,), f"the namespace's label '{'ä' * 80}' {NO_LABEL}"),
+        (("a", 5), "the labels of a namespace must be text, not int"),
+    ],
+)
+def test_a_namespace_is_refused_when_the_tool_is_made(namespace: Any, said: str) -> None:
+    for create in (create_manage_memory_tool, create_search_memory_tool):
+        with pytest.raises(mnemon.ConfigurationError) as raised:
+            create(namespace, store=NOWHERE)
+        assert (str(raised.value), raised.value.reason) == (said, "CONFIGURATION")
+        assert not isinstance(raised.value, ValueError)
+
+
+def test_other_arguments_of_a_factory_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="response_format: must be one of 'content', 'content_and_artifact'"):
+        create_search_memory_tool(store=NOWHERE, response_format="json")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="store: must be a Client or an AsyncClient, not dict"):
+        create_manage_memory_tool(store={})  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="name: must not be empty"):
+        create_manage_memory_tool(store=NOWHERE, name="")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"action": "delete", "id": ""}, "action: must be one of 'create', 'update', not 'delete'"),
+        ({"action": "CREATE"}, "action: must be one of 'create', 'update', not 'CREATE'"),
+        ({"action": "create", "id": ID}, "id: must be left out to create a memory: it gets an id of its own"),
+        ({"id": ID}, "id: must be left out to create a memory: it gets an id of its own"),
+        ({"action": "update", "content": "x"}, "id: must name the memory to update"),
+    ],
+)
+async def test_a_call_is_refused_before_it_leaves_for_the_first_thing_that_is_wrong(
+    arguments: dict[str, Any], said: str
+) -> None:
+    permitted = ("create", "update")
+    manage = create_manage_memory_tool(store=NOWHERE, actions_permitted=permitted)
+    with pytest.raises(ValueError) as raised:
+        manage(**arguments, config={"user_id": 5})
+    assert str(raised.value) == said
+    async with AsyncClient("127.0.0.1:1") as client:
+        with pytest.raises(ValueError) as raised:
+            await create_manage_memory_tool(store=client, actions_permitted=permitted)(**arguments)
+    assert str(raised.value) == said
+
+
+def test_the_first_action_that_is_permitted_is_the_default() -> None:
+    manage = create_manage_memory_tool(store=NOWHERE, actions_permitted=("delete", "update"))
+    with pytest.raises(ValueError, match="id: must name the memory to delete"):
+        manage()
+
+
+def test_a_call_sends_its_arguments_and_what_the_namespace_needs() -> None:
+    with scripted_server(lambda *_: DONE) as (address, server), Client(address) as client:
+        manage = create_manage_memory_tool(("{user_id}", "notes"), store=client, actions_permitted=["update", "create"])
+        config = {"user_id": "ada", "key": "secret", "configurable": {"user_id": "ada", "thread": object()}, 7: "x"}
+        assert manage("tea", config=config) == "created memory 1"
+        manage("tea", "update", id=UUID(ID), config={"configurable": ADA})
+
+    created, updated = server.requests
+    assert (created.tool, object_from_pb(created.arguments)) == (
+        "manage_memory",
+        {"action": "create", "content": "tea"},
+    )
+    assert list(created.context.namespace) == ["{user_id}", "notes"]
+    assert list(created.context.actions_permitted) == ["update", "create"]
+    assert object_from_pb(created.context.config) == {
+        "user_id": "ada",
+        "key": None,
+        "configurable": {"user_id": "ada", "thread": None},
+    }
+    assert object_from_pb(updated.arguments) == {"action": "update", "content": "tea", "id": ID}
+    assert "" != created.request_id != updated.request_id != ""
+
+
+def test_without_a_namespace_the_usual_keys_are_sent() -> None:
+    with scripted_server(lambda *_: DONE) as (address, server), Client(address) as client:
+        manage = create_manage_memory_tool(store=client)
+        manage("tea", config={"org_id": "o", "user_id": "u", "agent_id": "a", "api_key": "secret"})
+        manage("tea")
+        create_manage_memory_tool("notes", store=client)("tea", config={"user_id": object()})
+
+    usual, none, fixed = (request.context for request in server.requests)
+    assert object_from_pb(usual.config) == {"org_id": "o", "user_id": "u", "agent_id": "a", "api_key": None}
+    assert not usual.namespace
+    assert object_from_pb(none.config) == {}
+    assert (list(fixed.namespace), object_from_pb(fixed.config)) == (["notes"], {})
+
+
+@pytest.mark.parametrize("value", [None, 5, object(), ["ada"]])
+def test_a_value_that_is_no_label_is_told_by_its_kind_alone(value: object) -> None:
+    manage = create_manage_memory_tool(store=NOWHERE)
+    for config in ({"user_id": value}, {"configurable": {"user_id": value}}):
+        with pytest.raises(mnemon.ConfigurationError) as raised:
+            manage("tea", config=config)
+        assert str(raised.value) == f"the configuration's 'user_id' must be text, not {type(value).__name__}"
+
+
+def test_a_value_that_is_no_unicode_is_told_without_it() -> None:
+    with pytest.raises(mnemon.ConfigurationError, match="the configuration's 'user_id' must be valid Unicode"):
+        create_manage_memory_tool(store=NOWHERE)("tea", config={"user_id": "\ud800"})
+
+
+def test_a_search_returns_a_text_or_the_facts_with_it() -> None:
+    with scripted_server(lambda *_: FOUND) as (address, server), Client(address) as client:
+        assert create_search_memory_tool(store=client)("tea", config=ADA) == "[...]"
+        both = create_search_memory_tool(store=client, response_format="content_and_artifact")
+        text, facts = both("tea", limit=3, offset=1, filter={"n": {"$gte": 2}}, config=ADA)
+
+    assert (text, [(match.key, match.score) for match in facts]) == ("[...]", [("tea", 0.5)])
+    plain, full = server.requests
+    assert object_from_pb(plain.arguments) == {"query": "tea", "limit": 10, "offset": 0}
+    assert plain.response_format == pb.RESPONSE_FORMAT_CONTENT
+    assert object_from_pb(full.arguments) == {"query": "tea", "limit": 3, "offset": 1, "filter": {"n": {"$gte": 2}}}
+    assert full.response_format == pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT
+
+
+async def test_on_an_asyncio_client_the_tools_are_awaited() -> None:
+    with scripted_server(lambda *_: DONE, lambda *_: FOUND) as (address, server):
+        async with AsyncClient(address) as client:
+            assert await create_manage_memory_tool(store=client)("tea", config=ADA) == "created memory 1"
+            search = create_search_memory_tool(store=client, response_format="content_and_artifact")
+            text, facts = await search("tea", config=ADA)
+    assert (text, [match.key for match in facts]) == ("[...]", ["tea"])
+    assert object_from_pb(server.requests[0].context.config) == ADA
