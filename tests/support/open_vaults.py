@@ -32,6 +32,7 @@ def open_vault_with(
         bridge=nothing,
         facts=nothing,
         tools=nothing,
+        archive=nothing,
         feed=nothing,
         close=close,
     )

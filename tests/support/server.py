@@ -20,6 +20,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from mnemon.v1 import (
+    archive_pb2_grpc,
     bridge_pb2_grpc,
     conflicts_pb2_grpc,
     episodic_pb2_grpc,
@@ -91,6 +92,11 @@ class Connection:
     def tools(self) -> Any:
         """The stub of the tool service."""
         return tools_pb2_grpc.ToolServiceStub(self.channel)
+
+    @property
+    def archive(self) -> Any:
+        """The stub of the archive service."""
+        return archive_pb2_grpc.ArchiveServiceStub(self.channel)
 
     @property
     def events(self) -> Any:

@@ -14,6 +14,7 @@ from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import RecordEngine, Vault
 from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.services.archive import ArchiveStore
 from mnemon_server.services.bridge import Bridge
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.event_feed import EventFeed
@@ -27,6 +28,7 @@ from mnemon_server.services.offload import Offload
 from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.semantic import SemanticStore
 from mnemon_server.services.semantic_documents import to_semantic
+from mnemon_server.services.semantic_health import Capacity
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 
@@ -93,6 +95,14 @@ def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, mode
         exact_scan_max=settings.exact_scan_passages_max,
         vector_weight=settings.fusion_vector_weight,
     )
+
+
+def open_archive(
+    settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
+) -> ArchiveStore:
+    """What exports and imports."""
+    capacity = Capacity(settings.semantic_capacity, lambda: vault.collection(SEMANTIC).stats().passage_count)
+    return ArchiveStore(vault, batcher, model=model, rules=rules, capacity=capacity)
 
 
 def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> EventFeed:

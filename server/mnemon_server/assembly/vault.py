@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
+    open_archive,
     open_documents,
     open_event_retention,
     open_facts,
@@ -61,6 +62,8 @@ async def open_vault_of(
         stack.push_async_callback(conflicts.aclose)
         semantic = open_semantic(settings, vault, batcher, model, rules)
         stack.push_async_callback(semantic.aclose)
+        archive = open_archive(settings, vault, batcher, model, rules)
+        stack.push_async_callback(archive.aclose)
         await asyncio.to_thread(vault.timeline.wait_until_warm, WARM_WAIT_S)
         episodic = open_episodic(settings, vault, batcher)
         stack.push_async_callback(episodic.aclose)
@@ -84,6 +87,7 @@ async def open_vault_of(
             bridge=bridge,
             facts=facts,
             tools=tools,
+            archive=archive,
             feed=feed,
             close=stack.pop_all().aclose,
         )

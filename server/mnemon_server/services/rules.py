@@ -7,7 +7,7 @@ taken back is never mistaken for another's.
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from mnemon_server.domain.rules import (
 )
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import refuse, request_id_violations
-from mnemon_server.engines.base import DocumentWrite, Vault, VaultTransaction
+from mnemon_server.engines.base import DocumentWrite, RecordStamps, Vault, VaultTransaction
 from mnemon_server.services.completions import completion
 from mnemon_server.services.conflicts.registry import MergeRuleRegistry, copied, receipt_of
 from mnemon_server.services.conflicts.rule_schema import checked_rule, rule_json
@@ -42,8 +42,10 @@ READER_THREADS = 2
 
 _STAMP = "rules.version"
 """The value of the vault that holds the stamp; absent where no rule was ever changed."""
-_PLACE = "place"
+PLACE = "place"
 """The key of a document's metadata that holds the rule's place in the order of registration."""
+
+NO_STAMPS: Mapping[str, RecordStamps] = {}
 
 Change = Callable[[MergeRuleRegistry], dict[str, Any]]
 
@@ -72,6 +74,12 @@ class RuleStore:
         while (stamp := source.value(_STAMP)) != known[0]:
             known = self._known = (stamp, _read(source, stamp))
         return MergeRuleRegistry(known[1])
+
+    def write_in(
+        self, tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps] = NO_STAMPS
+    ) -> None:
+        """Makes the rules that the transaction sees, which are `before`, those of `after`; `stamps` are by name."""
+        self._known = (_write(tx, before, after, stamps), after)
 
     # Reading
 
@@ -182,7 +190,7 @@ class RuleStore:
             before = registry.rules
             answer = change(registry)
             if registry.rules is not before:
-                self._known = (_write(tx, before, registry.rules), registry.rules)
+                self.write_in(tx, before, registry.rules)
             return json.dumps(answer)
 
         receipt = await completion(self._vault.transact(program, request=request))
@@ -202,7 +210,7 @@ def _read(source: Vault | VaultTransaction, stamp: str | None) -> RuleSet:
     return RuleSet({rule.doc_id: _from_document(rule) for rule in rules}, _version(stamp))
 
 
-def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet) -> str:
+def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps]) -> str:
     """Makes the rules of `before` those of `after`, and returns the new stamp."""
     collection = tx.collection(RULES)
     for name, placed in before.rules.items():
@@ -211,20 +219,20 @@ def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet) -> str:
     for name, placed in after.rules.items():
         if placed != before.rules.get(name):
             event = EventType.RULE_UPDATED if name in before.rules else EventType.RULE_REGISTERED
-            collection.put_document(_to_write(placed, event))
+            collection.put_document(_to_write(placed, event, stamps.get(name)))
     stamp = _stamp(after)
     tx.set_value(_STAMP, stamp)
     return stamp
 
 
-def _to_write(placed: PlacedRule, event: EventType) -> DocumentWrite:
+def _to_write(placed: PlacedRule, event: EventType, stamps: RecordStamps | None) -> DocumentWrite:
     text = rule_json(placed.rule)
-    document = Document(placed.rule["name"], text, metadata={_PLACE: placed.place})
-    return DocumentWrite(document=document, passages=(), event=event, details=text)
+    document = Document(placed.rule["name"], text, metadata={PLACE: placed.place})
+    return DocumentWrite(document=document, passages=(), event=event, details=text, stamps=stamps)
 
 
 def _from_document(document: Document) -> PlacedRule:
-    return PlacedRule(json.loads(document.content), cast("int", document.metadata[_PLACE]))
+    return PlacedRule(json.loads(document.content), cast("int", document.metadata[PLACE]))
 
 
 def _stamp(rules: RuleSet) -> str:

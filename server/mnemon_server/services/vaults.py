@@ -10,6 +10,7 @@ from typing import Self
 
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
+from mnemon_server.services.archive import ArchiveStore
 from mnemon_server.services.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.episodic import EpisodicStore
@@ -40,6 +41,7 @@ class OpenVault:
     bridge: Bridge
     facts: FactStore
     tools: ToolRunner
+    archive: ArchiveStore
     feed: EventFeed
     close: Callable[[], Awaitable[None]]
 

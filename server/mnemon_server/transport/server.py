@@ -13,6 +13,8 @@ from google.protobuf.internal import api_implementation
 from grpc import aio
 from grpc_health.v1 import health_pb2_grpc
 from mnemon.v1 import (
+    archive_pb2,
+    archive_pb2_grpc,
     bridge_pb2,
     bridge_pb2_grpc,
     conflicts_pb2,
@@ -38,6 +40,7 @@ from mnemon.v1 import (
 from mnemon_server.address import Address
 from mnemon_server.config import Settings
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.transport.archive_servicer import ArchiveServicer
 from mnemon_server.transport.bridge_servicer import BridgeServicer
 from mnemon_server.transport.conflict_servicer import ConflictServicer
 from mnemon_server.transport.episodic_servicer import EpisodicServicer
@@ -77,6 +80,7 @@ SERVICES = tuple(
         bridge_pb2,
         facts_pb2,
         tools_pb2,
+        archive_pb2,
         events_pb2,
     )
     for service in file.DESCRIPTOR.services_by_name.values()
@@ -109,6 +113,7 @@ class GrpcServer:
         self._bridge = BridgeServicer()
         self._facts = FactServicer()
         self._tools = ToolServicer()
+        self._archive = ArchiveServicer()
         self._events = EventServicer()
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
@@ -212,6 +217,7 @@ class GrpcServer:
         bridge_pb2_grpc.add_BridgeServiceServicer_to_server(self._bridge, services)
         facts_pb2_grpc.add_FactServiceServicer_to_server(self._facts, services)
         tools_pb2_grpc.add_ToolServiceServicer_to_server(self._tools, services)
+        archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
         events_pb2_grpc.add_EventServiceServicer_to_server(self._events, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
@@ -230,6 +236,7 @@ class GrpcServer:
             self._bridge,
             self._facts,
             self._tools,
+            self._archive,
             self._events,
         )
 
