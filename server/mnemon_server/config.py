@@ -324,6 +324,20 @@ def load_settings(
     return LoadedSettings(settings, origins, _unknown_variables(environ))
 
 
+def settings_from_arguments(arguments: Mapping[str, Any]) -> Settings:
+    """Settings that a program gives, and defaults; None is not given.
+
+    Raises:
+        ConfigurationError: a name that is no setting, a value that cannot be, or settings that contradict each other.
+    """
+    if unknown := [name for name in arguments if name not in SETTINGS]:
+        raise ConfigurationError(f"{unknown[0]!r} is not a setting; they are: {', '.join(SETTINGS)}")
+    given = {name: raw for name, raw in arguments.items() if raw is not None}
+    settings = Settings(**{name: parse_value(SETTINGS[name], raw, "argument") for name, raw in given.items()})
+    _check_together(settings)
+    return settings
+
+
 def render_markdown() -> str:
     """The table for people: `server/CONFIGURATION.md` is this text."""
     lines = [

@@ -52,6 +52,22 @@ def configure_logging(*, log_format: str, level: str) -> None:
     logging.getLogger("mnemon_server").setLevel(level.upper())
 
 
+def leave_logs_to_the_program() -> None:
+    """Hands the product's events to `logging`, unless the program has set up structlog itself."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+
+
 def _rendering(log_format: str) -> list[Any]:
     if log_format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]

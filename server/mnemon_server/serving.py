@@ -27,7 +27,7 @@ def run_server(loaded: LoadedSettings) -> None:
     configure_logging(log_format=settings.log_format, level=settings.log_level)
     for name in loaded.unknown_variables:
         structlog.get_logger().warning("environment variable is not a setting", name=name)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings))
 
 
@@ -64,7 +64,8 @@ class _Stop:
             self._task.cancel()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the server's event loop; None where the standard one serves."""
     try:
         import uvloop
     except ModuleNotFoundError:
