@@ -235,11 +235,13 @@ def test_statements_have_their_snapshots_in_a_folder_of_their_own(tmp_path: Path
 
 
 def test_collections_without_vectors_cost_neither_threads_nor_folders(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
     vault = open_vault(tmp_path, graph=GraphSettings(graph_min=1))
-    names = [thread.name for thread in threading.enumerate()]
+    begun = {thread.name for thread in threading.enumerate() if thread not in before}
     vault.close()
-    assert "vector-graph" not in names
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert begun and "vector-graph" not in begun
+    # A thread of the timeline may have come to making the folder of its texts, or not.
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} <= {"timeline-index"}
 
 
 def test_the_graph_is_given_up_where_the_vectors_outgrow_the_memory(folder: Path) -> None:

@@ -248,12 +248,14 @@ class SemanticStore:
 
     def _with_pressure(self, status: IndexStatus) -> IndexStatus:
         self._health.notice()
+        # First, since it looks anew: what is said of the state must be true of this latency.
+        latency_s = self._pressure.median_s
         problem = self._health.problem()
         return replace(
             status,
             state=IndexState.DEGRADED if problem else IndexState.READY,
             message=problem,
-            write_latency_s=self._pressure.median_s,
+            write_latency_s=latency_s,
         )
 
 
