@@ -43,6 +43,8 @@ class Collection:
     related: RelatedFields | None = None
     words: bool = True
     """Whether its documents are found by word, too: taking one out of a keyword index costs more than storing it."""
+    expires: str = ""
+    """The field with the time when a document ends, if there is one: few have passed theirs at any moment."""
     index_folder: str = ""
     """Where the snapshots of its graph lie in the vault's folder; empty: in index/, under its name."""
 
@@ -104,6 +106,7 @@ FACTS = Collection(
         Field("expire_time", FieldType.TIME),
         Field("versions", FieldType.TEXT, indexed=False),
     ),
+    expires="expire_time",
 )
 COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS)
 

@@ -270,7 +270,7 @@ class DocumentTable:
         descending: bool = False,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine.list_documents."""
-        condition, parameters = prepare_filter(connection, self.tables, where)
+        condition, parameters = prepare_filter(connection, self.tables, where, by_position=True)
         if descending:
             behind, after = "d.position < ? ORDER BY d.position DESC", after or INT64_MAX
         else:

@@ -32,6 +32,7 @@ INDEXED_TEXT_MAX = 256
 
 _TIMES = ("create_time", "update_time")
 _ORDERINGS = {Operator.GT: ">", Operator.GTE: ">=", Operator.LT: "<", Operator.LTE: "<="}
+_LOWER_BOUNDS = (Operator.GT, Operator.GTE)
 _NEVER, _ALWAYS = "0", "1"
 
 
@@ -60,14 +61,14 @@ def metadata_row(value: MetadataValue) -> tuple[str, Any]:
 
 
 def compile_filter(
-    tables: Tables, where: RecordFilter, *, each: bool = False, chosen: str | None = None
+    tables: Tables, where: RecordFilter, *, each: bool = False, chosen: str | None = None, ranges: bool = True
 ) -> tuple[str, list[Any]]:
     """A condition on the rows of the documents' table, named `d`, and its parameters.
 
     `each` suits few rows that are checked one by one; otherwise indexes of metadata may choose them. Where the rows are
-    to be chosen by the index of one column of text, `chosen` names it.
+    to be chosen by the index of one column of text, `chosen` names it. Without `ranges`, a range of texts chooses none.
     """
-    compiler = _Compiler(tables, each=each, chosen=chosen)
+    compiler = _Compiler(tables, each=each, chosen=chosen, ranges=ranges)
     conditions = [_visibility(where.hidden)] if where.hidden is not None else []
     for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
         if value:
@@ -89,6 +90,7 @@ class _Compiler:
     tables: Tables
     each: bool
     chosen: str | None
+    ranges: bool
     parameters: list[Any] = field(default_factory=list)
 
     def bind(self, condition: str, *values: Any) -> str:
@@ -126,6 +128,8 @@ class _Compiler:
             return self._text(name, operator, values)
         if kind is FieldType.TEXTS:
             return self._texts(f'd."{name}"', operator, values)
+        if name == self.tables.collection.expires and operator in (Operator.LT, Operator.LTE) and not self.each:
+            return self._ended(f'"{name}"', operator, values[0])
         return self._nullable(f'd."{name}"', kind, operator, values)
 
     def _absent(self, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
@@ -143,13 +147,21 @@ class _Compiler:
         if operator is Operator.CONTAINS:
             return self.bind(f"instr({column}, ?) > 0", texts[0])
         if operator in _ORDERINGS:
-            return self.bind(f"{column} {_ORDERINGS[operator]} ?", texts[0])
+            return self._text_ordered(name, operator, texts[0])
         return self.text_among(name, texts)
+
+    def _text_ordered(self, name: str, operator: Operator, text: str) -> str:
+        ordered = self.bind(f"{self._indexed(name, self.ranges)} {_ORDERINGS[operator]} ?", text)
+        # What is above a text is not empty; the index serves where the condition says so.
+        return f"({ordered} AND d.\"{name}\" <> '')" if operator in _LOWER_BOUNDS and text else ordered
+
+    def _indexed(self, name: str, may_choose: bool) -> str:  # noqa: FBT001 - what it says is what it takes
+        """A column of text; a plus keeps its index from being taken."""
+        return f'{"" if may_choose and self.chosen in (None, name) else "+"}d."{name}"'
 
     def text_among(self, name: str, texts: list[str]) -> str:
         """The indexes hold no empty text, and serve where the condition says that it wants none."""
-        # A plus keeps an index from being taken.
-        column = f'{"" if self.chosen in (None, name) else "+"}d."{name}"'
+        column = self._indexed(name, may_choose=True)
         parts = [f"{column} = ''"] if "" in texts else []
         if wanted := [text for text in texts if text]:
             comparison, parameter = _values(wanted)
@@ -165,6 +177,13 @@ class _Compiler:
         if operator in _ORDERINGS:
             return self.bind(f"({column} IS NOT NULL AND {column} {_ORDERINGS[operator]} ?)", stored[0])
         return f"({column} IS NOT NULL AND {self._among(column, stored)})"
+
+    def _ended(self, column: str, operator: Operator, value: MetadataValue) -> str:
+        """As a set, since it is small: so an index that knows nothing of it can answer all else."""
+        if not isinstance(value, datetime):
+            return _NEVER
+        ended = f"SELECT position FROM {self.tables.documents} WHERE {column} IS NOT NULL AND {column}"
+        return self.bind(f"d.position IN ({ended} {_ORDERINGS[operator]} ?)", to_microseconds(value))
 
     def _texts(self, column: str, operator: Operator, values: tuple[MetadataValue, ...]) -> str:
         if operator is Operator.EXISTS:

@@ -145,6 +145,11 @@ def document_indexes(collection: Collection) -> list[str]:
         ),
         f"CREATE INDEX {name}_create_time ON {name} (create_time) WHERE hidden = 0",
         f"CREATE INDEX {name}_hidden ON {name} (hidden) WHERE hidden = 1",
+        *(
+            f'CREATE INDEX {name}_{end} ON {name} ("{end}") WHERE "{end}" IS NOT NULL'
+            for end in (collection.expires,)
+            if end
+        ),
     ]
 
 

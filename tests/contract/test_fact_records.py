@@ -1,0 +1,38 @@
+"""The vaults keep what facts stand on: the reference, and SQLite with vectors in memory and on disk."""
+
+from pathlib import Path
+
+import pytest
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import filter_plan
+
+from tests.contract.fact_records import FactRecordsContract
+from tests.contract.record_engine import ManualClock
+from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
+
+
+class TestFactsInMemory(FactRecordsContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)
+
+
+class TestFactsInSQLite(FactRecordsContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return open_sqlite(folder, clock)
+
+
+class TestFactsInSQLiteScanningTheFile(FactRecordsContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return open_scanning_the_file(folder, clock)
+
+
+class TestFactsInSQLiteWhereManyMatch(FactRecordsContract):
+    """As where no condition leaves few documents."""
+
+    @pytest.fixture(autouse=True)
+    def many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(filter_plan, "FEW", 0)
+
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return open_sqlite(folder, clock)
