@@ -1,0 +1,86 @@
+"""Options that the commands for facts and tools share: namespaces, and what must hold of facts."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from mnemon._cli.options import typed
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_OPERATORS = {"=": "$eq", "!=": "$ne", ">": "$gt", ">=": "$gte", "<": "$lt", "<=": "$lte"}
+_COMPARISON = re.compile(r"([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+
+
+def labels(text: str) -> tuple[str, ...]:
+    """The labels of a namespace as it is written: user.ada; no label holds a dot."""
+    return tuple(text.split("."))
+
+
+def dotted(namespace: tuple[str, ...]) -> str:
+    """A namespace as it is written."""
+    return ".".join(namespace)
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter('must be a JSON object, such as {"content": "Ada likes tea."}')
+    return found
+
+
+def text_pair(text: str) -> tuple[str, str]:
+    """`key=value`, both texts, split at the first `=`."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{text!r} is not key=value, such as user_id=ada")
+    return key, value
+
+
+def _comparison(text: str) -> tuple[str, str, Any]:
+    found = _COMPARISON.fullmatch(text)
+    if not found:
+        raise click.BadParameter(
+            f"{text!r} is no comparison, such as category=drinks or score>=3; the operators are {' '.join(_OPERATORS)}"
+        )
+    return found[1].strip(), _OPERATORS[found[2]], typed(found[3].strip())
+
+
+def _as_where(
+    context: click.Context, parameter: click.Parameter, comparisons: tuple[tuple[str, str, Any], ...]
+) -> dict[str, Any] | None:
+    where: dict[str, dict[str, Any]] = {}
+    for key, operator, value in comparisons:
+        if operator in where.setdefault(key, {}):
+            raise click.BadParameter(f"{key!r} is compared in the same way twice", context, parameter)
+        where[key][operator] = value
+    return where or None
+
+
+def which_facts_options(command: _Command) -> _Command:
+    """`--below` and `--where`; the command gets `subtree` and `where`."""
+    command = click.option(
+        "--where",
+        "where",
+        type=_comparison,
+        metavar="COMPARISON",
+        multiple=True,
+        callback=_as_where,
+        help="Only facts of which this holds: category=drinks, score>=3; repeatable.",
+    )(command)
+    return click.option("--below", "subtree", is_flag=True, help="The namespaces below it, too.")(command)
+
+
+def namespace_argument(*, required: bool) -> Callable[[_Command], _Command]:
+    """NAMESPACE; the command gets `namespace`, without one ()."""
+    default = None if required else ""
+    return click.argument(
+        "namespace", required=required, default=default, type=lambda text: labels(text) if text else ()
+    )
