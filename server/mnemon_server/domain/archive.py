@@ -8,7 +8,7 @@ from enum import StrEnum
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent
-from mnemon_server.domain.errors import FieldViolation, MnemonError
+from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 
@@ -51,13 +51,12 @@ class ImportConflict(StrEnum):
 
 
 class ImportOutcome(StrEnum):
-    """What became of a record."""
+    """What became of a record that was not refused."""
 
     CREATED = "created"
     REPLACED = "replaced"
     UNCHANGED = "unchanged"
     KEPT = "kept"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +141,6 @@ class ImportStart:
     on_conflict: ImportConflict = ImportConflict.NEWER
     embed_anew: bool = False
     bridge_events: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ImportFailure:
-    """Why a record was not stored; `index` is its place among all records of the import, from 0."""
-
-    index: int
-    kind: RecordKind | None
-    id: str
-    error: MnemonError
-
-
-@dataclass(frozen=True, slots=True)
-class ImportProgress:
-    """What became of all records so far, and which of the newest ones failed."""
-
-    counts: Mapping[RecordKind, Mapping[ImportOutcome, int]]
-    failures: tuple[ImportFailure, ...] = ()
 
 
 def selection_violations(selection: ExportSelection, field: str = "selection") -> Iterator[FieldViolation]:

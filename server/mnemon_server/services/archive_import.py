@@ -1,16 +1,14 @@
 """How records come into a vault: checked, with vectors, and written in transactions of many."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from mnemon_server.domain.archive import (
+    RECORDS_MAX,
     ArchivedRecord,
     ImportConflict,
-    ImportFailure,
     ImportOutcome,
-    ImportProgress,
     ImportStart,
     RecordKind,
 )
@@ -39,8 +37,8 @@ TOGETHER_MAX = 250
 EMBEDDED_MAX = 64
 """Records whose texts are handed to the model at once."""
 
-Given = ArchivedRecord | ImportFailure
-"""A record, or one that could not even be read; its `index` does not count."""
+Given = ArchivedRecord | MnemonError
+"""A record, or why it could not even be read."""
 
 
 Ready = Incoming | IncomingRule | EventWrite
@@ -83,11 +81,9 @@ class Import:
         self._capacity = capacity
         self._offload = offload
         self._clock = clock
-        self._counts: dict[RecordKind, Counter[ImportOutcome]] = {}
-        self._taken = 0
 
-    async def take(self, given: Sequence[Given]) -> ImportProgress:
-        """Stores the records of one message in their order; a bad one fails alone.
+    async def take(self, given: Sequence[Given]) -> list[Became]:
+        """Stores the records of one message, one result each; a bad one fails alone.
 
         Raises:
             StorageFullError, StorageFailedError: see RecordEngine; what was stored before stays.
@@ -98,27 +94,16 @@ class Import:
         became: dict[int, Became] = {n: each for n, each in enumerate(checked) if isinstance(each, MnemonError)}
         for numbers in _runs(checked, Incoming, TOGETHER_MAX):
             became |= zip(numbers, await self._store(_of_type(Incoming, checked, numbers)), strict=True)
-        for numbers in _runs(checked, IncomingRule, len(checked)):
+        for numbers in _runs(checked, IncomingRule, RECORDS_MAX):
             became |= zip(numbers, await self._store_rules(_of_type(IncomingRule, checked, numbers)), strict=True)
         for numbers in _runs(checked, EventWrite, TOGETHER_MAX):
             became |= zip(numbers, await self._store_events(_of_type(EventWrite, checked, numbers)), strict=True)
-        return self._progress(given, [became[n] for n in range(len(given))])
-
-    def _progress(self, given: Sequence[Given], became: Sequence[Became]) -> ImportProgress:
-        failures = []
-        for number, (each, outcome) in enumerate(zip(given, became, strict=True), self._taken):
-            if isinstance(outcome, MnemonError):
-                failures.append(ImportFailure(number, each.kind, each.id, outcome))
-            if each.kind is not None:
-                counts = self._counts.setdefault(each.kind, Counter())
-                counts[outcome if isinstance(outcome, ImportOutcome) else ImportOutcome.FAILED] += 1
-        self._taken += len(given)
-        return ImportProgress({kind: dict(counts) for kind, counts in self._counts.items()}, tuple(failures))
+        return [became[n] for n in range(len(given))]
 
     # Checking
 
     def _checked(self, given: Sequence[Given]) -> list[Checked]:
-        return [each.error if isinstance(each, ImportFailure) else self._check(each) for each in given]
+        return [each if isinstance(each, MnemonError) else self._check(each) for each in given]
 
     def _check(self, given: ArchivedRecord) -> Checked:
         try:

@@ -6,7 +6,6 @@ from contextlib import aclosing
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import archive_pb2_grpc
 
-from mnemon_server.domain.archive import ImportFailure
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.services.archive_import import Given, Import
 from mnemon_server.transport.checks import archive as checks
@@ -38,17 +37,12 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         async with self.vault(context) as vault:
             importing: Import | None = None
             async for request in request_iterator:
-                match request.WhichOneof("payload"):
-                    case "start" if importing is None:
-                        checks.check_start(request.start)
-                        importing = vault.archive.begin_import(convert.start_from_pb(request.start))
-                        yield pb.ImportRecordsResponse()
-                    case "records" if importing is not None:
-                        checks.check_records(request.records)
-                        progress = await importing.take([_given(record) for record in request.records.records])
-                        yield convert.progress_to_pb(progress, report)
-                    case _:
-                        raise InvalidArgumentError.of("payload", "must be start first, and records from then on")
+                if importing is None:
+                    checks.check_start(request)
+                    importing = vault.archive.begin_import(convert.start_from_pb(request.start))
+                checks.check_records(request)
+                became = await importing.take([_given(record) for record in request.records])
+                yield convert.results_to_pb(became, report)
 
 
 def _given(message: pb.ArchivedRecord) -> Given:
@@ -56,4 +50,4 @@ def _given(message: pb.ArchivedRecord) -> Given:
         checks.check_record(message)
         return convert.record_from_pb(message)
     except InvalidArgumentError as error:
-        return ImportFailure(0, convert.KINDS.get(message.kind), message.id, error)
+        return error

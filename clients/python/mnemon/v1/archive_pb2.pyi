@@ -100,6 +100,38 @@ IMPORT_CONFLICT_REFUSE: ImportConflict.ValueType  # 4
 """The record fails."""
 Global___ImportConflict: _TypeAlias = ImportConflict  # noqa: Y015
 
+class _ImportOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ImportOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IMPORT_OUTCOME_UNSPECIFIED: _ImportOutcome.ValueType  # 0
+    """Unknown to this client."""
+    IMPORT_OUTCOME_CREATED: _ImportOutcome.ValueType  # 1
+    """It was not there before."""
+    IMPORT_OUTCOME_REPLACED: _ImportOutcome.ValueType  # 2
+    """It took the place of what was there."""
+    IMPORT_OUTCOME_UNCHANGED: _ImportOutcome.ValueType  # 3
+    """The same was there."""
+    IMPORT_OUTCOME_KEPT: _ImportOutcome.ValueType  # 4
+    """Another state was there, and stays."""
+
+class ImportOutcome(_ImportOutcome, metaclass=_ImportOutcomeEnumTypeWrapper):
+    """ImportOutcome says what became of a record."""
+
+IMPORT_OUTCOME_UNSPECIFIED: ImportOutcome.ValueType  # 0
+"""Unknown to this client."""
+IMPORT_OUTCOME_CREATED: ImportOutcome.ValueType  # 1
+"""It was not there before."""
+IMPORT_OUTCOME_REPLACED: ImportOutcome.ValueType  # 2
+"""It took the place of what was there."""
+IMPORT_OUTCOME_UNCHANGED: ImportOutcome.ValueType  # 3
+"""The same was there."""
+IMPORT_OUTCOME_KEPT: ImportOutcome.ValueType  # 4
+"""Another state was there, and stays."""
+Global___ImportOutcome: _TypeAlias = ImportOutcome  # noqa: Y015
+
 @_typing.final
 class ExportSelection(_message.Message):
     """ExportSelection says what is exported: everything that is set must hold. Empty: the whole vault."""
@@ -496,7 +528,7 @@ Global___ExportSummary: _TypeAlias = ExportSummary  # noqa: Y015
 
 @_typing.final
 class ImportRecordsRequest(_message.Message):
-    """ImportRecordsRequest is one message of the stream."""
+    """ImportRecordsRequest is a run of records in the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -504,25 +536,23 @@ class ImportRecordsRequest(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___ImportStart:
-        """First."""
+        """Required in the first message; later ones may repeat it, and it counts no more."""
 
     @_builtins.property
-    def records(self) -> Global___ArchivedRecords:
-        """Then any number of these, with 1 to 1,000 records each."""
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedRecord]:
+        """The records, at most 1,000."""
 
     def __init__(
         self,
         *,
         start: Global___ImportStart | None = ...,
-        records: Global___ArchivedRecords | None = ...,
+        records: _abc.Iterable[Global___ArchivedRecord] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "records", b"records", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "records", b"records", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["start", "records"]  # noqa: Y015
-    _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImportRecordsRequest: _TypeAlias = ImportRecordsRequest  # noqa: Y015
 
@@ -566,108 +596,54 @@ Global___ImportStart: _TypeAlias = ImportStart  # noqa: Y015
 
 @_typing.final
 class ImportRecordsResponse(_message.Message):
-    """ImportRecordsResponse answers one message of the stream. Counts are of all records so far."""
+    """ImportRecordsResponse answers one message of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    COUNTS_FIELD_NUMBER: _builtins.int
-    FAILURES_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportCount]:
-        """What became of the records of each kind."""
-
-    @_builtins.property
-    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportFailure]:
-        """The records of this message that failed."""
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportResult]:
+        """One result per record, in the order of the message."""
 
     def __init__(
         self,
         *,
-        counts: _abc.Iterable[Global___ImportCount] | None = ...,
-        failures: _abc.Iterable[Global___ImportFailure] | None = ...,
+        results: _abc.Iterable[Global___ImportResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "failures", b"failures"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ImportRecordsResponse: _TypeAlias = ImportRecordsResponse  # noqa: Y015
 
 @_typing.final
-class ImportCount(_message.Message):
-    """ImportCount counts what became of records of one kind."""
+class ImportResult(_message.Message):
+    """ImportResult is what became of one record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    KIND_FIELD_NUMBER: _builtins.int
-    CREATED_COUNT_FIELD_NUMBER: _builtins.int
-    REPLACED_COUNT_FIELD_NUMBER: _builtins.int
-    UNCHANGED_COUNT_FIELD_NUMBER: _builtins.int
-    KEPT_COUNT_FIELD_NUMBER: _builtins.int
-    FAILED_COUNT_FIELD_NUMBER: _builtins.int
-    kind: Global___RecordKind.ValueType
-    """The kind."""
-    created_count: _builtins.int
-    """They were not there before."""
-    replaced_count: _builtins.int
-    """They took the place of what was there."""
-    unchanged_count: _builtins.int
-    """The same was there."""
-    kept_count: _builtins.int
-    """Another state was there, and stays."""
-    failed_count: _builtins.int
-    """They could not be stored."""
-    def __init__(
-        self,
-        *,
-        kind: Global___RecordKind.ValueType = ...,
-        created_count: _builtins.int = ...,
-        replaced_count: _builtins.int = ...,
-        unchanged_count: _builtins.int = ...,
-        kept_count: _builtins.int = ...,
-        failed_count: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_count", b"created_count", "failed_count", b"failed_count", "kept_count", b"kept_count", "kind", b"kind", "replaced_count", b"replaced_count", "unchanged_count", b"unchanged_count"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ImportCount: _TypeAlias = ImportCount  # noqa: Y015
-
-@_typing.final
-class ImportFailure(_message.Message):
-    """ImportFailure says why a record was not stored."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INDEX_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    ID_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
-    index: _builtins.int
-    """Its place among all records of the stream, from 0."""
-    kind: Global___RecordKind.ValueType
-    """Its kind."""
-    id: _builtins.str
-    """Its id."""
+    done: Global___ImportOutcome.ValueType
+    """It is there, or what was there stays."""
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """Why."""
+        """It could not be stored, and why."""
 
     def __init__(
         self,
         *,
-        index: _builtins.int = ...,
-        kind: Global___RecordKind.ValueType = ...,
-        id: _builtins.str = ...,
+        done: Global___ImportOutcome.ValueType = ...,
         error: _common_pb2.ItemError | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "error", b"error", "outcome", b"outcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "id", b"id", "index", b"index", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "error", b"error", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["done", "error"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
-Global___ImportFailure: _TypeAlias = ImportFailure  # noqa: Y015
+Global___ImportResult: _TypeAlias = ImportResult  # noqa: Y015

@@ -68,9 +68,8 @@ class ArchiveServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ImportRecords(self, request_iterator, context):
-        """ImportRecords stores records: first a message with `start`, then messages with records; one response per message,
-        in order. A bad record fails alone, and is named by its place in the stream. The same records again change nothing,
-        so that an import that broke off is begun anew.
+        """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
+        alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
         Each change is told in the event log as usual: what is new as created, what was replaced as updated.
         """

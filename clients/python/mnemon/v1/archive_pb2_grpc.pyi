@@ -45,9 +45,8 @@ class ArchiveServiceStub:
     says whether anything was. To follow what happens afterwards, watch from the header's cursor.
     """
     ImportRecords: _grpc.StreamStreamMultiCallable[_archive_pb2.ImportRecordsRequest, _archive_pb2.ImportRecordsResponse]
-    """ImportRecords stores records: first a message with `start`, then messages with records; one response per message,
-    in order. A bad record fails alone, and is named by its place in the stream. The same records again change nothing,
-    so that an import that broke off is begun anew.
+    """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
+    alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
     Each change is told in the event log as usual: what is new as created, what was replaced as updated.
     """
@@ -69,9 +68,8 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     says whether anything was. To follow what happens afterwards, watch from the header's cursor.
     """
     ImportRecords: _aio.StreamStreamMultiCallable[_archive_pb2.ImportRecordsRequest, _archive_pb2.ImportRecordsResponse]  # type: ignore[assignment]
-    """ImportRecords stores records: first a message with `start`, then messages with records; one response per message,
-    in order. A bad record fails alone, and is named by its place in the stream. The same records again change nothing,
-    so that an import that broke off is begun anew.
+    """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
+    alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
     Each change is told in the event log as usual: what is new as created, what was replaced as updated.
     """
@@ -102,9 +100,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_archive_pb2.ImportRecordsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_archive_pb2.ImportRecordsResponse], _abc.AsyncIterator[_archive_pb2.ImportRecordsResponse]]:
-        """ImportRecords stores records: first a message with `start`, then messages with records; one response per message,
-        in order. A bad record fails alone, and is named by its place in the stream. The same records again change nothing,
-        so that an import that broke off is begun anew.
+        """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
+        alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
         Each change is told in the event log as usual: what is new as created, what was replaced as updated.
         """

@@ -24,15 +24,17 @@ def check_export(request: pb.ExportRecordsRequest) -> None:
     refuse(found)
 
 
-def check_start(message: pb.ImportStart) -> None:
-    """Raises InvalidArgumentError where the terms of an import are not known."""
-    refuse(unknown("start.on_conflict", message.on_conflict, CONFLICTS))
+def check_start(request: pb.ImportRecordsRequest) -> None:
+    """Raises InvalidArgumentError where the first message of an import does not say how to import."""
+    if not request.HasField("start"):
+        raise InvalidArgumentError.of("start", "is required in the first message")
+    refuse(unknown("start.on_conflict", request.start.on_conflict, CONFLICTS))
 
 
-def check_records(message: pb.ArchivedRecords) -> None:
-    """Raises InvalidArgumentError where a message holds no records, or too many."""
-    if not 1 <= len(message.records) <= RECORDS_MAX:
-        raise InvalidArgumentError.of("records", f"must be 1 to {RECORDS_MAX:,}; send several messages")
+def check_records(request: pb.ImportRecordsRequest) -> None:
+    """Raises InvalidArgumentError where a message holds too many records."""
+    if len(request.records) > RECORDS_MAX:
+        raise InvalidArgumentError.of("records", f"must be at most {RECORDS_MAX:,}; send several messages")
 
 
 def check_record(message: pb.ArchivedRecord) -> None:

@@ -12,19 +12,19 @@ from mnemon_server.domain.archive import (
     ExportSelection,
     ExportSummary,
     ImportConflict,
-    ImportFailure,
     ImportOutcome,
-    ImportProgress,
     ImportStart,
     RecordKind,
     VectorModel,
 )
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.segments.codec import encode
 from mnemon_server.services.archive_export import Part
+from mnemon_server.services.archive_writes import Became
 from mnemon_server.transport.convert.episodic import event_from_pb
 from mnemon_server.transport.convert.records import (
     checked_time_from_pb,
@@ -44,6 +44,8 @@ CONFLICTS: Mapping[int, ImportConflict] = {
     pb.IMPORT_CONFLICT_UNSPECIFIED: ImportConflict.NEWER,
     **{pb.ImportConflict.Value(f"IMPORT_CONFLICT_{each.name}"): each for each in ImportConflict},
 }
+
+_OUTCOMES_TO_PB = {each: pb.ImportOutcome.Value(f"IMPORT_OUTCOME_{each.name}") for each in ImportOutcome}
 
 
 def selection_from_pb(message: pb.ExportSelection) -> ExportSelection:
@@ -104,11 +106,15 @@ def record_from_pb(message: pb.ArchivedRecord) -> ArchivedRecord:
     return ArchivedRecord(kind, document)
 
 
-def progress_to_pb(progress: ImportProgress, report: Callable[[BaseException], Failure]) -> pb.ImportRecordsResponse:
-    """What became of the records so far; `report` turns errors into what a client may see."""
+def results_to_pb(became: Iterable[Became], report: Callable[[BaseException], Failure]) -> pb.ImportRecordsResponse:
+    """What became of the records of a message; `report` turns errors into what a client may see."""
     return pb.ImportRecordsResponse(
-        counts=[_outcomes_to_pb(kind, counts) for kind, counts in progress.counts.items()],
-        failures=[_failure_to_pb(failure, report) for failure in progress.failures],
+        results=[
+            pb.ImportResult(error=report(each).to_item_error())
+            if isinstance(each, MnemonError)
+            else pb.ImportResult(done=_OUTCOMES_TO_PB[each])
+            for each in became
+        ]
     )
 
 
@@ -194,23 +200,3 @@ def _event_from_pb(message: pb.ArchivedRecord) -> EpisodicEvent | None:
 def _passage_from_pb(number: int, message: pb.ArchivedPassage) -> Passage:
     vector = np.frombuffer(message.vector, VECTOR_TYPE).tolist()
     return Passage(number, message.start, message.end, tuple(vector))
-
-
-def _outcomes_to_pb(kind: RecordKind, counts: Mapping[ImportOutcome, int]) -> pb.ImportCount:
-    return pb.ImportCount(
-        kind=KINDS_TO_PB[kind],
-        created_count=counts.get(ImportOutcome.CREATED, 0),
-        replaced_count=counts.get(ImportOutcome.REPLACED, 0),
-        unchanged_count=counts.get(ImportOutcome.UNCHANGED, 0),
-        kept_count=counts.get(ImportOutcome.KEPT, 0),
-        failed_count=counts.get(ImportOutcome.FAILED, 0),
-    )
-
-
-def _failure_to_pb(failure: ImportFailure, report: Callable[[BaseException], Failure]) -> pb.ImportFailure:
-    return pb.ImportFailure(
-        index=failure.index,
-        kind=pb.RECORD_KIND_UNSPECIFIED if failure.kind is None else KINDS_TO_PB[failure.kind],
-        id=failure.id,
-        error=report(failure.error).to_item_error(),
-    )
