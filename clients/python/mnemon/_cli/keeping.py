@@ -192,16 +192,16 @@ def list_facts(
 
 
 @facts.command()
-@click.option("--prefix", type=labels, default=(), metavar="LABELS", help="First labels; * stands for any one.")
-@click.option("--suffix", type=labels, default=(), metavar="LABELS", help="Last labels, likewise.")
+@click.option("--prefix", type=labels, metavar="LABELS", help="First labels; * stands for any one.")
+@click.option("--suffix", type=labels, metavar="LABELS", help="Last labels, likewise.")
 @click.option("--depth", "max_depth", type=click.IntRange(min=0), default=0, help="Cut them to so many labels.")
 @click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
 @click.pass_obj
 def namespaces(
     session: Session,
-    prefix: tuple[str, ...],
-    suffix: tuple[str, ...],
+    prefix: tuple[str, ...] | None,
+    suffix: tuple[str, ...] | None,
     max_depth: int,
     limit: int,
     *,
@@ -209,7 +209,7 @@ def namespaces(
 ) -> None:
     """List the namespaces that hold facts."""
     found = session.client.facts.namespaces(
-        prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size_of(limit)
+        prefix=prefix or (), suffix=suffix or (), max_depth=max_depth, page_size=page_size_of(limit)
     )
     if as_json:
         for namespace in islice(found, limit or None):
