@@ -3,10 +3,12 @@
 PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 100
+TEXTS ?= 1000000
 
 SERVER := .venv/server
 DEV := .venv/dev
 GENERATE := .venv/generate
+FUZZ := .venv/fuzz
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
@@ -87,6 +89,12 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
 
+.PHONY: fuzz
+fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool calls, and as many that the reader's branches choose; takes half an hour.
+	$(BIN)/python -m tests.support.tool_call_fuzzing --texts $(TEXTS)
+	mkdir -p build/fuzz
+	cd build/fuzz && PYTHONPATH="$(CURDIR)/server:$(CURDIR)" "$(CURDIR)/$(FUZZ)/bin/python" -m tests.support.tool_call_atheris --texts $(TEXTS)
+
 .PHONY: slow-test
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -117,6 +125,10 @@ bench-recall: $(DEV)/.stamp ## Recall on conversations: make bench-recall DATA=f
 .PHONY: bench-conflicts
 bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs; DATA=folder adds those of conversations.
 	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)
+
+.PHONY: bench-tools
+bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, as ratios to json.loads, and its growth for hostile texts; takes minutes.
+	$(BIN)/python -m tests.bench.tool_calls $(ARGS)
 
 # --- protos
 
@@ -176,6 +188,12 @@ $(GENERATE)/.stamp: requirements/generate.txt pyproject.toml
 	$(GENERATE)/bin/python -m pip install --quiet --no-compile --constraint requirements/generate.txt --group generate
 	@touch $@
 
+# Built for few versions of Python, and so in no other environment's way.
+$(FUZZ)/.stamp: requirements/fuzz.txt pyproject.toml
+	$(call environment,fuzz)
+	$(FUZZ)/bin/python -m pip install --quiet --no-compile --constraint requirements/fuzz.txt --group fuzz
+	@touch $@
+
 # $(call freeze,name,what): writes requirements/<name>.txt from build/lock/<name>.
 define freeze
 { echo "# What the environment of $(2) holds, to the last dependency: \`make lock\` writes this file. Tried on Python 3.11."; \
@@ -186,7 +204,7 @@ endef
 .PHONY: lock
 lock: ## Pin the newest versions that pyproject.toml allows, in requirements/.
 	rm -rf build/lock
-	for name in server dev generate; do $(PYTHON) -m venv build/lock/$$name; \
+	for name in server dev generate fuzz; do $(PYTHON) -m venv build/lock/$$name; \
 		build/lock/$$name/bin/python -m pip install --quiet --upgrade pip setuptools; done
 	build/lock/server/bin/python -m pip install --quiet --editable '.[server]'
 	@$(call freeze,server,\`make serve\` and of the image)
@@ -196,6 +214,8 @@ lock: ## Pin the newest versions that pyproject.toml allows, in requirements/.
 	@$(call freeze,dev,\`make test\`)
 	build/lock/generate/bin/python -m pip install --quiet --group generate
 	@$(call freeze,generate,\`make generate\`)
+	build/lock/fuzz/bin/python -m pip install --quiet --constraint requirements/server.txt --group fuzz
+	@$(call freeze,fuzz,\`make fuzz\`)
 
 # The torch that the tests compare the embedder with.
 TORCH := 2.13.0

@@ -32,7 +32,7 @@ def project() -> dict[str, dict[str, object]]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-@pytest.mark.parametrize("name", ["server", "dev", "generate", "weights"])
+@pytest.mark.parametrize("name", ["server", "dev", "generate", "fuzz", "weights"])
 def test_every_line_is_one_exact_version_from_no_particular_place(name: str) -> None:
     assert _pins(name)
 
@@ -49,11 +49,13 @@ def test_what_the_tests_ask_for_is_pinned(project: dict[str, dict[str, object]])
     asked = _names(groups["dev"] + groups["test"] + groups["lint"] + groups["buf"])
     assert asked - _pins("dev").keys() == set()
     assert _names(groups["generate"] + groups["buf"]) - _pins("generate").keys() == set()
+    assert _names(groups["fuzz"]) - _pins("fuzz").keys() == set()
 
 
 def test_the_tests_run_the_versions_that_are_served() -> None:
     server, dev = _pins("server"), _pins("dev")
     assert {name: version for name, version in server.items() if dev.get(name) != version} == {}
+    assert _pins("fuzz")["json-repair"] == server["json-repair"]
 
 
 def test_torch_is_the_version_that_the_makefile_asks_for() -> None:

@@ -1,7 +1,6 @@
 """Lets atheris choose the texts that are read for tool calls, guided by the branches that they reach.
 
-pip install atheris
-python -m tests.support.tool_call_atheris --texts 1000000
+make fuzz TEXTS=1000000
 """
 
 import argparse
