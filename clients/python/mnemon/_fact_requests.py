@@ -45,13 +45,13 @@ def put_like(given: object, *, mode: str, ack: str) -> pb.PutFactRequest:
     return put(fact, mode=mode, embedding=embedding, ack=ack)
 
 
-def get(namespace: Iterable[str], key: str, *, renew_ttl: bool, show_versions: bool) -> pb.GetFactRequest:
+def get(namespace: Iterable[str], key: str, *, renew_ttl: bool, versions: bool) -> pb.GetFactRequest:
     """A read of one fact."""
     return pb.GetFactRequest(
         namespace=fact_convert.namespace_to_pb(namespace),
         key=convert.text("key", key),
         renew_ttl=renew_ttl,
-        show_versions=show_versions,
+        show_versions=versions,
     )
 
 
@@ -93,14 +93,14 @@ def list_page(
     where: Mapping[str, Any] | None,
     page_size: int,
     page_token: str,
-    show_versions: bool,
+    versions: bool,
 ) -> pb.ListFactsRequest:
     """A page of facts."""
     return pb.ListFactsRequest(
         filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
         page_size=_int32(page_size),
         page_token=convert.text("page_token", page_token),
-        show_versions=show_versions,
+        show_versions=versions,
     )
 
 

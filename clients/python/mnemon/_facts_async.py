@@ -106,14 +106,14 @@ class AsyncFacts:
         key: str,
         *,
         renew_ttl: bool = False,
-        show_versions: bool = False,
+        versions: bool = False,
         timeout: float | None = None,
     ) -> facts.Fact:
         """Returns one fact; FactNotFoundError where there is none, or it has expired.
 
-        With `renew_ttl` its ttl begins anew; with `show_versions` its earlier versions come with it.
+        With `renew_ttl` its ttl begins anew; with `versions` its earlier versions come with it.
         """
-        request = fact_requests.get(namespace, key, renew_ttl=renew_ttl, show_versions=show_versions)
+        request = fact_requests.get(namespace, key, renew_ttl=renew_ttl, versions=versions)
         return fact_convert.fact_from_pb((await self._connection._call(self._stub.GetFact, request, timeout)).fact)
 
     async def get_many(
@@ -174,7 +174,7 @@ class AsyncFacts:
         *,
         subtree: bool = False,
         where: Mapping[str, Any] | None = None,
-        show_versions: bool = False,
+        versions: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[facts.Fact]:
@@ -188,7 +188,7 @@ class AsyncFacts:
                 labels,
                 subtree=subtree,
                 where=where,
-                show_versions=show_versions,
+                versions=versions,
                 page_size=page_size,
                 page_token=token,
                 timeout=timeout,
@@ -204,7 +204,7 @@ class AsyncFacts:
         *,
         subtree: bool = False,
         where: Mapping[str, Any] | None = None,
-        show_versions: bool = False,
+        versions: bool = False,
         page_size: int = 0,
         page_token: str = "",
         timeout: float | None = None,
@@ -219,7 +219,7 @@ class AsyncFacts:
             where=where,
             page_size=page_size,
             page_token=page_token,
-            show_versions=show_versions,
+            versions=versions,
         )
         return fact_convert.page_from_pb(await self._connection._call(self._stub.ListFacts, request, timeout))
 

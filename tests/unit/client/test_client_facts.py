@@ -240,7 +240,7 @@ def test_lists_read_every_page_with_the_same_arguments_also_of_labels_that_can_b
         return pb.ListNamespacesResponse(namespaces=[pb.FactNamespace(labels=ADA)], next_page_token=following)
 
     with scripted_server(page) as (address, server), Client(address) as client:
-        found = list(client.facts.list(iter(ADA), where={"n": 5}, show_versions=True, page_size=1))
+        found = list(client.facts.list(iter(ADA), where={"n": 5}, versions=True, page_size=1))
         spaces = list(client.facts.namespaces(prefix=iter(["user"]), suffix=("*",), max_depth=2))
 
     assert [fact.key for fact in found] == ["k", "k"]

@@ -110,7 +110,7 @@ def _put_file(
 @facts.command()
 @namespace_argument(required=True)
 @click.argument("key")
-@click.option("--versions", "show_versions", is_flag=True, help="With its earlier versions.")
+@click.option("--versions", is_flag=True, help="With its earlier versions.")
 @click.option("--renew", "renew_ttl", is_flag=True, help="Let its ttl begin anew.")
 @json_option
 @click.pass_obj
@@ -119,12 +119,12 @@ def get(
     namespace: fact_values.Namespace,
     key: str,
     *,
-    show_versions: bool,
+    versions: bool,
     renew_ttl: bool,
     as_json: bool,
 ) -> None:
     """Show the fact under KEY of NAMESPACE."""
-    fact = session.client.facts.get(namespace, key, show_versions=show_versions, renew_ttl=renew_ttl)
+    fact = session.client.facts.get(namespace, key, versions=versions, renew_ttl=renew_ttl)
     if as_json:
         click.echo(fact.to_json())
     else:
@@ -161,7 +161,7 @@ def search(
 @facts.command("list")
 @namespace_argument(required=False)
 @which_facts_options
-@click.option("--versions", "show_versions", is_flag=True, help="With their earlier versions, in JSON.")
+@click.option("--versions", is_flag=True, help="With their earlier versions, in JSON.")
 @click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
 @click.pass_obj
@@ -171,7 +171,7 @@ def list_facts(
     *,
     subtree: bool,
     where: dict[str, Any] | None,
-    show_versions: bool,
+    versions: bool,
     limit: int,
     as_json: bool,
 ) -> None:
@@ -180,7 +180,7 @@ def list_facts(
         namespace,
         subtree=subtree or not namespace,
         where=where,
-        show_versions=show_versions,
+        versions=versions,
         page_size=page_size_of(limit),
     )
     if as_json:
