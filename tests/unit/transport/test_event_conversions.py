@@ -12,8 +12,10 @@ from mnemon.v1 import events_pb2 as pb
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.events import Event, EventFilter, EventType
+from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Batch, Cursor, Edge, EventPage, ListQuery, Progress, Started, WatchQuery
 from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.conflicts.decisions import decision_to_json
@@ -94,6 +96,7 @@ DECISION = Decision(
     ),
 )
 WARNING = '{"severity": "warning", "message": "full", "remediation": "delete some"}'
+FACT_CHANGE = '{"namespace": ["user", "ada"], "key": "seat"}'
 DETAILS = [
     (EventType.CONFLICT_DETECTED, decision_to_json(DECISION), "decision"),
     (EventType.CONFLICT_RESOLVED, decision_to_json(DECISION), "decision"),
@@ -109,6 +112,9 @@ DETAILS = [
     (EventType.EPISODIC_HEALTHY, WARNING, "warning"),
     (EventType.BRIDGE_SUSPENDED, WARNING, "warning"),
     (EventType.BRIDGE_RESUMED, WARNING, "warning"),
+    (EventType.FACT_CREATED, FACT_CHANGE, "fact_change"),
+    (EventType.FACT_UPDATED, FACT_CHANGE, "fact_change"),
+    (EventType.FACT_DELETED, FACT_CHANGE, "fact_change"),
 ]
 
 
@@ -123,6 +129,7 @@ def test_details_come_out_as_what_the_type_promises(type_: EventType, details: s
         "warning": (message.warning.severity, message.warning.message, message.warning.remediation)
         == ("warning", "full", "delete some"),
         "prune_reason": message.prune_reason == "merged",
+        "fact_change": message.fact_change == pb.FactChange(namespace=["user", "ada"], key="seat"),
     }
     assert said[field]
 
@@ -175,6 +182,22 @@ def test_of_pruned_events_is_told_which_and_why() -> None:
 def test_of_a_reconciliation_is_told_what_was_done_about_which() -> None:
     said = {"event_ids": ["e-1", "e-2"], "action": "demoted", "memory_ids": ["s-1"], "unlinked_memory_ids": ["s-2"]}
     assert details_of(EventType.BRIDGE_RECONCILED, json.dumps(said)).reconciliation == pb.Reconciliation(**said)
+
+
+def test_of_a_fact_is_told_where_it_was_and_why_it_is_gone() -> None:
+    said = {"namespace": ["user", "ada"], "key": "", "reason": "expired"}
+    message = details_of(EventType.FACT_DELETED, json.dumps(said))
+    assert message.fact_change == pb.FactChange(namespace=["user", "ada"], key="", reason="expired")
+
+
+def test_the_full_view_of_a_fact_s_event_holds_the_fact() -> None:
+    fact = Fact(Namespace(("user", "ada")), "seat", {"content": "window", "rank": 5}, NOW, NOW, revision=3)
+    [event] = convert.page_to_pb(
+        EventPage("c", (event_with(type=EventType.FACT_CREATED),), (fact,), caught_up=True)
+    ).events
+    assert event.WhichOneof("record") == "fact"
+    assert (list(event.fact.namespace), event.fact.key, event.fact.revision) == (["user", "ada"], "seat", 3)
+    assert dict(event.fact.value) == {"content": "window", "rank": 5}
 
 
 def test_details_are_told_of_their_own_event_alone() -> None:

@@ -12,8 +12,10 @@ from mnemon_server.domain.errors import InvalidPageTokenError
 from mnemon_server.transport.page_tokens import (
     make_page_token,
     next_event_token,
+    next_namespace_token,
     page_query,
     read_event_token,
+    read_namespace_token,
     read_page_token,
 )
 
@@ -50,6 +52,29 @@ def test_what_is_no_token_is_refused_with_the_field_and_the_way_out(text: str) -
 def test_a_token_of_another_query_is_refused() -> None:
     with pytest.raises(InvalidPageTokenError):
         read_page_token(make_page_token(7, b"query"), b"another query")
+
+
+LABELS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="."), min_size=1), min_size=1)
+
+
+@given(LABELS)
+def test_a_token_of_namespaces_gives_back_its_labels(labels: list[str]) -> None:
+    token = next_namespace_token(tuple(labels), b"query")
+    assert re.fullmatch("[A-Za-z0-9_-]+", token)
+    assert read_namespace_token(token, b"query") == tuple(labels)
+
+
+def test_namespaces_have_a_first_and_a_last_page() -> None:
+    assert next_namespace_token(None, b"query") == ""
+    assert read_namespace_token("", b"query") == ()
+
+
+def test_a_token_of_namespaces_is_good_for_its_own_query_only() -> None:
+    token = next_namespace_token(("user", "ada"), b"query")
+    with pytest.raises(InvalidPageTokenError):
+        read_namespace_token(token, b"other")
+    with pytest.raises(InvalidPageTokenError):
+        read_namespace_token(make_page_token(2**63 + 255, b"query"), b"query")
 
 
 def _bytes(text: str) -> bytes | None:

@@ -52,6 +52,8 @@ PUT_MODES: Mapping[int, PutMode] = {
 LIMIT_DEFAULT = 10
 WHERE = "filter.where"
 """The field of a request with what must hold of values and metadata."""
+_DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
+"""What a message of a length of time may hold; the runtime does not look."""
 _DEFAULT_INDEX = FactIndex()
 # Facts of a stream share few namespaces, and each one is checked label by label.
 _namespace = lru_cache(maxsize=1024)(Namespace)
@@ -96,7 +98,10 @@ def deletion_from_pb(message: pb.DeleteFactRequest) -> tuple[Namespace, AckLevel
 
 def ttl_from_pb(message: pb.Fact) -> timedelta:
     """How long a fact lives, to the microsecond."""
-    return message.ttl.ToTimedelta()
+    seconds, nanos = message.ttl.seconds, message.ttl.nanos
+    if abs(seconds) > _DURATION_S_MAX or abs(nanos) >= _SECOND_NS or seconds * nanos < 0:
+        raise ValueError("it is no length of time")
+    return timedelta(seconds=seconds, microseconds=nanos // 1000)
 
 
 def expected_revision(message: pb.PutFactRequest | pb.DeleteFactRequest) -> int | None:

@@ -1,0 +1,244 @@
+"""Tools, calls and what came of them survive the way into messages and back."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from google.protobuf.struct_pb2 import Struct, Value
+from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import tools_pb2 as pb
+from mnemon_server.domain.errors import InvalidArgumentError, ToolFailedError
+from mnemon_server.domain.facts import Fact, FactMatch
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.tool_calls import (
+    BlockProblem,
+    CallFlags,
+    Fallback,
+    ParseOptions,
+    ParseResult,
+    Protocol,
+    ProtocolStatistics,
+    Repair,
+    ToolCall,
+    VcpCommand,
+    VcpDetails,
+)
+from mnemon_server.domain.tools import (
+    CallTool,
+    ExecutedText,
+    ExecuteText,
+    ListedTool,
+    ToolCallResult,
+    ToolContext,
+    ToolKind,
+    ToolOutput,
+)
+from mnemon_server.transport.checks import tools as checks
+from mnemon_server.transport.convert import tools as convert
+
+from tests.support.tool_messages import struct
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
+CONTEXT = pb.ToolContext(
+    namespace=["{user_id}", "memories"],
+    config=struct({"configurable": {"user_id": "ada"}}),
+    actions_permitted=["create", "update"],
+    metadata={"source": common_pb2.MetadataValue(string_value="chat")},
+)
+KNOWN = ToolContext(
+    namespace=("{user_id}", "memories"),
+    config={"configurable": {"user_id": "ada"}},
+    actions_permitted=("create", "update"),
+    metadata={"source": "chat"},
+)
+SCHEMA = {"type": "object", "properties": {"limit": {"type": "integer", "minimum": 1}}, "required": []}
+MATCH = FactMatch(Fact(Namespace(("user", "ada")), "seat", {"content": "window"}, NOW, NOW), 0.75)
+ABP = ToolCall(
+    id="abp-1",
+    tool="search_memory",
+    action="search",
+    parameters={"query": "seat", "limit": 5},
+    protocol=Protocol.ABP,
+    repairs=(Repair.OPEN_BRACKETS, Repair.SINGLE_QUOTES),
+)
+VCP = ToolCall(
+    id="vcp-1",
+    tool="files",
+    parameters={"command1": "read", "path1": "/a"},
+    protocol=Protocol.VCP,
+    vcp=VcpDetails(
+        fields={"tool_name": "files", "command1": "read", "path1": "/a"},
+        commands=(VcpCommand(number=1, command="read", parameters={"path": "/a"}),),
+        flags=CallFlags(asynchronous=True, no_reply=True),
+    ),
+)
+PROBLEM = BlockProblem(protocol=Protocol.ABP, reason="the end marker is missing", tool="x", offset=2**40, line=7)
+
+
+def fields(check: Callable[[Any], Any], request: Any) -> list[str]:
+    """The fields that the check finds fault with."""
+    try:
+        check(request)
+    except InvalidArgumentError as error:
+        return sorted(violation.field for violation in error.violations)
+    return []
+
+
+def test_a_call_comes_in_whole() -> None:
+    request = pb.CallToolRequest(
+        tool="search_memory",
+        arguments=struct({"query": "seat", "limit": 5, "filter": {"rank": {"$gt": 0.5}}}),
+        context=CONTEXT,
+        response_format=pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT,
+        request_id="once",
+    )
+    call = checks.checked_call(request)
+    assert call == CallTool(
+        tool="search_memory",
+        arguments={"query": "seat", "limit": 5, "filter": {"rank": {"$gt": 0.5}}},
+        context=KNOWN,
+        artifact=True,
+        request_id="once",
+    )
+    assert isinstance(call.arguments["limit"], int)
+
+
+def test_a_text_comes_in_whole() -> None:
+    options = pb.ParseOptions(strict_envelope=True, require_end_marker=False, strict_boundaries=True, dual_mode=False)
+    request = pb.ExecuteTextRequest(
+        text="hello",
+        options=options,
+        context=CONTEXT,
+        response_format=pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT,
+        request_id="once",
+    )
+    assert checks.checked_execute(request) == ExecuteText(
+        text="hello",
+        options=ParseOptions(strict_envelope=True, require_end_marker=False, strict_boundaries=True, dual_mode=False),
+        context=KNOWN,
+        artifact=True,
+        request_id="once",
+    )
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert checks.checked_call(pb.CallToolRequest(tool="x")) == CallTool(tool="x")
+    assert checks.checked_execute(pb.ExecuteTextRequest(text="x")) == ExecuteText(text="x")
+    assert convert.options_from_pb(pb.ParseOptions()) == ParseOptions()
+
+
+@pytest.mark.parametrize("number", [pb.RESPONSE_FORMAT_UNSPECIFIED, pb.RESPONSE_FORMAT_CONTENT])
+def test_facts_themselves_come_only_where_they_are_asked_for(number: int) -> None:
+    assert checks.checked_call(pb.CallToolRequest(tool="x", response_format=number)).artifact is False
+
+
+def test_everything_that_is_no_value_is_named_at_once() -> None:
+    unset = Struct(fields={"a": Value()})
+    context = pb.ToolContext(
+        config=unset,
+        metadata={"unset": common_pb2.MetadataValue(), "no key": common_pb2.MetadataValue(int_value=1)},
+    )
+    common = {"context": context, "response_format": 9, "request_id": "r" * 129}
+    wrong = ["context.config", "context.metadata", "context.metadata.unset", "request_id", "response_format"]
+    assert fields(checks.checked_call, pb.CallToolRequest(tool="x", arguments=unset, **common)) == ["arguments", *wrong]
+    assert fields(checks.checked_execute, pb.ExecuteTextRequest(text="x", **common)) == wrong
+
+
+def test_a_tool_goes_out_whole() -> None:
+    tool = ListedTool(
+        name="manage_memory",
+        description="Create memories.",
+        parameters=SCHEMA,
+        kind=ToolKind.MEMORY,
+        actions_permitted=("create",),
+    )
+    other = ListedTool(name="weather", description="", parameters={"type": "object"}, kind=ToolKind.FORWARDED)
+    first, second = convert.tools_to_pb([tool, other]).tools
+    assert first == pb.Tool(
+        name="manage_memory",
+        description="Create memories.",
+        parameters=struct(SCHEMA),
+        actions_permitted=["create"],
+        kind=pb.TOOL_KIND_MEMORY,
+    )
+    assert (second.name, second.kind) == ("weather", pb.TOOL_KIND_FORWARDED)
+
+
+async def test_what_was_read_goes_out_whole() -> None:
+    parsed = ParseResult(raw_content="the text", calls=(ABP, VCP), problems=(PROBLEM,), fallback=Fallback.VCP)
+    message = (await convert.parsed_to_pb(parsed)).parsed
+    assert (message.success, message.error, message.raw_content) == (True, "", "the text")
+    assert message.fallback == pb.TOOL_FALLBACK_VCP
+    first, second = message.calls
+    assert first == pb.ToolCall(
+        call_id="abp-1",
+        tool="search_memory",
+        action="search",
+        parameters=struct({"query": "seat", "limit": 5}),
+        protocol=pb.TOOL_PROTOCOL_ABP,
+        repairs=["open brackets", "single quotes"],
+    )
+    assert second == pb.ToolCall(
+        call_id="vcp-1",
+        tool="files",
+        parameters=struct({"command1": "read", "path1": "/a"}),
+        protocol=pb.TOOL_PROTOCOL_VCP,
+        commands=[pb.VcpCommand(number=1, command="read", parameters={"path": "/a"})],
+        asynchronous=True,
+        no_reply=True,
+    )
+    [problem] = message.problems
+    assert problem == pb.BlockProblem(
+        protocol=pb.TOOL_PROTOCOL_ABP, reason="the end marker is missing", tool="x", offset=2**40, line=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("fallback", "number"),
+    [
+        (Fallback.NONE, pb.TOOL_FALLBACK_UNSPECIFIED),
+        (Fallback.VCP, pb.TOOL_FALLBACK_VCP),
+        (Fallback.PLAIN_TEXT, pb.TOOL_FALLBACK_PLAIN_TEXT),
+    ],
+)
+async def test_a_text_without_a_call_says_so(fallback: Fallback, number: int) -> None:
+    message = (await convert.parsed_to_pb(ParseResult(raw_content="hello", fallback=fallback))).parsed
+    assert (message.success, message.error, message.fallback) == (False, "ABP parsing failed", number)
+
+
+async def test_what_came_of_each_call_goes_out_in_order() -> None:
+    results = (
+        ToolCallResult(call_id="abp-1", tool="search_memory", outcome=ToolOutput("[]", (MATCH,))),
+        ToolCallResult(call_id="vcp-1", tool="files", outcome=ToolFailedError("it failed"), command_number=2),
+        ToolCallResult(call_id="vcp-2", tool="files", outcome=ToolOutput("")),
+    )
+    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content="t", calls=(ABP,)), results))
+    first, second, third = message.results
+    assert (first.call_id, first.tool, first.command_number) == ("abp-1", "search_memory", 0)
+    assert (first.output.content, first.output.artifact[0].fact.key, first.output.artifact[0].score) == (
+        "[]", "seat", 0.75,
+    )  # fmt: skip
+    assert (second.call_id, second.command_number) == ("vcp-1", 2)
+    assert (second.error.reason, second.error.message) == (errors_pb2.ERROR_REASON_TOOL_FAILED, "it failed")
+    assert third.WhichOneof("outcome") == "output"
+
+
+async def test_a_fault_of_ours_says_nothing_of_itself() -> None:
+    fault = ToolCallResult(call_id="abp-1", tool="x", outcome=ZeroDivisionError("a secret"))
+    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content=""), (fault,)))
+    [result] = message.results
+    assert result.error.reason == errors_pb2.ERROR_REASON_INTERNAL
+    assert "secret" not in result.error.message
+
+
+async def test_an_answer_of_nothing_is_an_answer() -> None:
+    assert (await convert.output_to_pb(ToolOutput(""))).HasField("output")
+
+
+def test_counts_go_out_under_their_names() -> None:
+    counts = {
+        "total": 21, "abp_success": 1, "abp_failed": 2, "vcp_fallback_success": 3, "vcp_fallback_failed": 4,
+        "plain_text": 5,
+    }  # fmt: skip
+    assert convert.statistics_to_pb(ProtocolStatistics(**counts)) == pb.GetProtocolStatsResponse(**counts)
