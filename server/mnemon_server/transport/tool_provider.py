@@ -31,10 +31,12 @@ class GrpcEndpoint:
     def __init__(self, tool: OperatorTool) -> None:
         """Connects on the first call."""
         self._timeout_s = tool.timeout_s
+        # With its scheme, since a host called "unix" would be taken for one.
+        target = f"dns:///{tool.grpc}"
         self._channel = (
-            aio.secure_channel(tool.grpc, grpc.ssl_channel_credentials(), _OPTIONS)
+            aio.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
             if tool.tls
-            else aio.insecure_channel(tool.grpc, _OPTIONS)
+            else aio.insecure_channel(target, _OPTIONS)
         )
         self._provider = tool_provider_pb2_grpc.ToolProviderServiceStub(self._channel)
 
