@@ -33,7 +33,8 @@ def buf_curl(server: ServerProcess, path: str, *flags: str, data: dict[str, Any]
 @pytest.mark.parametrize("reflection", ["grpc-v1", "grpc-v1alpha"])
 def test_it_lists_services_and_methods(server: ServerProcess, reflection: str) -> None:
     services = buf_curl(server, "", "--list-services", "--reflect-protocol", reflection).split()
-    expected = {SERVICE, "mnemon.v1.EpisodicMemoryService", "mnemon.v1.BridgeService", "grpc.health.v1.Health"}
+    ours = ("Archive", "Bridge", "EpisodicMemory", "Fact", "Tool")
+    expected = {SERVICE, "grpc.health.v1.Health", *(f"mnemon.v1.{name}Service" for name in ours)}
     assert expected <= set(services)
     methods = buf_curl(server, "", "--list-methods", "--reflect-protocol", reflection)
     assert f"{SERVICE}/SearchDocuments" in methods
@@ -65,6 +66,20 @@ def test_it_records_an_event_and_asks_for_it(server: ServerProcess) -> None:
     query = {"range": {"from": "2026-01-31T00:00:00Z"}, "filter": {"scope": {"user": "ada"}}}
     [found] = json.loads(buf_curl(server, f"/{service}/QueryWindow", data=query))["events"]
     assert (found["content"], found["eventTime"]) == ("Ada must call the bank.", "2026-01-31T12:00:00Z")
+
+
+def test_it_stores_a_fact_and_calls_a_tool_that_finds_it(server: ServerProcess) -> None:
+    fact = {"namespace": ["user", "ada"], "key": "seat", "value": {"content": "Ada prefers window seats.", "rank": 5}}
+    put = json.loads(buf_curl(server, "/mnemon.v1.FactService/PutFact", data={"fact": fact}))
+    assert put["receipt"]["outcome"] == "WRITE_OUTCOME_CREATED"
+    call = {
+        "tool": "search_memory",
+        "arguments": {"query": "window", "filter": {"rank": {"$gte": 5}}},
+        "context": {"config": {"user_id": "ada"}},
+    }
+    output = json.loads(buf_curl(server, "/mnemon.v1.ToolService/CallTool", data=call))["output"]
+    [found] = json.loads(output["content"])
+    assert (found["key"], found["value"]) == ("seat", {"content": "Ada prefers window seats.", "rank": 5})
 
 
 def test_an_error_names_the_field_and_the_reason(server: ServerProcess) -> None:

@@ -43,6 +43,9 @@ READY_NAMES = (
     "mnemon.v1.RulesService",
     "mnemon.v1.EpisodicMemoryService",
     "mnemon.v1.BridgeService",
+    "mnemon.v1.FactService",
+    "mnemon.v1.ToolService",
+    "mnemon.v1.ArchiveService",
     "mnemon.v1.EventService",
 )
 
