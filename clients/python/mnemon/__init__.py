@@ -1,5 +1,8 @@
 """Mnemon's Python client: one server that remembers for AI agents."""
 
+from mnemon._archive_async import AsyncArchive
+from mnemon._archive_sync import Archive
+from mnemon._archive_values import ImportConflict, ImportOutcome, ImportResult, RecordKind
 from mnemon._bridge_values import BridgeState, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
 from mnemon._client import AsyncClient
 from mnemon._conflict_values import ArbitrationAnswer, DetectedConflicts, MergeAnswer, ResolutionPreview, UnmergeAnswer
@@ -34,6 +37,7 @@ from mnemon._errors import (
     FailedPreconditionError,
     FieldViolation,
     IgnoredFilterWarning,
+    IncompleteArchiveError,
     IndexWarmingError,
     InternalError,
     InvalidArgumentError,
@@ -219,6 +223,8 @@ __all__ = [
     "ArbitrationFactor",
     "ArbitrationSide",
     "ArbitrationStrategy",
+    "Archive",
+    "AsyncArchive",
     "AsyncClient",
     "AsyncFacts",
     "AsyncTools",
@@ -283,6 +289,10 @@ __all__ = [
     "HealthStatus",
     "IgnoredFilter",
     "IgnoredFilterWarning",
+    "ImportConflict",
+    "ImportOutcome",
+    "ImportResult",
+    "IncompleteArchiveError",
     "IndexResult",
     "IndexState",
     "IndexWarmingError",
@@ -330,6 +340,7 @@ __all__ = [
     "RebuildProgress",
     "RecallAnswer",
     "Reconciliation",
+    "RecordKind",
     "RecordResult",
     "RememberResult",
     "RequestIdReusedError",

@@ -10,6 +10,7 @@ import grpc
 from mnemon import _convert as convert
 from mnemon import _requests as requests
 from mnemon import _values as values
+from mnemon._archive_async import AsyncArchive
 from mnemon._bridge_async import AsyncBridgeMethods
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_async import all_batches, send_batches
@@ -249,6 +250,11 @@ class AsyncClient(
     async def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Says how the store and its vector database are."""
         return convert.health_from_pb(await self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+
+    @property
+    def archive(self) -> AsyncArchive:
+        """What the vault holds, as lines of JSON: exported, and imported again."""
+        return AsyncArchive(self)
 
     @property
     def facts(self) -> AsyncFacts:

@@ -200,6 +200,10 @@ class RuleInUseError(FailedPreconditionError):
     """Other merge rules extend this one; `force` removes it all the same."""
 
 
+class IncompleteArchiveError(FailedPreconditionError):
+    """The archive that was imported has no end: it was cut off. What was there is imported."""
+
+
 class ConfigurationError(FailedPreconditionError):
     """The configuration does not allow it, such as a namespace that it leaves unfilled."""
 

@@ -7,6 +7,7 @@ import grpc
 from mnemon import _convert as convert
 from mnemon import _requests as requests
 from mnemon import _values as values
+from mnemon._archive_sync import Archive
 from mnemon._bridge_sync import BridgeMethods
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
 from mnemon._bulk_methods import IndexDocuments
@@ -239,6 +240,11 @@ class Client(
     def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
         """Says how the store and its vector database are."""
         return convert.health_from_pb(self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+
+    @property
+    def archive(self) -> Archive:
+        """What the vault holds, as lines of JSON: exported, and imported again."""
+        return Archive(self)
 
     @property
     def facts(self) -> Facts:

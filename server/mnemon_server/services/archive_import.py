@@ -15,7 +15,7 @@ from mnemon_server.domain.archive import (
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
-from mnemon_server.domain.errors import InvalidArgumentError, InvalidOperationError, MnemonError
+from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, InvalidOperationError, MnemonError
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import PassageInput, RecordStamps, Vault, VaultTransaction
@@ -120,6 +120,10 @@ class Import:
             return Incoming(given.kind, checked, passages, stamps)
         except MnemonError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - one record must not take the others along
+            failure = IndexingError("the record could not be read")
+            failure.__cause__ = error
+            return failure
 
     def _with_times(self, document: Document) -> Document:
         """What does not say when it was stored is of now."""

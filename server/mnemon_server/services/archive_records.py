@@ -106,11 +106,10 @@ def _fact(given: Document) -> Document:
     )
     refuse([*key_violations(fact.key, f"{RECORD}.fields.fact_key"), *put_violations(request, 0)])
     content = IndexedTexts.of(fact.value, fact.index).content
-    versions = str(given.fields["versions"])
-    document = facts_documents.to_document(fact, content, embedding=embedding, versions=versions)
+    document = facts_documents.to_document(fact, content, embedding=embedding)
     if document.doc_id != given.doc_id:
         raise InvalidArgumentError.of(f"{RECORD}.id", f"must be {document.doc_id!r}, as namespace and key say")
-    return document
+    return replace(document, fields={**document.fields, "versions": given.fields["versions"]})
 
 
 def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
