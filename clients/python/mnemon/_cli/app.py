@@ -6,10 +6,12 @@ import click
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
 from mnemon._cli.bridging import bridge
+from mnemon._cli.calling import tools
 from mnemon._cli.changing import delete, rebuild_index
 from mnemon._cli.forgetting import forget, reinforce
 from mnemon._cli.happening import happened, show_timeline, summary, timeline_status
 from mnemon._cli.indexing import index
+from mnemon._cli.keeping import facts
 from mnemon._cli.knowing import decisions, index_status, known, similar, unmerge
 from mnemon._cli.learning import learn, unlearn
 from mnemon._cli.pruning import compact, prune
@@ -83,5 +85,7 @@ _MEMORIES = (remember, recall, list_memories, reinforce, forget, forecast)
 _STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_status)
 _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge)
 
-for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, watch, health):
+_FACTS = (facts, tools)
+
+for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, *_FACTS, watch, health):
     mnemon.add_command(command)
