@@ -1,0 +1,227 @@
+"""The fact service over gRPC: finding, listing, ending and removing facts."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.duration_pb2 import Duration
+from mnemon.v1 import common_pb2
+from mnemon.v1 import facts_pb2 as pb
+
+from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused, search
+from tests.support.server import (
+    Connection,
+    eventually,
+    whole_server,
+)
+from tests.support.timeline_messages import sent
+from tests.support.tool_messages import everything, put, struct
+
+DIMENSION = 64
+"""Of the hashing embedder."""
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest_asyncio.fixture(params=["local", "in_memory"])
+async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server without facts, over either kind of vault."""
+    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+        yield connected
+
+
+@pytest.fixture
+def facts(connection: Connection) -> Any:
+    """The stub of its fact service."""
+    return connection.facts
+
+
+# Finding
+
+
+async def test_facts_are_found_by_meaning_and_by_word_within_their_namespace(facts: Any) -> None:
+    await put(facts, ADA, "seat", {"content": "Ada prefers window seats.", "rank": 5})
+    await put(facts, ADA, "tea", {"content": "Ada drinks green tea.", "rank": 3})
+    await put(facts, BOB, "seat", {"content": "Bob prefers window seats, too."})
+    assert (await search(facts, "window seats"))[0] == "seat"
+    assert await search(facts, "window", ("user",), subtree=True, mode=common_pb2.SEARCH_MODE_KEYWORD) == ["seat"] * 2
+    assert await search(facts, "window", ("user",)) == []
+    assert await search(facts, "Ada", where={"rank": {"$lt": 5}}) == ["tea"]
+    assert await search(facts, "Ada", where={"rank": 5.0}) == ["seat"]
+    answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), query="green tea"))
+    assert answer.results[0].score > answer.results[1].score
+    assert (answer.diagnostics.mode, answer.diagnostics.exact) == (common_pb2.SEARCH_MODE_HYBRID, True)
+
+
+async def test_without_a_query_what_matches_is_listed_without_scores(facts: Any) -> None:
+    for key in ("b", "a", "c"):
+        await put(facts, ADA, key, {"content": key})
+    assert await search(facts, offset=1) == ["a", "c"]
+    assert await search(facts, limit=2) == ["b", "a"]
+    answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA)))
+    assert not any(match.HasField("score") for match in answer.results)
+
+
+async def test_a_vector_finds_the_fact_that_was_stored_with_it(facts: Any) -> None:
+    ahead, aside = [0.0] * DIMENSION, [0.0] * DIMENSION
+    ahead[0], aside[1] = 1.0, 1.0
+    for key, vector in (("ahead", ahead), ("aside", aside)):
+        await facts.PutFact(put_request(key, embedding=vector))
+    answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), vector=aside))
+    assert [match.fact.key for match in answer.results] == ["aside", "ahead"]
+    assert answer.results[0].similarity == pytest.approx(1, abs=1e-6)
+    assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
+
+
+async def test_only_what_is_indexed_is_searched(facts: Any) -> None:
+    off, path = pb.FactIndex(off=True), pb.FactIndex(paths=["title"])
+    await put(facts, ADA, "hidden", {"content": "window"}, index=off)
+    await put(facts, ADA, "titled", {"title": "window", "content": "aisle"}, index=path)
+    keyword = {"mode": common_pb2.SEARCH_MODE_KEYWORD}
+    assert await search(facts, "window", **keyword) == ["titled"]
+    assert await search(facts, "aisle", **keyword) == []
+    assert (await get_fact(facts, "hidden")).index == off
+    assert await search(facts) == ["hidden", "titled"]
+
+
+async def test_several_facts_come_in_the_order_asked_for_without_those_that_are_not_there(facts: Any) -> None:
+    for namespace, key in ((ADA, "seat"), (ADA, "tea"), (BOB, "seat")):
+        await put(facts, namespace, key, {"content": f"{namespace[1]}'s {key}"})
+    names = [(BOB, "seat"), (ADA, "none"), (ADA, "tea"), (BOB, "tea"), (BOB, "seat")]
+    wanted = pb.GetFactsRequest(names=[pb.FactName(namespace=namespace, key=key) for namespace, key in names])
+    found = (await facts.GetFacts(wanted)).facts
+    assert [each.value["content"] for each in found] == ["bob's seat", "ada's tea", "bob's seat"]
+
+
+# Listing
+
+
+async def test_a_list_goes_page_by_page_in_the_order_of_first_storing(facts: Any) -> None:
+    keys = [f"fact-{n * 7 % 25:02d}" for n in range(25)]
+    runs = pb.PutFactsRequest(requests=[put_request(key) for key in keys])
+    assert len([answer async for answer in facts.PutFacts(sent(runs))]) == 1
+    await put(facts, ADA, keys[3], {"content": "changed"})
+    found, token, sizes = [], "", [10, 4, 100]
+    for size in sizes:
+        wanted = pb.ListFactsRequest(filter=pb.FactFilter(namespace=ADA), page_size=size, page_token=token)
+        page = await facts.ListFacts(wanted)
+        found += [listed.key for listed in page.facts]
+        token = page.next_page_token
+    assert (found, token) == (keys, "")
+
+
+async def test_a_page_ends_where_it_holds_three_mebibytes(facts: Any) -> None:
+    for number in range(8):
+        await put(facts, ADA, f"{number}", {"text": "x" * 700_000}, index=pb.FactIndex(off=True))
+    wanted = pb.ListFactsRequest(filter=pb.FactFilter(namespace=ADA))
+    first = await facts.ListFacts(wanted)
+    wanted.page_token = first.next_page_token
+    second = await facts.ListFacts(wanted)
+    assert [len(page.facts) for page in (first, second)] == [5, 3]
+    assert first.ByteSize() < 4 << 20
+
+
+async def test_a_page_token_is_good_for_its_own_query_alone(facts: Any) -> None:
+    for namespace in (ADA, BOB):
+        for key in ("a", "b"):
+            await put(facts, namespace, key, {"content": key})
+    mine = pb.FactFilter(namespace=ADA)
+    token = (await facts.ListFacts(pb.ListFactsRequest(filter=mine, page_size=1))).next_page_token
+    namespaces = (await facts.ListNamespaces(pb.ListNamespacesRequest(page_size=1))).next_page_token
+    assert token
+    assert namespaces
+    for call in (
+        facts.ListFacts(pb.ListFactsRequest(filter=mine, page_token=token + "A")),
+        facts.ListFacts(pb.ListFactsRequest(filter=pb.FactFilter(namespace=BOB), page_token=token)),
+        facts.ListFacts(pb.ListFactsRequest(filter=mine, page_token=namespaces)),
+        facts.ListNamespaces(pb.ListNamespacesRequest(page_token=token)),
+        facts.ListNamespaces(pb.ListNamespacesRequest(prefix=["user"], page_token=namespaces)),
+    ):
+        assert await refused(call) == (INVALID, "INVALID_PAGE_TOKEN")
+
+
+async def test_namespaces_are_listed_by_pattern_and_cut_to_a_depth(facts: Any) -> None:
+    places = [("org", "acme", "alpha"), ("org", "acme", "beta"), ("org", "bolt", "alpha"), ("user", "ada")]
+    for place in places:
+        await put(facts, place, "k", {"content": "x"})
+
+    async def listed(**how: Any) -> list[tuple[str, ...]]:
+        found: list[tuple[str, ...]] = []
+        token = ""
+        while True:
+            page = await facts.ListNamespaces(pb.ListNamespacesRequest(page_size=1, page_token=token, **how))
+            found += [tuple(namespace.labels) for namespace in page.namespaces]
+            if not (token := page.next_page_token):
+                return found
+
+    assert await listed() == places
+    assert await listed(prefix=["org", "*", "alpha"]) == [places[0], places[2]]
+    assert await listed(suffix=["alpha"]) == [places[0], places[2]]
+    assert await listed(prefix=["org"], max_depth=2) == [("org", "acme"), ("org", "bolt")]
+
+
+# Ending and removing
+
+
+async def test_a_fact_is_gone_once_its_time_is_over(facts: Any) -> None:
+    stored = await put(facts, ADA, "code", {"content": "the code is 7"}, ttl=Duration(nanos=300_000_000))
+    assert stored.fact.expire_time.ToNanoseconds() - stored.fact.update_time.ToNanoseconds() == 300_000_000
+    await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))
+
+    async def is_gone() -> bool:
+        return await search(facts, "code") == ["seat"]
+
+    await eventually(is_gone)
+    missing = facts.GetFact(pb.GetFactRequest(namespace=ADA, key="code"))
+    assert await refused(missing) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
+    assert [stored.key for stored in await everything(facts)] == ["seat"]
+
+
+async def test_a_read_may_let_the_time_begin_anew(facts: Any) -> None:
+    first = (await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))).fact
+    assert (await get_fact(facts, "seat")).expire_time == first.expire_time
+    renewed = await get_fact(facts, "seat", renew_ttl=True)
+    assert renewed.expire_time.ToNanoseconds() > first.expire_time.ToNanoseconds()
+    assert (renewed.revision, renewed.update_time) == (first.revision, first.update_time)
+    assert (await get_fact(facts, "seat")).expire_time == renewed.expire_time
+
+
+async def test_a_fact_that_is_deleted_is_gone_with_its_versions(facts: Any) -> None:
+    for content in ("window", "aisle"):
+        await put(facts, ADA, "seat", {"content": content})
+    await put(facts, BOB, "seat", {"content": "window"})
+    deletion = pb.DeleteFactRequest(namespace=ADA, key="seat")
+    outcomes = [(await facts.DeleteFact(deletion)).receipt.outcome for _ in range(2)]
+    assert outcomes == [common_pb2.WRITE_OUTCOME_DELETED, common_pb2.WRITE_OUTCOME_MISSING]
+    assert [tuple(stored.namespace) for stored in await everything(facts)] == [BOB]
+    again = await put(facts, ADA, "seat", {"content": "window"})
+    assert again.receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
+    assert len((await get_fact(facts, "seat", show_versions=True)).versions) == 0
+
+
+async def test_facts_are_deleted_by_filter_and_counted_before(facts: Any) -> None:
+    for number in range(6):
+        await put(facts, (*ADA, "trip"), f"{number}", {"content": "x", "number": number})
+    await put(facts, BOB, "seat", {"content": "x", "number": 1})
+    wanted = pb.FactFilter(namespace=ADA, subtree=True, where=struct({"number": {"$gte": 2}}))
+    counted = await facts.DeleteFacts(pb.DeleteFactsRequest(filter=wanted, dry_run=True))
+    assert (counted.deleted_count, len(await everything(facts))) == (4, 7)
+    deletion = pb.DeleteFactsRequest(filter=wanted, request_id="once")
+    answers = [await facts.DeleteFacts(deletion) for _ in range(2)]
+    assert [(answer.deleted_count, answer.replayed) for answer in answers] == [(4, False), (4, True)]
+    assert [stored.key for stored in await everything(facts)] == ["0", "1", "seat"]
+
+
+async def test_a_fact_of_another_namespace_is_not_there(facts: Any) -> None:
+    await put(facts, ADA, "seat", {"content": "window"})
+    for other in (BOB, ("user",), (*ADA, "x"), ("user", "ada "), ("USER", "ada"), ("user", "{ada}")):
+        name = {"namespace": other, "key": "seat"}
+        assert (await refused(facts.GetFact(pb.GetFactRequest(**name))))[1] == "FACT_NOT_FOUND"
+        assert (
+            await facts.DeleteFact(pb.DeleteFactRequest(**name))
+        ).receipt.outcome == common_pb2.WRITE_OUTCOME_MISSING
+        update = pb.PutFactRequest(fact=fact("seat", other), mode=pb.PUT_MODE_UPDATE)
+        assert (await refused(facts.PutFact(update)))[1] == "FACT_NOT_FOUND"
+    assert len(await everything(facts)) == 1

@@ -1,0 +1,268 @@
+"""The fact service over gRPC: storing, finding, listing, ending, removing, and what watchers are told."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import error_details_pb2
+from grpc import aio
+from mnemon.v1 import common_pb2, errors_pb2, events_pb2
+from mnemon.v1 import facts_pb2 as pb
+
+from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused
+from tests.support.memory_messages import metadata
+from tests.support.server import (
+    Connection,
+    bare_server,
+    detail,
+    failure_of,
+    reason,
+    stream_end,
+    whole_server,
+)
+from tests.support.timeline_messages import sent, violations
+from tests.support.tool_messages import everything, put, struct
+
+DIMENSION = 64
+"""Of the hashing embedder."""
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest_asyncio.fixture(params=["local", "in_memory"])
+async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server without facts, over either kind of vault."""
+    async with whole_server(tmp_path, knowledge_store_backend=request.param) as connected:
+        yield connected
+
+
+@pytest.fixture
+def facts(connection: Connection) -> Any:
+    """The stub of its fact service."""
+    return connection.facts
+
+
+# Storing
+
+
+async def test_a_fact_is_stored_and_comes_back_as_it_was(facts: Any) -> None:
+    value = {"content": "window seats", "rank": 5, "share": 0.5, "by": {"names": ["Ada", None, True]}, "none": {}}
+    stored = await put(facts, ADA, "seat", value, metadata=metadata(topic="travel", rank=7))
+    assert (stored.receipt.id, stored.receipt.outcome, stored.receipt.revision) == (
+        "seat", common_pb2.WRITE_OUTCOME_CREATED, 1,
+    )  # fmt: skip
+    found = await get_fact(facts, "seat")
+    assert found == stored.fact
+    assert (list(found.namespace), found.revision) == ([*ADA], 1)
+    assert MessageToDict(found.value) == value
+    assert found.metadata["rank"].int_value == 7
+    assert found.create_time == found.update_time == stored.receipt.commit_time
+
+
+async def test_a_fact_without_a_key_gets_one(facts: Any) -> None:
+    first, second = [await put(facts, ADA, "", {"content": "tea"}) for _ in range(2)]
+    assert len({first.receipt.id, second.receipt.id, ""}) == 3
+    assert (await get_fact(facts, first.receipt.id)).value == struct({"content": "tea"})
+
+
+async def test_the_mode_says_what_must_be_there_before(facts: Any) -> None:
+    create, update = pb.PUT_MODE_CREATE, pb.PUT_MODE_UPDATE
+    missing = await failure_of(facts.PutFact(put_request("seat", mode=update)))
+    assert (missing.code(), reason(missing)) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
+    assert detail(missing, error_details_pb2.ResourceInfo).resource_type == "mnemon.v1.Fact"
+    await facts.PutFact(put_request("seat", mode=create))
+    assert await refused(facts.PutFact(put_request("seat", mode=create))) == (
+        grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS",
+    )  # fmt: skip
+    replaced = await facts.PutFact(pb.PutFactRequest(fact=fact("seat", content="aisle"), mode=update))
+    assert (replaced.receipt.outcome, replaced.fact.revision) == (common_pb2.WRITE_OUTCOME_REPLACED, 2)
+
+
+async def test_a_stale_revision_is_refused(facts: Any) -> None:
+    await facts.PutFact(put_request("seat", expected_revision=0))
+    for call in (
+        facts.PutFact(put_request("seat", expected_revision=0)),
+        facts.PutFact(put_request("seat", expected_revision=7)),
+        facts.DeleteFact(pb.DeleteFactRequest(namespace=ADA, key="seat", expected_revision=7)),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.ABORTED, "REVISION_MISMATCH")
+        assert detail(error, error_details_pb2.ErrorInfo).metadata["actual_revision"] == "1"
+    await facts.DeleteFact(pb.DeleteFactRequest(namespace=ADA, key="seat", expected_revision=1))
+
+
+async def test_a_request_that_comes_again_gets_its_answer_again(facts: Any) -> None:
+    first = await facts.PutFact(put_request("", request_id="once"))
+    again = await facts.PutFact(put_request("", request_id="once"))
+    assert (again.receipt.id, again.receipt.replayed) == (first.receipt.id, True)
+    assert len(await everything(facts)) == 1
+    other = pb.PutFactRequest(fact=fact("other"), request_id="once")
+    assert await refused(facts.PutFact(other)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    deletion = pb.DeleteFactRequest(namespace=ADA, key=first.receipt.id, request_id="twice")
+    outcomes = [(await facts.DeleteFact(deletion)).receipt for _ in range(2)]
+    assert [receipt.outcome for receipt in outcomes] == [common_pb2.WRITE_OUTCOME_DELETED] * 2
+    assert [receipt.replayed for receipt in outcomes] == [False, True]
+
+
+async def test_earlier_versions_come_where_they_are_asked_for(facts: Any) -> None:
+    for content in ("window", "aisle", "middle"):
+        await put(facts, ADA, "seat", {"content": content})
+    assert len((await get_fact(facts, "seat")).versions) == 0
+    versions = (await get_fact(facts, "seat", show_versions=True)).versions
+    assert [(version.revision, version.value["content"]) for version in versions] == [(2, "aisle"), (1, "window")]
+    assert versions[0].update_time.ToNanoseconds() > versions[1].update_time.ToNanoseconds()
+    wanted = pb.ListFactsRequest(filter=pb.FactFilter(namespace=ADA), show_versions=True)
+    assert [len(listed.versions) for listed in (await facts.ListFacts(wanted)).facts] == [2]
+
+
+async def test_an_import_says_when_a_fact_was_made(facts: Any) -> None:
+    made, changed = Timestamp(seconds=1_600_000_000), Timestamp(seconds=1_600_000_001, nanos=5_000)
+    await put(facts, ADA, "seat", {"content": "window"}, create_time=made, update_time=changed)
+    found = await get_fact(facts, "seat")
+    assert (found.create_time, found.update_time) == (made, changed)
+
+
+async def test_every_field_that_is_wrong_is_named_at_once(facts: Any) -> None:
+    wrong = pb.PutFactRequest(
+        fact=pb.Fact(
+            namespace=["user", "a.b"],
+            key="k" * 513,
+            metadata={"unset": common_pb2.MetadataValue()},
+            ttl=Duration(seconds=1, nanos=-1),
+        ),
+        mode=9,
+        ack=9,
+        request_id="r" * 129,
+    )
+    assert violations(await failure_of(facts.PutFact(wrong))) == {
+        "fact.namespace[1]", "fact.key", "fact.value", "fact.metadata.unset", "fact.ttl", "mode", "ack", "request_id",
+    }  # fmt: skip
+    sound = pb.PutFactRequest(
+        fact=pb.Fact(namespace=ADA, value=struct({"n": 1}), ttl=Duration(), index=pb.FactIndex(paths=["a..b"])),
+        embedding=[1.0],
+        expected_revision=-1,
+    )
+    assert violations(await failure_of(facts.PutFact(sound))) == {
+        "fact.ttl", "fact.index.paths[0]", "embedding", "expected_revision",
+    }  # fmt: skip
+    assert violations(await failure_of(facts.GetFact(pb.GetFactRequest()))) == {"namespace", "key"}
+    assert violations(await failure_of(facts.GetFacts(pb.GetFactsRequest()))) == {"names"}
+    deletion = pb.DeleteFactRequest(namespace=["a.b"], ack=9)
+    assert violations(await failure_of(facts.DeleteFact(deletion))) == {"namespace[0]", "key", "ack"}
+    for call in (facts.SearchFacts(pb.SearchFactsRequest()), facts.DeleteFacts(pb.DeleteFactsRequest())):
+        assert violations(await failure_of(call)) == {"filter"}
+    listed = facts.ListFacts(pb.ListFactsRequest(filter={}, page_size=-1))
+    assert violations(await failure_of(listed)) == {"filter.namespace", "page_size"}
+    pattern = facts.ListNamespaces(pb.ListNamespacesRequest(prefix=["a.b"], max_depth=-1))
+    assert violations(await failure_of(pattern)) == {"prefix[0]", "max_depth"}
+    assert await everything(facts) == []
+
+
+async def test_a_value_that_no_json_could_be_is_refused(facts: Any) -> None:
+    for value in ({"n": float("nan")}, {"n": float("inf")}, {"text": "a\0b"}, {"big": "x" * (1 << 20)}):
+        assert violations(await failure_of(put(facts, ADA, "k", value))) == {"fact.value"}
+    deep: dict[str, Any] = {}
+    for _ in range(32):
+        deep = {"a": deep}
+    assert violations(await failure_of(put(facts, ADA, "k", deep))) == {"fact.value"}
+    await put(facts, ADA, "k", deep["a"])
+    assert MessageToDict((await get_fact(facts, "k")).value) == deep["a"]
+
+
+# A stream of facts
+
+
+async def test_a_stream_is_answered_in_order_and_a_bad_fact_fails_alone(facts: Any) -> None:
+    bad = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, key="bad"))
+    taken = put_request("seat", mode=pb.PUT_MODE_CREATE)
+    runs = [
+        pb.PutFactsRequest(requests=[put_request("seat"), bad, put_request("tea")]),
+        pb.PutFactsRequest(requests=[taken, put_request("cat")]),
+    ]
+    first, second = [answer async for answer in facts.PutFacts(sent(*runs))]
+    assert [result.WhichOneof("outcome") for result in first.results] == ["receipt", "error", "receipt"]
+    assert [result.receipt.id for result in first.results] == ["seat", "", "tea"]
+    assert [violation.field for violation in first.results[1].error.violations] == ["fact.value"]
+    assert second.results[0].error.reason == errors_pb2.ERROR_REASON_FACT_EXISTS
+    assert second.results[1].receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
+    assert [stored.key for stored in await everything(facts)] == ["seat", "tea", "cat"]
+
+
+async def test_of_many_writes_of_one_fact_the_last_one_stays(facts: Any) -> None:
+    def run(number: int) -> pb.PutFactsRequest:
+        same = pb.PutFactRequest(fact=fact("seat", content=f"number {number}"))
+        return pb.PutFactsRequest(requests=[same, *(put_request(f"{number}-{other}") for other in range(5))])
+
+    answers = [answer async for answer in facts.PutFacts(sent(*(run(number) for number in range(20))))]
+    assert [answer.results[0].receipt.revision for answer in answers] == [*range(1, 21)]
+    assert (await get_fact(facts, "seat")).value["content"] == "number 19"
+
+
+@pytest.mark.parametrize("count", [0, 1_001])
+async def test_a_run_that_is_empty_or_too_long_ends_the_stream(facts: Any, count: int) -> None:
+    runs = [pb.PutFactsRequest(requests=requests) for requests in ([put_request("seat")], [put_request("tea")] * count)]
+    answers, error = await stream_end(facts.PutFacts(sent(*runs)))
+    assert len(answers) == 1
+    assert violations(error) == {"requests"}
+
+
+# What watchers are told
+
+
+async def test_watchers_are_told_of_each_change_and_see_the_fact(connection: Connection) -> None:
+    facts = connection.facts
+    watch = connection.events.WatchEvents(events_pb2.WatchEventsRequest(view=events_pb2.EVENT_VIEW_FULL))
+    assert (await watch.read()).HasField("started")
+    await put(facts, ADA, "seat", {"content": "window", "rank": 5})
+    await put(facts, ADA, "seat", {"content": "aisle", "rank": 5})
+    await put(facts, BOB, "tea", {"content": "green"})
+    await facts.DeleteFact(pb.DeleteFactRequest(namespace=ADA, key="seat"))
+    events: list[events_pb2.Event] = []
+    while len(events) < 4:
+        events += (await watch.read()).batch.events
+    watch.cancel()
+    types = [events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_FACT_") for event in events]
+    assert types == ["CREATED", "UPDATED", "CREATED", "DELETED"]
+    changes = [
+        (tuple(event.fact_change.namespace), event.fact_change.key, event.fact_change.reason) for event in events
+    ]
+    assert changes == [(ADA, "seat", ""), (ADA, "seat", ""), (BOB, "tea", ""), (ADA, "seat", "requested")]
+    assert events[0].record_id == events[1].record_id == events[3].record_id != events[2].record_id
+    assert (events[2].fact.key, events[2].fact.value) == ("tea", struct({"content": "green"}))
+    assert not events[3].HasField("fact")
+    assert "aisle" not in json.dumps(MessageToDict(events[3]))
+
+
+async def test_the_log_tells_of_facts_without_their_values(connection: Connection) -> None:
+    await put(connection.facts, ADA, "seat", {"content": "window"})
+    listed = events_pb2.ListEventsRequest(filter={"types": [events_pb2.EVENT_TYPE_FACT_CREATED]})
+    [event] = (await connection.events.ListEvents(listed)).events
+    assert event.WhichOneof("record") is None
+    assert list(event.fact_change.namespace) == [*ADA]
+
+
+async def test_every_method_says_that_the_server_is_starting() -> None:
+    async with bare_server() as connection:
+        facts, name = connection.facts, {"namespace": ADA, "key": "seat"}
+        where = pb.FactFilter(namespace=ADA)
+        calls = [
+            facts.PutFact(put_request("seat")),
+            facts.GetFact(pb.GetFactRequest(**name)),
+            facts.GetFacts(pb.GetFactsRequest(names=[pb.FactName(**name)])),
+            facts.SearchFacts(pb.SearchFactsRequest(filter=where)),
+            facts.ListFacts(pb.ListFactsRequest(filter=where)),
+            facts.ListNamespaces(pb.ListNamespacesRequest()),
+            facts.DeleteFact(pb.DeleteFactRequest(**name)),
+            facts.DeleteFacts(pb.DeleteFactsRequest(filter=where)),
+        ]
+        for call in calls:
+            assert await refused(call) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+        _, error = await stream_end(facts.PutFacts(sent(pb.PutFactsRequest(requests=[put_request("seat")]))))
+        assert isinstance(error, aio.AioRpcError)
+        assert reason(error) == "NOT_SERVING"
