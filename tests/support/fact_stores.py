@@ -9,7 +9,7 @@ from typing import Any
 from mnemon_server.domain.events import Event, EventFilter
 from mnemon_server.domain.facts import Fact, FactFilter, FactMatch, PutFact
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.batcher import WAITING_TEXTS_MAX, EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -50,7 +50,9 @@ class OpenedFacts:
 
 
 @asynccontextmanager
-async def open_facts(engine: str, folder: Path, **options: Any) -> AsyncIterator[OpenedFacts]:
+async def open_facts(
+    engine: str, folder: Path, *, waiting_texts_max: int = WAITING_TEXTS_MAX, **options: Any
+) -> AsyncIterator[OpenedFacts]:
     """A fact store on this engine; `options` are those of FactStore."""
     clock = MovingClock()
     embedder = HashingEmbedder(DIMENSION)
@@ -60,7 +62,7 @@ async def open_facts(engine: str, folder: Path, **options: Any) -> AsyncIterator
         else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
     )
     try:
-        async with EmbeddingBatcher(embedder) as batcher:
+        async with EmbeddingBatcher(embedder, waiting_texts_max=waiting_texts_max) as batcher:
             store = FactStore(vault, batcher, model=embedder.model, clock=clock, **options)
             yield OpenedFacts(store, vault, clock)
             await store.aclose()

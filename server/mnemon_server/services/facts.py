@@ -23,7 +23,6 @@ from mnemon_server.domain.facts import (
     FactSearchAnswer,
     NamespacePage,
     PutFact,
-    PutMode,
     key_violations,
     record_id,
 )
@@ -206,8 +205,7 @@ class FactStore:
             if fact is None:
                 result = await self._putting.replay(identity, otherwise=FactNotFoundError(key))
             else:
-                # What is searched may hang on the rest of the value, so that it must be the one that was read.
-                [result] = await self._putting.put([_with_content(fact, content)], keys=[identity])
+                result = await self._putting.put_content(fact, content, identity)
             if not isinstance(result, RevisionMismatchError):
                 break
         return await self._told(namespace, result)
@@ -299,16 +297,3 @@ class FactStore:
             raise result
         fact = await self._get(namespace, result.receipt.id) if result.fact is None else result.fact
         return FactReceipt(result.receipt, fact)
-
-
-def _with_content(fact: Fact, content: str) -> PutFact:
-    return PutFact(
-        namespace=fact.namespace,
-        key=fact.key,
-        value={**fact.value, "content": content},
-        metadata=fact.metadata,
-        ttl=fact.ttl,
-        index=fact.index,
-        mode=PutMode.UPDATE,
-        expected_revision=fact.revision,
-    )

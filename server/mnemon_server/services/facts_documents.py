@@ -18,11 +18,10 @@ VERSIONS_BYTES_MAX = 65_536
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def to_document(fact: Fact, content: str, *, embedding: str = "", versions: str = "") -> Document:
-    """What is stored of a fact; its own `versions` are not looked at.
+def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
+    """What is stored of a fact but for its versions, which are what `with_version` gives.
 
-    `embedding` tells a vector that was given from others; empty where the texts were embedded. `versions` is what
-    `with_version` gives.
+    `embedding` tells a vector that was given from others; empty where the texts were embedded.
     """
     own = normalised_metadata(fact.metadata)
     return Document(
@@ -39,7 +38,7 @@ def to_document(fact: Fact, content: str, *, embedding: str = "", versions: str 
             "updated_at": fact.updated_at,
             "ttl_s": None if fact.ttl is None else fact.ttl.total_seconds(),
             "expire_time": fact.expires_at,
-            "versions": versions,
+            "versions": "",
         },
     )
 
@@ -95,6 +94,11 @@ def with_version(document: Document) -> str:
             break
         kept += 1
     return "\n".join(lines[:kept])
+
+
+def with_fields(document: Document, **changes: FieldValue) -> Document:
+    """The document with other values in some of its fields."""
+    return replace(document, fields={**document.fields, **changes})
 
 
 def time_field(value: FieldValue) -> datetime | None:

@@ -2,9 +2,10 @@
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
@@ -16,7 +17,7 @@ from mnemon_server.services.completions import completion
 from mnemon_server.services.facts_checks import put_violations
 from mnemon_server.services.facts_passages import fact_passages
 from mnemon_server.services.facts_texts import IndexedTexts
-from mnemon_server.services.facts_writes import PreparedFact, StoredFact, store
+from mnemon_server.services.facts_writes import PreparedFact, StoredFact, store, store_content, with_content
 from mnemon_server.services.memory_creation import vector_bytes
 from mnemon_server.services.writes import request_key
 
@@ -34,6 +35,7 @@ class _Run:
     """Facts of one transaction, and what became of each in its last run."""
 
     facts: Sequence[PreparedFact]
+    store: Callable[[VaultTransaction, PreparedFact], StoredFact] = store
     outcomes: list[StoredFact | MnemonError] = field(default_factory=list)
 
     def __call__(self, tx: VaultTransaction) -> str:
@@ -41,7 +43,7 @@ class _Run:
         self.outcomes = []
         for fact in self.facts:
             try:
-                self.outcomes.append(store(tx, fact))
+                self.outcomes.append(self.store(tx, fact))
             except MnemonError as error:
                 if len(self.facts) == 1:
                     raise
@@ -58,20 +60,29 @@ class FactPutting:
         self._embedder = embedder
         self._dimension = dimension
 
-    async def put(
-        self, requests: Sequence[PutFact], *, keys: Sequence[RequestKey | None] | None = None
-    ) -> list[PutResult | MnemonError]:
-        """Stores facts in their order, one result each; what is wrong with one is no other's business.
-
-        `keys` are the identities of the requests where these are not what makes them the same.
-        """
+    async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+        """Stores facts in their order, one result each; what is wrong with one is no other's business."""
         problems = [self._problem(request) for request in requests]
-        if keys is None:
-            keys = [None if problem else _key(request) for request, problem in zip(requests, problems, strict=True)]
+        keys = [None if problem else _key(request) for request, problem in zip(requests, problems, strict=True)]
         valid = [i for i, problem in enumerate(problems) if problem is None]
         prepared = iter(await self._prepare([requests[i] for i in valid]))
         facts = [problem or next(prepared) for problem in problems]
         return await self._write(facts, keys)
+
+    async def put_content(self, fact: Fact, content: str, key: RequestKey | None) -> PutResult | MnemonError:
+        """Puts a text in the place of the one under "content".
+
+        RevisionMismatchError where something else of the fact changed meanwhile, and is searched along with it.
+        """
+        request = with_content(fact, content)
+        if problem := self._problem(request):
+            return problem
+        [prepared] = await self._prepare([request])
+        if isinstance(prepared, MnemonError):
+            return prepared
+        run = _Run([prepared], partial(store_content, content=content))
+        [result] = await _results(run, self._vault.transact(run, request=key))
+        return result
 
     async def replay(self, key: RequestKey | None, *, otherwise: MnemonError) -> PutResult | MnemonError:
         """The first answer to this request, or `otherwise` where it is new."""

@@ -10,9 +10,10 @@ from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
 from mnemon_server.domain.events import EventType
-from mnemon_server.domain.facts import Fact, PutFact, PutMode, record_id
+from mnemon_server.domain.facts import Fact, PutFact, PutMode, record_id, value_violations
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.base import (
     DocumentUpdate,
     DocumentWrite,
@@ -20,7 +21,15 @@ from mnemon_server.engines.base import (
     RecordTransaction,
     VaultTransaction,
 )
-from mnemon_server.services.facts_documents import has_expired, is_fact, to_document, to_fact, with_version
+from mnemon_server.services.facts_documents import (
+    has_expired,
+    is_fact,
+    to_document,
+    to_fact,
+    with_fields,
+    with_version,
+)
+from mnemon_server.services.facts_texts import IndexedTexts
 from mnemon_server.services.filter_expressions import utc
 from mnemon_server.services.memory_creation import vector_bytes
 
@@ -75,11 +84,43 @@ def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
         # Whoever comes after the end of a fact makes a new one, with a history of its own.
         remove(records, found, EXPIRED)
     fact = _fact(new, known, tx.now)
+    document = _document(new, fact)
     if known is None:
-        return _put(records, new, fact, "")
-    document = _document(new, fact, "")
-    changed = _changes(known, document, request.updated_at)
-    return _put(records, new, fact, with_version(known), changed) if changed else _renew_unchanged(tx, known, new.key)
+        return _put(records, new, document)
+    if changed := _changes(known, document, request.updated_at):
+        return _put(records, new, with_fields(document, versions=with_version(known)), changed)
+    return _renew_unchanged(tx, known, new.key)
+
+
+def store_content(tx: VaultTransaction, new: PreparedFact, content: str) -> StoredFact:
+    """Puts a text in the place of the one under "content" of the fact that is there.
+
+    Raises:
+        FactNotFoundError: there is none.
+        RevisionMismatchError: what is searched of it is no longer what `new` was prepared for.
+    """
+    request = new.request
+    [found] = tx.collection(FACTS).get_documents([new.record_id])
+    if found is None or not is_fact(found, request.namespace, new.key, tx.now):
+        raise FactNotFoundError(new.key)
+    asked = with_content(to_fact(found), content)
+    if asked.index != request.index or IndexedTexts.of(asked.value, asked.index).content != new.content:
+        raise RevisionMismatchError(new.key, request.expected_revision or 0, found.revision)
+    refuse(value_violations(asked.value, "fact.value"))
+    return store(tx, replace(new, request=asked))
+
+
+def with_content(fact: Fact, content: str) -> PutFact:
+    """What puts a text in the place of the one under "content"; all else of the fact stays as it is."""
+    return PutFact(
+        namespace=fact.namespace,
+        key=fact.key,
+        value={**fact.value, "content": content},
+        metadata=fact.metadata,
+        ttl=fact.ttl,
+        index=fact.index,
+        expected_revision=fact.revision,
+    )
 
 
 def remove(records: RecordTransaction, document: Document, reason: str) -> None:
@@ -138,10 +179,9 @@ def _fact(new: PreparedFact, known: Document | None, now: datetime) -> Fact:
     )
 
 
-def _document(new: PreparedFact, fact: Fact, versions: str) -> Document:
+def _document(new: PreparedFact, fact: Fact) -> Document:
     given = vector_bytes(new.request.embedding)
-    digest = blake2b(given, digest_size=16).hexdigest() if given else ""
-    return to_document(fact, new.content, embedding=digest, versions=versions)
+    return to_document(fact, new.content, embedding=blake2b(given, digest_size=16).hexdigest() if given else "")
 
 
 def _changes(known: Document, new: Document, updated_at: datetime | None) -> tuple[str, ...]:
@@ -153,14 +193,13 @@ def _changes(known: Document, new: Document, updated_at: datetime | None) -> tup
 
 
 def _put(
-    records: RecordTransaction, new: PreparedFact, fact: Fact, versions: str, changed: tuple[str, ...] = ()
+    records: RecordTransaction, new: PreparedFact, document: Document, changed: tuple[str, ...] = ()
 ) -> StoredFact:
-    document = _document(new, fact, versions)
     write = DocumentWrite(
         document=document,
         passages=new.passages,
         event=EventType.FACT_UPDATED if changed else EventType.FACT_CREATED,
-        details=details(fact.namespace, fact.key),
+        details=details(new.request.namespace, new.key),
         changed=changed,
     )
     receipt = records.put_document(write)
@@ -181,7 +220,7 @@ def _renewed(records: RecordTransaction, document: Document, now: datetime) -> d
     end = now + timedelta(seconds=ttl_s)
 
     def later(stored: Document) -> Document:
-        return replace(stored, fields={**stored.fields, "expire_time": end})
+        return with_fields(stored, expire_time=end)
 
     records.update_document(DocumentUpdate(doc_id=document.doc_id, update=later, event=None))
     return end

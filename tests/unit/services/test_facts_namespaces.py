@@ -1,0 +1,217 @@
+"""Namespaces: how they are listed, and that nothing crosses from one into another by any operation."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.errors import FactNotFoundError, InvalidArgumentError
+from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import SearchMode, WriteOutcome
+from mnemon_server.services import facts_namespaces
+
+from tests.support.colliding_namespaces import COLLIDING
+from tests.support.fact_stores import HERE, OpenedFacts, open_facts
+from tests.support.memory_stores import ENGINES, fields_of
+
+KEY = "the same key everywhere"
+
+
+async def listed(facts: OpenedFacts, *, page: int = 1_000, **asked: Sequence[str] | int) -> list[tuple[str, ...]]:
+    """All namespaces, page by page."""
+    found: list[tuple[str, ...]] = []
+    after: tuple[str, ...] = ()
+    while True:
+        answer = await facts.store.namespaces(after=after, limit=page, **asked)  # type: ignore[arg-type]
+        assert len(answer.namespaces) <= page
+        found += answer.namespaces
+        if answer.last is None:
+            return found
+        assert answer.last == answer.namespaces[-1]
+        after = answer.last
+
+
+async def fill(facts: OpenedFacts) -> None:
+    """A fact under the same key in each of the fifty, whose texts are distinct words of the same length."""
+    puts = [
+        PutFact(namespace=Namespace(labels), key=KEY, value={"content": word(number)}, ttl=timedelta(hours=1))
+        for number, labels in enumerate(COLLIDING)
+    ]
+    results = await facts.store.put_many(puts)
+    assert {getattr(result, "outcome", None) for result in results} == {WriteOutcome.CREATED}
+
+
+def word(number: int) -> str:
+    return f"secret{number:02}"
+
+
+async def contents(facts: OpenedFacts) -> dict[tuple[str, ...], str]:
+    """What is stored, by namespace."""
+    page = await facts.store.list(FactFilter(namespace=None, subtree=True), limit=1_000)
+    return {fact.namespace: fact.value["content"] for fact in page.facts}
+
+
+UNTOUCHED = {labels: word(number) for number, labels in enumerate(COLLIDING)}
+
+
+async def test_reads_stay_within_their_namespace(facts: OpenedFacts) -> None:
+    await fill(facts)
+    for number, labels in enumerate(COLLIDING):
+        namespace = Namespace(labels)
+        assert (await facts.store.get(namespace, KEY)).value == {"content": word(number)}
+        assert await facts.keys(namespace) == [KEY]
+        meant = FactFilter(namespace=namespace)
+        assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == 1
+        for query in (
+            FactQuery(filter=meant, limit=99),
+            FactQuery(filter=meant, text="secret", limit=99),
+            FactQuery(filter=meant, text=word((number + 1) % len(COLLIDING)), mode=SearchMode.VECTOR, limit=99),
+        ):
+            found = (await facts.store.search(query)).matches
+            assert [match.fact.namespace for match in found] == [labels]
+        other = FactQuery(filter=meant, text=word((number + 1) % len(COLLIDING)), mode=SearchMode.KEYWORD)
+        assert (await facts.store.search(other)).matches == ()
+
+
+async def test_many_are_read_each_from_its_own_namespace(facts: OpenedFacts) -> None:
+    await fill(facts)
+    names = [(Namespace(labels), KEY) for labels in reversed(COLLIDING)]
+    found = await facts.store.get_many(names)
+    assert [(fact.namespace, fact.value["content"]) for fact in found] == list(reversed(UNTOUCHED.items()))
+
+
+async def test_subtrees_hold_what_begins_with_their_labels_alone(facts: OpenedFacts) -> None:
+    await fill(facts)
+    for labels in COLLIDING:
+        meant = FactFilter(namespace=Namespace(labels), subtree=True)
+        expected = [other for other in COLLIDING if other[: len(labels)] == labels]
+        assert [fact.namespace for fact in (await facts.store.list(meant, limit=99)).facts] == expected
+        found = (await facts.store.search(FactQuery(filter=meant, text="secret", limit=99))).matches
+        assert {match.fact.namespace for match in found} == set(expected)
+        assert (await facts.store.delete_many(meant, dry_run=True)).deleted_count == len(expected)
+
+
+async def test_the_names_of_one_namespace_are_unknown_in_all_others(facts: OpenedFacts) -> None:
+    """Each stores a fact under a key of its own, and all others ask for it by every operation."""
+    for number, labels in enumerate(COLLIDING):
+        await facts.put(f"own {number}", word(number), namespace=labels)
+    before = len(facts.events())
+    for number, labels in enumerate(COLLIDING):
+        namespace = Namespace(labels)
+        foreign = [f"own {other}" for other in range(len(COLLIDING)) if other != number]
+        assert await facts.store.get_many([(namespace, key) for key in foreign], renew_ttl=True) == []
+        for key in foreign[:: 7 + number % 5]:
+            update = PutFact(namespace=namespace, key=key, value={"content": "x"}, mode=PutMode.UPDATE)
+            with pytest.raises(FactNotFoundError):
+                await facts.store.get(namespace, key, renew_ttl=True, versions=True)
+            with pytest.raises(FactNotFoundError):
+                await facts.store.put(update)
+            with pytest.raises(FactNotFoundError):
+                await facts.store.update_content(namespace, key, "x")
+            assert (await facts.store.delete(namespace, key)).outcome is WriteOutcome.MISSING
+    assert await contents(facts) == UNTOUCHED
+    assert len(facts.events()) == before
+
+
+async def test_a_change_in_one_namespace_leaves_all_others_alone(facts: OpenedFacts) -> None:
+    await fill(facts)
+    expected = dict(UNTOUCHED)
+    for number, labels in enumerate(COLLIDING):
+        namespace = Namespace(labels)
+        expected[labels] = f"changed {number}"
+        if number % 2:
+            await facts.store.update_content(namespace, KEY, expected[labels])
+        else:
+            await facts.put(KEY, expected[labels], namespace=labels)
+        assert await contents(facts) == expected
+
+
+async def test_a_deletion_in_one_namespace_leaves_all_others_alone(facts: OpenedFacts) -> None:
+    await fill(facts)
+    expected = dict(UNTOUCHED)
+    for number, labels in enumerate(COLLIDING):
+        namespace = Namespace(labels)
+        del expected[labels]
+        if number % 2:
+            assert (await facts.store.delete(namespace, KEY)).outcome is WriteOutcome.DELETED
+        else:
+            assert (await facts.store.delete_many(FactFilter(namespace=namespace))).deleted_count == 1
+        assert await contents(facts) == expected
+        assert set(await listed(facts)) == set(expected)
+
+
+async def test_a_renewal_in_one_namespace_leaves_all_others_to_their_end(facts: OpenedFacts) -> None:
+    await fill(facts)
+    facts.clock.pass_hours(0.5)
+    renewed = COLLIDING[::3]
+    for number, labels in enumerate(renewed):
+        namespace = Namespace(labels)
+        match number % 3:
+            case 0:
+                await facts.store.get(namespace, KEY, renew_ttl=True)
+            case 1:
+                await facts.store.get_many([(namespace, KEY)], renew_ttl=True)
+            case _:
+                await facts.store.search(FactQuery(filter=FactFilter(namespace=namespace), text="x", renew_ttl=True))
+    facts.clock.pass_hours(0.75)
+    assert set(await contents(facts)) == set(renewed)
+    assert set(await listed(facts)) == set(renewed)
+    assert await facts.store.sweep() == len(COLLIDING) - len(renewed)
+    assert set(await contents(facts)) == set(renewed)
+
+
+async def test_all_namespaces_come_once_whatever_the_page(facts: OpenedFacts) -> None:
+    await fill(facts)
+    for labels in COLLIDING[:10]:
+        await facts.put("another key", "x", namespace=labels)
+    whole = await listed(facts)
+    assert sorted(whole) == sorted(COLLIDING)
+    for page in (1, 7, 50):
+        assert await listed(facts, page=page) == whole
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("step", [2, 256])
+async def test_namespaces_are_chosen_by_first_and_last_labels_and_cut(
+    engine: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts_namespaces, "STEP", step)
+    async with open_facts(engine, tmp_path / "vault") as facts:
+        await fill(facts)
+        for prefix in ((), ("tenant",), ("tenant", "*"), ("*", "acme"), ("a",), ("nobody",), ("*", "*", "acme")):
+            for suffix in ((), ("acme",), ("acme", "*")):
+                for depth in (0, 1, 2):
+                    asked = {"prefix": prefix, "suffix": suffix, "max_depth": depth}
+                    expected = {labels[: depth or None] for labels in COLLIDING if chosen(labels, prefix, suffix)}
+                    for page in (3, 1_000):
+                        found = await listed(facts, page=page, **asked)
+                        assert len(found) == len(set(found)), asked
+                        assert set(found) == expected, asked
+
+
+def chosen(labels: tuple[str, ...], prefix: tuple[str, ...], suffix: tuple[str, ...]) -> bool:
+    """Whether a namespace begins and ends as is asked for."""
+    if len(labels) < max(len(prefix), len(suffix)):
+        return False
+    first, last = labels[: len(prefix)], labels[len(labels) - len(suffix) :]
+    pairs = [*zip(first, prefix, strict=True), *zip(last, suffix, strict=True)]
+    return all(wanted in ("*", label) for label, wanted in pairs)
+
+
+async def test_a_namespace_of_expired_facts_alone_is_not_there(facts: OpenedFacts) -> None:
+    await facts.put("ends", "x", ttl=timedelta(hours=1))
+    await facts.put("ends", "x", namespace=("org", "mixed"), ttl=timedelta(hours=1))
+    await facts.put("stays", "x", namespace=("org", "mixed"))
+    assert await listed(facts) == [HERE, ("org", "mixed")]
+    facts.clock.pass_hours(1)
+    assert await listed(facts) == [("org", "mixed")]
+    await facts.store.sweep()
+    assert await listed(facts) == [("org", "mixed")]
+    assert await listed(facts, max_depth=1) == [("org",)]
+
+
+async def test_what_is_wrong_with_a_pattern_is_named(facts: OpenedFacts) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await facts.store.namespaces(prefix=("a.b",), suffix=("ok", ""), max_depth=-1, limit=9)
+    assert fields_of(caught.value) == ["prefix[0]", "suffix[1]", "max_depth"]

@@ -1,0 +1,456 @@
+"""The fact service over both kinds of vault: what is stored, replaced and removed, and what a repeated call does."""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mnemon_server.domain.errors import (
+    FactExistsError,
+    FactNotFoundError,
+    InvalidArgumentError,
+    RequestIdReusedError,
+    RevisionMismatchError,
+)
+from mnemon_server.domain.facts import (
+    Fact,
+    FactFilter,
+    FactIndex,
+    FactReceipt,
+    PutFact,
+    PutMode,
+    filter_expression,
+    record_id,
+)
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.services.facts_documents import VERSIONS_BYTES_MAX, VERSIONS_MAX
+
+from tests.support.fact_stores import HERE, OpenedFacts
+from tests.support.memory_stores import DIMENSION, NOON, fields_of
+
+THERE = Namespace(("org", "acme", "user", "ada"))
+FULL = PutFact(
+    namespace=HERE,
+    key="k",
+    value={
+        "content": "Ada drinks tea",
+        "count": 5,
+        "share": 0.5,
+        "tags": ["a", "b"],
+        "deep": {"yes": True, "no": None},
+    },
+    metadata={"topic": "drinks", "since": datetime(2020, 1, 1, tzinfo=UTC), "names": ("x", "y")},
+    ttl=timedelta(days=2, microseconds=7),
+    index=FactIndex(paths=("content", "tags[*]")),
+)
+"""A fact with everything that a caller may say."""
+
+
+async def versions_of(facts: OpenedFacts, key: str) -> list[tuple[int, Any]]:
+    fact = await facts.store.get(HERE, key, versions=True)
+    return [(version.revision, version.value) for version in fact.versions]
+
+
+async def test_a_fact_is_read_back_as_it_was_answered(facts: OpenedFacts) -> None:
+    answer = await facts.store.put(FULL)
+    assert answer.receipt == WriteReceipt("k", WriteOutcome.CREATED, 1, NOON, sequence=answer.receipt.sequence)
+    assert answer.fact == Fact(
+        namespace=HERE,
+        key="k",
+        value=FULL.value,
+        metadata=FULL.metadata,
+        created_at=NOON,
+        updated_at=NOON,
+        revision=1,
+        ttl=FULL.ttl,
+        expires_at=NOON + timedelta(days=2, microseconds=7),
+        index=FULL.index,
+    )
+    read = await facts.store.get(HERE, "k")
+    assert read == answer.fact
+    assert [type(value) for value in (read.value["count"], read.value["share"])] == [int, float]
+
+
+async def test_a_key_is_chosen_where_none_is_given(facts: OpenedFacts) -> None:
+    first, second = [await facts.store.put(PutFact(namespace=HERE, value={"content": "x"})) for _ in range(2)]
+    assert first.receipt.id != second.receipt.id
+    assert (await facts.store.get(HERE, first.receipt.id)).key == first.receipt.id
+    assert await facts.keys() == [first.receipt.id, second.receipt.id]
+
+
+async def test_what_takes_the_place_of_a_fact_keeps_its_beginning_and_nothing_else(facts: OpenedFacts) -> None:
+    await facts.store.put(FULL)
+    facts.clock.pass_hours(1)
+    fact = await facts.put("k", {"title": "other"})
+    assert (fact.value, fact.metadata, fact.ttl, fact.expires_at) == ({"title": "other"}, {}, None, None)
+    assert (fact.created_at, fact.updated_at, fact.revision) == (NOON, facts.clock.time, 2)
+    assert await facts.store.get(HERE, "k") == fact
+
+
+async def test_times_may_be_those_of_an_import(facts: OpenedFacts) -> None:
+    made, changed = datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1)
+    fact = await facts.put("k", "x", created_at=made, updated_at=changed)
+    assert (fact.created_at, fact.updated_at) == (made, changed.replace(tzinfo=UTC))
+    assert await facts.store.get(HERE, "k") == fact
+    again = await facts.put("k", "y")
+    assert (again.created_at, again.updated_at) == (made, NOON)
+    moved = await facts.put("k", "y", created_at=changed, updated_at=changed)
+    assert (moved.created_at, moved.revision) == (changed.replace(tzinfo=UTC), 3)
+
+
+async def test_the_same_again_changes_nothing_but_how_long_it_lives(facts: OpenedFacts) -> None:
+    first = await facts.store.put(FULL)
+    assert first.fact is not None
+    facts.clock.pass_hours(1)
+    again = await facts.store.put(replace(FULL, value=dict(reversed(FULL.value.items()))))
+    assert (again.receipt.outcome, again.receipt.revision) == (WriteOutcome.UNCHANGED, 1)
+    assert again.fact == replace(first.fact, expires_at=facts.clock.time + FULL.ttl)  # type: ignore[operator]
+    assert await facts.store.get(HERE, "k") == again.fact
+    assert facts.told() == [("created", "k", "")]
+    assert await versions_of(facts, "k") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"value": FULL.value | {"count": 5.0}}, "value"),
+        ({"value": FULL.value | {"deep": {"yes": 1, "no": None}}}, "value"),
+        ({"metadata": {**FULL.metadata, "topic": "food"}}, "metadata"),
+        ({"index": FactIndex()}, "index"),
+        ({"embedding": (1.0,) * DIMENSION}, "index"),
+        ({"ttl": timedelta(days=2)}, "ttl"),
+        ({"ttl": None}, "ttl"),
+        ({"created_at": NOON - timedelta(days=1)}, "create_time"),
+        ({"updated_at": NOON - timedelta(days=1)}, "update_time"),
+    ],
+)
+async def test_whatever_differs_is_a_change_and_the_event_names_it(
+    facts: OpenedFacts, change: dict[str, Any], name: str
+) -> None:
+    await facts.store.put(FULL)
+    changed = replace(FULL, **change)
+    answer = await facts.store.put(changed)
+    assert (answer.receipt.outcome, answer.receipt.revision) == (WriteOutcome.REPLACED, 2)
+    assert facts.events()[-1].changed == (name,)
+    assert (await facts.store.put(changed)).receipt.outcome is WriteOutcome.UNCHANGED
+
+
+async def test_modes_say_what_must_be_there(facts: OpenedFacts) -> None:
+    create = PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.CREATE)
+    with pytest.raises(FactNotFoundError):
+        await facts.store.put(replace(create, mode=PutMode.UPDATE))
+    await facts.store.put(create)
+    with pytest.raises(FactExistsError):
+        await facts.store.put(create)
+    await facts.store.put(replace(create, mode=PutMode.UPDATE, value={"content": "y"}))
+    assert (await facts.store.get(HERE, "k")).value == {"content": "y"}
+    # The same key elsewhere is another fact.
+    with pytest.raises(FactNotFoundError):
+        await facts.store.put(replace(create, namespace=THERE, mode=PutMode.UPDATE))
+    await facts.store.put(replace(create, namespace=THERE))
+
+
+async def test_an_expected_revision_is_the_facts_own(facts: OpenedFacts) -> None:
+    put = PutFact(namespace=HERE, key="k", value={"content": "x"}, ttl=timedelta(hours=1))
+    with pytest.raises(RevisionMismatchError):
+        await facts.store.put(replace(put, expected_revision=1))
+    await facts.store.put(replace(put, expected_revision=0))
+    await facts.store.get(HERE, "k", renew_ttl=True)
+    await facts.store.put(replace(put, value={"content": "y"}, expected_revision=1))
+    with pytest.raises(RevisionMismatchError):
+        await facts.store.put(replace(put, value={"content": "z"}, expected_revision=1))
+    with pytest.raises(RevisionMismatchError):
+        await facts.store.delete(HERE, "k", expected_revision=1)
+    assert (await facts.store.delete(HERE, "k", expected_revision=2)).outcome is WriteOutcome.DELETED
+
+
+async def test_earlier_versions_come_newest_first_and_only_where_asked_for(facts: OpenedFacts) -> None:
+    for number in range(VERSIONS_MAX + 3):
+        await facts.put("k", {"content": f"version {number}\u2028\n"})
+    last = VERSIONS_MAX + 3
+    assert await versions_of(facts, "k") == [
+        (number, {"content": f"version {number - 1}\u2028\n"})
+        for number in range(last - 1, last - 1 - VERSIONS_MAX, -1)
+    ]
+    assert (await facts.store.get(HERE, "k")).versions == ()
+    [listed] = (await facts.store.list(FactFilter(namespace=HERE), limit=9, versions=True)).facts
+    assert len(listed.versions) == VERSIONS_MAX
+    assert listed.versions[0].updated_at == NOON
+    [listed] = (await facts.store.list(FactFilter(namespace=HERE), limit=9)).facts
+    assert listed.versions == ()
+
+
+async def test_earlier_versions_have_a_size_together(facts: OpenedFacts) -> None:
+    size = VERSIONS_BYTES_MAX // 3
+    for letter in "abcdef":
+        await facts.put("k", {"content": letter * size})
+    assert [value["content"][0] for _, value in await versions_of(facts, "k")] == ["e", "d"]
+    await facts.put("k", {"content": "x" * (VERSIONS_BYTES_MAX + 1)})
+    assert [value["content"][0] for _, value in await versions_of(facts, "k")] == ["f", "e"]
+    await facts.put("k", "small")
+    assert await versions_of(facts, "k") == []
+
+
+async def test_a_deleted_fact_is_gone_with_its_history(facts: OpenedFacts) -> None:
+    await facts.put("k", "one")
+    await facts.put("k", "two")
+    receipt = await facts.store.delete(HERE, "k")
+    assert (receipt.id, receipt.outcome, receipt.revision) == ("k", WriteOutcome.DELETED, 2)
+    with pytest.raises(FactNotFoundError):
+        await facts.store.get(HERE, "k")
+    missing = await facts.store.delete(HERE, "k")
+    assert (missing.outcome, missing.revision) == (WriteOutcome.MISSING, 0)
+    assert (await facts.put("k", "three")).revision == 1
+    assert await versions_of(facts, "k") == []
+    assert facts.told() == [
+        ("created", "k", ""),
+        ("updated", "k", ""),
+        ("deleted", "k", "requested"),
+        ("created", "k", ""),
+    ]
+
+
+async def test_events_say_which_fact_and_hold_no_text_of_it(facts: OpenedFacts) -> None:
+    await facts.put("k", "zebra", namespace=THERE, metadata={"m": "zebra"})
+    await facts.put("k", "zebra crossing", namespace=THERE)
+    await facts.store.delete(THERE, "k")
+    events = facts.events()
+    assert {event.record_id for event in events} == {record_id(THERE, "k")}
+    assert [event.revision for event in events] == [1, 2, 2]
+    assert json.loads(events[0].details) == {"namespace": ["org", "acme", "user", "ada"], "key": "k"}
+    assert "zebra" not in repr(events)
+
+
+async def test_a_repeated_put_gives_the_first_answer_and_the_fact_as_it_is_now(facts: OpenedFacts) -> None:
+    put = replace(FULL, key="", request_id="r")
+    first = await facts.store.put(put)
+    await facts.put(first.receipt.id, "changed")
+    again = await facts.store.put(put)
+    assert again.receipt == replace(first.receipt, replayed=True)
+    assert again.fact is not None
+    assert again.fact.value == {"content": "changed"}
+    for other in (
+        replace(put, value={"content": "x"}),
+        replace(put, namespace=THERE),
+        replace(put, key="k"),
+        replace(put, ttl=None),
+        replace(put, embedding=(1.0,) * DIMENSION),
+        replace(put, metadata={"names": ("x",)}),
+        replace(put, index=FactIndex()),
+        replace(put, mode=PutMode.CREATE),
+        replace(put, created_at=NOON),
+    ):
+        with pytest.raises(RequestIdReusedError):
+            await facts.store.put(other)
+    await facts.store.delete(HERE, first.receipt.id)
+    assert await facts.store.put(put) == FactReceipt(replace(first.receipt, replayed=True), None)
+    assert await facts.keys() == []
+
+
+async def test_a_put_that_failed_leaves_its_request_id_unused(facts: OpenedFacts) -> None:
+    put = PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.UPDATE, request_id="r")
+    with pytest.raises(FactNotFoundError):
+        await facts.store.put(put)
+    await facts.put("k", "there")
+    assert not (await facts.store.put(put)).receipt.replayed
+
+
+async def test_repeated_deletions_give_the_first_answer(facts: OpenedFacts) -> None:
+    for key in ("a", "b"):
+        await facts.put(key, "x")
+    first = await facts.store.delete(HERE, "a", request_id="one")
+    await facts.put("a", "there again")
+    assert await facts.store.delete(HERE, "a", request_id="one") == replace(first, replayed=True)
+    assert await facts.keys() == ["b", "a"]
+    everything = FactFilter(namespace=HERE)
+    many = await facts.store.delete_many(everything, request_id="many")
+    await facts.put("c", "x")
+    again = await facts.store.delete_many(everything, request_id="many")
+    assert (many.deleted_count, again) == (2, replace(many, replayed=True))
+    with pytest.raises(RequestIdReusedError):
+        await facts.store.delete_many(FactFilter(namespace=HERE, subtree=True), request_id="many")
+    with pytest.raises(RequestIdReusedError):
+        await facts.store.delete(HERE, "c", request_id="one")
+    assert await facts.keys() == ["c"]
+
+
+async def test_facts_of_a_run_are_stored_in_order_and_a_bad_one_fails_alone(facts: OpenedFacts) -> None:
+    await facts.put("known", "x")
+    puts = [
+        PutFact(namespace=HERE, key="a", value={"content": "one"}),
+        PutFact(namespace=HERE, key="a", value={"content": "two"}),
+        PutFact(namespace=HERE, key="a" * 513, value={"content": "x"}),
+        PutFact(namespace=HERE, key="known", value={"content": "x"}, mode=PutMode.CREATE),
+        PutFact(namespace=HERE, key="b", value={"content": "x"}, request_id="r"),
+        PutFact(namespace=HERE, key="b", value={"content": "x"}, request_id="r"),
+        PutFact(namespace=HERE, key="b", value={"content": "y"}, request_id="r"),
+        PutFact(namespace=HERE, key="a", value={"content": "three"}, expected_revision=2),
+        PutFact(namespace=HERE, key="c", value={"content": "x"}, expected_revision=4),
+        PutFact(namespace=THERE, key="missing", value={"content": "x"}, mode=PutMode.UPDATE),
+    ]
+    results = await facts.store.put_many(puts)
+    said = [
+        (result.id, result.revision, result.replayed) if isinstance(result, WriteReceipt) else type(result)
+        for result in results
+    ]
+    assert said == [
+        ("a", 1, False),
+        ("a", 2, False),
+        InvalidArgumentError,
+        FactExistsError,
+        ("b", 1, False),
+        ("b", 1, True),
+        RequestIdReusedError,
+        ("a", 3, False),
+        RevisionMismatchError,
+        FactNotFoundError,
+    ]
+    assert (await facts.store.get(HERE, "a")).value == {"content": "three"}
+    assert await facts.keys() == ["known", "a", "b"]
+
+
+async def test_a_run_is_one_commit_of_the_log(facts: OpenedFacts) -> None:
+    await facts.store.put_many([PutFact(namespace=HERE, key=key, value={"content": key}) for key in "abc"])
+    assert [(event.record_id, event.commit) for event in facts.events()] == [
+        (record_id(HERE, key), facts.events()[0].sequence) for key in "abc"
+    ]
+    assert await facts.store.put_many([]) == []
+
+
+async def test_what_is_wrong_with_a_fact_is_all_named(facts: OpenedFacts) -> None:
+    put = PutFact(
+        namespace=HERE,
+        key="a\0",
+        value={"n": float("nan")},
+        metadata={"$where": 1},
+        ttl=timedelta(0),
+        index=FactIndex(paths=("ok", "a..b", "[0]", "a[x]", "")),
+        embedding=(1.0,),
+        expected_revision=-1,
+        request_id="r" * 129,
+    )
+    with pytest.raises(InvalidArgumentError) as caught:
+        await facts.store.put(put)
+    assert fields_of(caught.value) == [
+        "fact.key",
+        "fact.value",
+        "fact.metadata",
+        "fact.ttl",
+        "fact.index.paths[1]",
+        "fact.index.paths[2]",
+        "fact.index.paths[3]",
+        "fact.index.paths[4]",
+        "embedding",
+        "expected_revision",
+        "request_id",
+    ]
+    assert await facts.keys() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"value": {"content": "x" * (1 << 20)}}, "fact.value"),
+        ({"ttl": timedelta(days=36_501)}, "fact.ttl"),
+        ({"index": FactIndex(paths=("a",) * 17)}, "fact.index.paths"),
+        ({"index": FactIndex(off=True, paths=("a",))}, "fact.index.paths"),
+        ({"index": FactIndex(off=True), "embedding": (1.0,) * DIMENSION}, "embedding"),
+        ({"embedding": (0.0,) * DIMENSION}, "embedding"),
+    ],
+)
+async def test_limits_are_named(facts: OpenedFacts, change: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await facts.store.put(replace(FULL, **change))
+    assert fields_of(caught.value) == [field]
+
+
+async def test_many_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> None:
+    for key in "abc":
+        await facts.put(key, key)
+    names = [(HERE, "c"), (HERE, "missing"), (THERE, "a"), (HERE, "a"), (HERE, "c")]
+    assert [fact.key for fact in await facts.store.get_many(names)] == ["c", "a", "c"]
+    for wrong, field in (([], "names"), ([(HERE, "a")] * 1_001, "names"), ([(HERE, "a"), (HERE, "")], "names[1].key")):
+        with pytest.raises(InvalidArgumentError) as caught:
+            await facts.store.get_many(wrong)
+        assert fields_of(caught.value) == [field]
+
+
+async def test_a_new_content_leaves_all_else_as_it_was(facts: OpenedFacts) -> None:
+    await facts.store.put(FULL)
+    facts.clock.pass_hours(1)
+    answer = await facts.store.update_content(HERE, "k", "Ada drinks coffee")
+    assert answer.fact is not None
+    assert answer.fact.value == FULL.value | {"content": "Ada drinks coffee"}
+    assert (answer.fact.metadata, answer.fact.index, answer.fact.ttl) == (FULL.metadata, FULL.index, FULL.ttl)
+    assert (answer.fact.created_at, answer.fact.updated_at, answer.fact.revision) == (NOON, facts.clock.time, 2)
+    assert answer.fact.expires_at == facts.clock.time + timedelta(days=2, microseconds=7)
+    assert await facts.store.get(HERE, "k") == answer.fact
+    assert facts.events()[-1].changed == ("value",)
+
+
+async def test_a_new_content_needs_a_fact_of_this_namespace_and_a_text(facts: OpenedFacts) -> None:
+    await facts.put("k", "x")
+    for namespace, key in ((THERE, "k"), (HERE, "other")):
+        with pytest.raises(FactNotFoundError):
+            await facts.store.update_content(namespace, key, "y")
+        with pytest.raises(FactNotFoundError):
+            await facts.store.update_content(namespace, key, "y", request_id="r")
+    with pytest.raises(InvalidArgumentError) as caught:
+        await facts.store.update_content(HERE, "", " ", request_id="r" * 129)
+    assert fields_of(caught.value) == ["key", "content", "request_id"]
+    with pytest.raises(InvalidArgumentError) as caught:
+        await facts.store.update_content(HERE, "k", "x" * (1 << 20))
+    assert fields_of(caught.value) == ["fact.value"]
+    assert (await facts.store.get(HERE, "k")).revision == 1
+
+
+async def test_a_repeated_new_content_gives_the_first_answer_even_where_the_fact_is_gone(facts: OpenedFacts) -> None:
+    await facts.put("k", "x")
+    first = await facts.store.update_content(HERE, "k", "y", request_id="r")
+    await facts.put("k", "z")
+    again = await facts.store.update_content(HERE, "k", "y", request_id="r")
+    assert again.receipt == replace(first.receipt, replayed=True)
+    assert again.fact is not None
+    assert again.fact.value == {"content": "z"}
+    with pytest.raises(RequestIdReusedError):
+        await facts.store.update_content(HERE, "k", "other", request_id="r")
+    await facts.store.delete(HERE, "k")
+    gone = await facts.store.update_content(HERE, "k", "y", request_id="r")
+    assert gone == FactReceipt(replace(first.receipt, replayed=True), None)
+
+
+async def test_new_contents_at_the_same_time_all_count(facts: OpenedFacts) -> None:
+    await facts.put("k", {"content": "x", "title": "stays"}, index=FactIndex(paths=("content", "title")))
+    texts = [f"text {number}" for number in range(40)]
+    await asyncio.gather(*(facts.store.update_content(HERE, "k", text) for text in texts))
+    fact = await facts.store.get(HERE, "k", versions=True)
+    assert fact.revision == 41
+    contents = {fact.value["content"], *(version.value["content"] for version in fact.versions)}
+    assert contents <= {*texts}
+    assert len(contents) == 11
+
+
+async def test_a_dry_run_counts_and_removes_nothing(facts: OpenedFacts) -> None:
+    for key, kind in (("a", "x"), ("b", "y"), ("c", "x")):
+        await facts.put(key, {"kind": kind})
+    await facts.put("d", {"kind": "x"}, namespace=THERE)
+    where = FactFilter(namespace=HERE, where=filter_expression({"kind": "x"}))
+    assert (await facts.store.delete_many(where, dry_run=True)).deleted_count == 2
+    assert await facts.keys() == ["a", "b", "c"]
+    assert (await facts.store.delete_many(where)).deleted_count == 2
+    assert await facts.keys() == ["b"]
+    deleted = facts.events()[-2:]
+    assert [json.loads(event.details) for event in deleted] == [
+        {"namespace": ["org", "acme"], "key": "", "reason": "requested"}
+    ] * 2
+    assert deleted[0].commit == deleted[1].commit
+    subtree = FactFilter(namespace=Namespace(("org",)), subtree=True)
+    assert (await facts.store.delete_many(subtree)).deleted_count == 2
+    await facts.put("e", "x")
+    assert (await facts.store.delete_many(FactFilter(namespace=None, subtree=True))).deleted_count == 1
+    with pytest.raises(InvalidArgumentError) as caught:
+        await facts.store.delete_many(FactFilter(namespace=None), request_id="r" * 129)
+    assert fields_of(caught.value) == ["filter.namespace", "request_id"]
