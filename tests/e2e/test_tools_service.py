@@ -1,0 +1,314 @@
+"""The tool service over gRPC: what tools there are, how they are called, and those that operators add."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct, Value
+from google.rpc import error_details_pb2
+from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import tools_pb2 as pb
+from mnemon_server.domain.errors import ConfigurationError
+
+from tests.support.fact_messages import refused
+from tests.support.memory_messages import metadata
+from tests.support.server import Connection, bare_server, detail, failure_of, reason, whole_server
+from tests.support.timeline_messages import violations
+from tests.support.tool_endpoints import saying, tool_server
+from tests.support.tool_messages import call, context, everything, put, recall, remember, struct
+from tests.support.tool_providers import tool_provider
+
+INVALID, MISSING = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+UNCONFIGURED = (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION")
+CITY = (
+    '{"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}'
+)
+
+
+@pytest_asyncio.fixture
+async def connection(tmp_path: Path) -> AsyncIterator[Connection]:
+    """A server without facts and without tools of an operator's."""
+    async with whole_server(tmp_path) as connected:
+        yield connected
+
+
+@pytest.fixture
+def tools(connection: Connection) -> Any:
+    """The stub of its tool service."""
+    return connection.tools
+
+
+async def listed(tools: Any, **request: Any) -> dict[str, pb.Tool]:
+    """The tools by name, in their order."""
+    return {tool.name: tool for tool in (await tools.ListTools(pb.ListToolsRequest(**request))).tools}
+
+
+def tools_file(folder: Path, *tools: str) -> Path:
+    """A file with these tools, each of one argument that is needed."""
+    file = folder / "tools.toml"
+    file.write_text("\n".join(f"[[tool]]\n{tool}\ndescription = 'Tells it.'\nparameters = '{CITY}'" for tool in tools))
+    return file
+
+
+# What there is
+
+
+async def test_both_memory_tools_are_told_with_their_schemas(tools: Any) -> None:
+    found = await listed(tools)
+    assert [*found] == ["manage_memory", "search_memory"]
+    assert {tool.kind for tool in found.values()} == {pb.TOOL_KIND_MEMORY}
+    manage, search = (MessageToDict(tool.parameters) for tool in found.values())
+    assert manage["properties"]["action"]["enum"] == ["create", "update", "delete"]
+    assert (search["required"], search["properties"]["limit"]["maximum"]) == (["query"], 1_000)
+    assert list(found["manage_memory"].actions_permitted) == ["create", "update", "delete"]
+    assert list(found["search_memory"].actions_permitted) == []
+
+
+async def test_what_a_model_is_told_follows_what_is_permitted_and_instructed(tools: Any) -> None:
+    found = await listed(tools, actions_permitted=["create"], manage_instructions="Only on Sundays.")
+    manage, search = found.values()
+    assert list(manage.actions_permitted) == ["create"]
+    assert manage.description.endswith("Only on Sundays.")
+    assert "id" not in MessageToDict(manage.parameters)["properties"]
+    assert search.description == (await listed(tools))["search_memory"].description
+    silent = await listed(tools, manage_instructions="", search_instructions="")
+    assert all("\n" not in tool.description for tool in silent.values())
+    error = await failure_of(tools.ListTools(pb.ListToolsRequest(actions_permitted=["fly"])))
+    assert violations(error) == {"actions_permitted"}
+
+
+async def test_the_server_says_what_is_permitted_at_most_and_whose_memory_it_is(tmp_path: Path) -> None:
+    settings = {"tool_actions_permitted": ("create", "update"), "tool_namespace": ("{user_id}", "memories")}
+    async with whole_server(tmp_path, **settings) as connected:
+        assert list((await listed(connected.tools))["manage_memory"].actions_permitted) == ["create", "update"]
+        key = await remember(connected.tools, "Ada has a cat.")
+        [fact] = await everything(connected.facts)
+        assert (tuple(fact.namespace), fact.key) == (("ada", "memories"), key)
+        deletion = call(connected.tools, "manage_memory", {"action": "delete", "id": key})
+        assert violations(await failure_of(deletion)) == {"action"}
+        more = context(actions_permitted=["delete"])
+        asked = call(connected.tools, "manage_memory", {"action": "delete", "id": key}, more)
+        assert violations(await failure_of(asked)) == {"context.actions_permitted"}
+        assert await refused(remember(connected.tools, "x", context({"org_id": "acme"}))) == UNCONFIGURED
+
+
+# Calls
+
+
+async def test_a_memory_is_created_found_changed_and_deleted(connection: Connection) -> None:
+    tools, facts = connection.tools, connection.facts
+    about = context(metadata=metadata(source="chat"))
+    key = await remember(tools, "Ada prefers window seats.", about)
+    await put(facts, ("user", "ada"), "other", {"content": "Ada drinks tea.", "category": "drinks"})
+    best, other = await recall(tools, "window seats")
+    assert (best["key"], best["namespace"], best["value"]) == (
+        key,
+        ["user", "ada"],
+        {"content": "Ada prefers window seats."},
+    )
+    assert best["score"] > other["score"]
+    assert [found["key"] for found in await recall(tools, "Ada", filter={"category": "drinks"})] == ["other"]
+    assert [found["key"] for found in await recall(tools, "Ada", filter={"source": {"$eq": "chat"}})] == [key]
+    updated = await call(tools, "manage_memory", {"action": "update", "id": key, "content": "Ada prefers aisle seats."})
+    assert updated.content == f"updated memory {key}"
+    deleted = [await call(tools, "manage_memory", {"action": "delete", "id": key}) for _ in range(2)]
+    assert [output.content for output in deleted] == [f"Deleted memory {key}"] * 2
+    assert [fact.key for fact in await everything(facts)] == ["other"]
+    gone = call(tools, "manage_memory", {"action": "update", "id": key, "content": "x"})
+    assert await refused(gone) == (MISSING, "FACT_NOT_FOUND")
+
+
+async def test_the_facts_themselves_come_where_they_are_asked_for(tools: Any) -> None:
+    key = await remember(tools, "Ada prefers window seats.")
+    plain = await call(tools, "search_memory", {"query": "window"})
+    assert len(plain.artifact) == 0
+    both = await call(
+        tools, "search_memory", {"query": "window"}, response_format=pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT
+    )
+    assert both.content == plain.content
+    [match] = both.artifact
+    [said] = json.loads(both.content)
+    assert (match.fact.key, match.score) == (key, said["score"])
+
+
+async def test_nothing_found_is_an_empty_list(tools: Any) -> None:
+    assert (await call(tools, "search_memory", {"query": "anything"})).content == "[]"
+
+
+async def test_an_unknown_tool_is_not_found_and_those_there_are_named(tools: Any) -> None:
+    error = await failure_of(call(tools, "format_disk", {}))
+    assert (error.code(), reason(error)) == (MISSING, "TOOL_NOT_FOUND")
+    assert "'manage_memory', 'search_memory'" in str(error.details())
+    resource = detail(error, error_details_pb2.ResourceInfo)
+    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.Tool", "format_disk")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "field"),
+    [
+        ("manage_memory", {}, "content"),
+        ("manage_memory", {"content": 5}, "content"),
+        ("manage_memory", {"content": "x", "action": "fly"}, "action"),
+        ("manage_memory", {"content": "x", "id": "y"}, "id"),
+        ("manage_memory", {"action": "update", "content": "x"}, "id"),
+        ("manage_memory", {"action": "delete"}, "id"),
+        ("manage_memory", {"content": "x", "namespace": ["user", "bob"]}, "namespace"),
+        ("search_memory", {}, "query"),
+        ("search_memory", {"query": "x", "limit": 0}, "limit"),
+        ("search_memory", {"query": "x", "limit": 2.5}, "limit"),
+        ("search_memory", {"query": "x", "filter": {"rank": {"$near": 1}}}, "filter.rank"),
+    ],
+)
+async def test_arguments_that_are_not_as_the_schema_says_are_refused(
+    connection: Connection, tool: str, arguments: dict[str, Any], field: str
+) -> None:
+    assert violations(await failure_of(call(connection.tools, tool, arguments))) == {field}
+    assert await everything(connection.facts) == []
+
+
+async def test_a_context_that_gives_no_namespace_is_a_matter_of_configuration(tools: Any) -> None:
+    for about in (
+        context({}),
+        context({"user_id": ""}),
+        context({"user_id": "a.b"}),
+        context({"user_id": 7}),
+        context(namespace=["{team}"]),
+        context(namespace=["user-{user_id}"]),
+    ):
+        assert await refused(remember(tools, "x", about)) == UNCONFIGURED
+        assert await refused(call(tools, "search_memory", {"query": "x"}, about)) == UNCONFIGURED
+
+
+async def test_namespaces_come_from_the_context_alone(connection: Connection) -> None:
+    contexts = [
+        context({"org_id": "acme", "agent_id": "alpha"}),
+        context({"configurable": {"user_id": "u-123"}}),
+        context({"user_id": "{agent_id}"}, namespace=["{user_id}", "memories"]),
+    ]
+    for about in contexts:
+        await remember(connection.tools, "the same words", about)
+    places = [tuple(fact.namespace) for fact in await everything(connection.facts)]
+    assert places == [("org", "acme", "alpha"), ("user", "u-123"), ("{agent_id}", "memories")]
+    for about in contexts:
+        assert len(await recall(connection.tools, "words", about)) == 1
+
+
+async def test_a_call_that_comes_again_gets_its_answer_again(connection: Connection) -> None:
+    tools = connection.tools
+    first, again = [await call(tools, "manage_memory", {"content": "x"}, request_id="once") for _ in range(2)]
+    assert first == again
+    assert len(await everything(connection.facts)) == 1
+    other = call(tools, "manage_memory", {"content": "y"}, request_id="once")
+    assert await refused(other) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+
+
+async def test_everything_that_is_no_value_is_named_at_once(tools: Any) -> None:
+    unset = Struct(fields={"a": Value()})
+    about = pb.ToolContext(config=unset, metadata={"unset": common_pb2.MetadataValue()})
+    request = pb.CallToolRequest(tool="search_memory", arguments=unset, context=about, response_format=9)
+    assert violations(await failure_of(tools.CallTool(request))) == {
+        "arguments", "context.config", "context.metadata.unset", "response_format",
+    }  # fmt: skip
+    text = pb.ExecuteTextRequest(text="x", context=about, response_format=9)
+    assert violations(await failure_of(tools.ExecuteText(text))) == {
+        "context.config", "context.metadata.unset", "response_format",
+    }  # fmt: skip
+
+
+async def test_the_deepest_call_that_is_read_is_told(tools: Any) -> None:
+    text = "[[ABP_TOOL:x]]" + '{"a": ' * 32 + "1" + "}" * 32 + "[[END_ABP_TOOL]]"
+    [deep] = (await tools.ParseToolCalls(pb.ParseToolCallsRequest(text=text))).parsed.calls
+    assert str(MessageToDict(deep.parameters)).count("a") == 32
+    text = text.replace("1", '{"a": 1}')
+    parsed = (await tools.ParseToolCalls(pb.ParseToolCallsRequest(text=text))).parsed
+    assert [problem.reason for problem in parsed.problems] == ["nested deeper than 32"]
+
+
+async def test_every_method_says_that_the_server_is_starting() -> None:
+    async with bare_server() as connection:
+        tools = connection.tools
+        for each in (
+            tools.ListTools(pb.ListToolsRequest()),
+            tools.CallTool(pb.CallToolRequest(tool="search_memory")),
+            tools.ParseToolCalls(pb.ParseToolCallsRequest(text="x")),
+            tools.ExecuteText(pb.ExecuteTextRequest(text="x")),
+            tools.GetProtocolStats(pb.GetProtocolStatsRequest()),
+        ):
+            assert await refused(each) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
+
+
+# An operator's tools
+
+
+async def test_calls_are_forwarded_over_http_and_over_grpc(tmp_path: Path) -> None:
+    with tool_server(saying("21 degrees")) as http:
+        async with tool_provider() as provider:
+            file = tools_file(
+                tmp_path, f"name = 'weather'\nhttp = '{http.url}'", f"name = 'news'\ngrpc = '{provider.address}'"
+            )
+            allowed = ("127.0.0.1",)
+            async with whole_server(tmp_path / "data", tools_file=file, tool_endpoints_allowed=allowed) as connected:
+                found = await listed(connected.tools)
+                assert [*found] == ["manage_memory", "search_memory", "news", "weather"]
+                assert found["weather"].kind == pb.TOOL_KIND_FORWARDED
+                assert MessageToDict(found["weather"].parameters) == json.loads(CITY)
+                arguments = {"city": "Turin", "days": 3}
+                outputs = [
+                    (await call(connected.tools, name, arguments, request_id="once")).content
+                    for name in ("weather", "news")
+                ]
+                both = "".join(f'[[ABP_TOOL:{name}]]{{"city": "Turin"}}[[END_ABP_TOOL]]' for name in ("news", "none"))
+                text = pb.ExecuteTextRequest(text=both, context=context({}))
+                results = (await connected.tools.ExecuteText(text)).results
+    assert outputs == ["21 degrees", "this is news"]
+    assert http.received[0].arguments == arguments
+    assert json.loads(http.received[0].headers["mnemon-namespace"]) == ["user", "ada"]
+    first, second = provider.received
+    assert (first.tool, first.arguments, first.request_id) == ("news", struct(arguments), "once")
+    assert (list(first.namespace), list(second.namespace)) == (["user", "ada"], [])
+    assert results[0].output.content == "this is news"
+    assert results[1].error.reason == errors_pb2.ERROR_REASON_TOOL_NOT_FOUND
+
+
+async def test_what_goes_wrong_with_an_operators_tool_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    with tool_server(saying("out of order", status=500)) as http:
+        async with tool_provider() as provider:
+            gone = provider.address
+        file = tools_file(tmp_path, f"name = 'weather'\nhttp = '{http.url}'", f"name = 'news'\ngrpc = '{gone}'")
+        allowed = (f"127.0.0.1:{http.port}", gone)
+        async with whole_server(tmp_path / "data", tools_file=file, tool_endpoints_allowed=allowed) as connected:
+            tools = connected.tools
+            assert violations(await failure_of(call(tools, "weather", {"days": 3}))) == {"city"}
+            wrong = call(tools, "weather", {"city": "Turin", "days": 2.5})
+            assert violations(await failure_of(wrong)) == {"days"}
+            assert http.received == []
+            failed = await failure_of(call(tools, "weather", {"city": "Turin"}))
+            assert (failed.code(), reason(failed)) == (grpc.StatusCode.FAILED_PRECONDITION, "TOOL_FAILED")
+            assert "out of order" not in str(failed.details())
+            away = call(tools, "news", {"city": "Turin"})
+            assert await refused(away) == (grpc.StatusCode.UNAVAILABLE, "TOOL_UNREACHABLE")
+            assert await remember(tools, "Ada has a cat.")
+
+
+@pytest.mark.parametrize(
+    ("tool", "allowed", "message"),
+    [
+        ("name = 'weather'\nhttp = 'https://tools.example.com/w'", (), "'weather'.*tool_endpoints_allowed"),
+        ("name = 'weather'\nhttp = 'https://tools.example.com:444/w'", ("tools.example.com:443",), "'weather'"),
+        ("name = 'weather'\ngrpc = '127.0.0.1:7'", ("localhost",), "'weather'"),
+        ("name = 'manage_memory'\ngrpc = '127.0.0.1:7'", ("127.0.0.1",), "must not be that of a tool of the memory"),
+        ("name = 'weather'", ("127.0.0.1",), "must have either http"),
+    ],
+)
+async def test_a_server_does_not_start_with_a_tool_that_cannot_be(
+    tmp_path: Path, tool: str, allowed: Sequence[str], message: str
+) -> None:
+    file = tools_file(tmp_path, tool)
+    with pytest.raises(ConfigurationError, match=message):
+        async with whole_server(tmp_path / "data", tools_file=file, tool_endpoints_allowed=allowed):
+            pytest.fail("the server started")
