@@ -1,0 +1,220 @@
+"""The memory tools as tools of LangChain: in a graph with a scripted model, and called on their own."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import mnemon
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from mnemon import AsyncClient, Client
+from mnemon.langgraph import (
+    AsyncMnemonStore,
+    MemoryToolError,
+    MnemonStore,
+    create_manage_memory_tool,
+    create_search_memory_tool,
+)
+
+from tests.support.server import server_process
+
+ADA: RunnableConfig = {"configurable": {"user_id": "ada"}}
+NAMESPACE = ("{user_id}", "memories")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as server:
+        yield server.address()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Client]:
+    with Client(address) as opened:
+        opened.facts.delete_many((), subtree=True)
+        yield opened
+
+
+@pytest.fixture
+async def asyncio_client(address: str, client: Client) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(address) as opened:
+        yield opened
+
+
+def called(tool: str, arguments: dict[str, Any], call_id: str = "1") -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": tool, "args": arguments, "id": call_id, "type": "tool_call"}])
+
+
+def agent(script: list[AIMessage], tools: list[StructuredTool], store: Any = None) -> CompiledStateGraph[Any]:
+    """A model that says what the script says, with the tools."""
+    model = GenericFakeChatModel(messages=iter(script))
+
+    async def think(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", think)
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", tools_condition)
+    builder.add_edge("tools", "model")
+    return builder.compile(store=store)
+
+
+async def said_by_tools(graph: CompiledStateGraph[Any], config: RunnableConfig = ADA) -> list[ToolMessage]:
+    answer = await graph.ainvoke({"messages": [("user", "Remember that I like green tea.")]}, config)
+    assert answer["messages"][-1].content == "Done."
+    return [message for message in answer["messages"] if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.parametrize("kind", ["client", "asyncio client", "store", "asyncio store", "graph", "asyncio graph"])
+async def test_an_agent_remembers_and_finds_it_again(client: Client, asyncio_client: AsyncClient, kind: str) -> None:
+    stores: dict[str, Any] = {
+        "client": client,
+        "asyncio client": asyncio_client,
+        "store": MnemonStore(client),
+        "asyncio store": AsyncMnemonStore(asyncio_client),
+    }
+    of_graph = {"graph": MnemonStore(client), "asyncio graph": AsyncMnemonStore(asyncio_client)}.get(kind)
+    store = stores.get(kind)
+    tools = [create_manage_memory_tool(NAMESPACE, store=store), create_search_memory_tool(NAMESPACE, store=store)]
+    script = [
+        called("manage_memory", {"content": "Ada likes green tea."}),
+        called("search_memory", {"query": "What does she drink?"}),
+        AIMessage("Done."),
+    ]
+
+    created, found = await said_by_tools(agent(script, tools, of_graph))
+
+    (fact,) = client.facts.list(("ada", "memories"))
+    assert created.content == f"created memory {fact.key}"
+    (memory,) = json.loads(str(found.content))
+    assert (memory["key"], memory["value"]) == (fact.key, {"content": "Ada likes green tea."})
+    assert memory["namespace"] == ["ada", "memories"]
+
+
+async def test_the_search_gives_the_facts_as_its_artifact(client: Client) -> None:
+    client.facts.put(("ada", "memories"), "tea", {"content": "Ada likes green tea."})
+    search = create_search_memory_tool(NAMESPACE, store=client, response_format="content_and_artifact")
+
+    (found,) = await said_by_tools(agent([called("search_memory", {"query": "tea"}), AIMessage("Done.")], [search]))
+
+    (match,) = found.artifact
+    assert isinstance(match, mnemon.FactMatch)
+    assert (match.key, match.value) == ("tea", {"content": "Ada likes green tea."})
+    assert json.loads(str(found.content))[0]["key"] == "tea"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"action": "update", "content": "x"}, "id"),
+        ({"action": "update", "content": "x", "id": "of-nobody"}, "of-nobody"),
+        ({"action": "create", "content": "x", "id": "mine"}, "id"),
+        ({"action": "forget", "content": "x"}, "action"),
+        ({"content": "x", "namespace": ["bob"]}, "'namespace' is no argument"),
+        ({}, "content"),
+    ],
+    ids=str,
+)
+async def test_what_a_model_does_wrong_is_told_to_it(client: Client, arguments: dict[str, Any], sentence: str) -> None:
+    manage = create_manage_memory_tool(NAMESPACE, store=client)
+
+    (answer,) = await said_by_tools(agent([called("manage_memory", arguments), AIMessage("Done.")], [manage]))
+
+    assert answer.status == "error"
+    assert sentence in str(answer.content)
+    assert list(client.facts.list((), subtree=True)) == []
+
+
+def test_what_a_model_does_wrong_can_be_raised_instead(client: Client) -> None:
+    manage = create_manage_memory_tool(NAMESPACE, store=client, actions_permitted=("create", "update"))
+    manage.handle_tool_error = False
+
+    with pytest.raises(MemoryToolError, match="action") as refused:
+        manage.invoke({"action": "delete", "id": "x"}, ADA)
+    assert isinstance(refused.value, ValueError)
+
+
+async def test_a_search_without_a_query_is_told_to_the_model(client: Client) -> None:
+    search = create_search_memory_tool(NAMESPACE, store=client)
+
+    (answer,) = await said_by_tools(agent([called("search_memory", {"limit": 3}), AIMessage("Done.")], [search]))
+
+    assert (answer.status, "query" in str(answer.content)) == ("error", True)
+
+
+async def test_each_call_uses_the_namespace_of_its_own_configuration(client: Client) -> None:
+    manage = create_manage_memory_tool(NAMESPACE, store=client)
+
+    for user in ("ada", "bob"):
+        config: RunnableConfig = {"configurable": {"user_id": user, "thread_id": "7"}}
+        await manage.ainvoke({"content": f"{user} was here"}, config)
+
+    assert sorted(client.facts.namespaces()) == [("ada", "memories"), ("bob", "memories")]
+
+
+@pytest.mark.parametrize(
+    ("configurable", "namespace"),
+    [
+        ({"user_id": "u-123"}, ("user", "u-123")),
+        ({"org_id": "acme", "agent_id": "alpha"}, ("org", "acme", "alpha")),
+    ],
+)
+def test_without_a_template_the_namespace_is_made_of_the_known_keys(
+    client: Client, configurable: dict[str, str], namespace: tuple[str, ...]
+) -> None:
+    create_manage_memory_tool(store=client).invoke({"content": "x"}, {"configurable": configurable})
+
+    assert list(client.facts.namespaces()) == [namespace]
+
+
+async def test_a_namespace_that_cannot_be_filled_is_the_applications_error(client: Client) -> None:
+    manage = create_manage_memory_tool(NAMESPACE, store=client)
+
+    with pytest.raises(mnemon.ConfigurationError, match=r"user_id.*thread_id"):
+        await agent([called("manage_memory", {"content": "x"})], [manage]).ainvoke(
+            {"messages": [("user", "Hi")]}, {"configurable": {"thread_id": "7"}}
+        )
+
+
+def test_a_template_that_is_not_valid_is_refused_when_the_tool_is_made(client: Client) -> None:
+    with pytest.raises(mnemon.ConfigurationError, match="user-"):
+        create_manage_memory_tool(("user-{user_id}",), store=client)
+
+
+def test_without_actions_no_tool_is_made() -> None:
+    with pytest.raises(ValueError, match="actions_permitted"):
+        create_manage_memory_tool(NAMESPACE, actions_permitted=())
+
+
+def test_without_a_store_the_tool_says_what_it_needs() -> None:
+    with pytest.raises(mnemon.ConfigurationError, match="MnemonStore"):
+        create_search_memory_tool(NAMESPACE).invoke({"query": "tea"}, ADA)
+
+
+async def test_a_tool_on_an_asyncio_store_is_awaited(asyncio_client: AsyncClient) -> None:
+    search = create_search_memory_tool(NAMESPACE, store=asyncio_client)
+
+    with pytest.raises(TypeError, match="ainvoke"):
+        search.invoke({"query": "tea"}, ADA)
+    assert await search.ainvoke({"query": "tea"}, ADA) == "[]"
+
+
+def test_a_model_is_told_of_the_tool_as_the_client_tells_it(client: Client) -> None:
+    manage = create_manage_memory_tool(
+        NAMESPACE, store=client, instructions="Only recipes.", actions_permitted=("create", "delete"), name="recipes"
+    )
+
+    plain = mnemon.create_manage_memory_tool(
+        NAMESPACE, store=client, instructions="Only recipes.", actions_permitted=("create", "delete"), name="recipes"
+    )
+    assert convert_to_openai_tool(manage) == plain.schema("openai")
+    assert "Only recipes." in manage.description
