@@ -5,6 +5,7 @@ import re
 import click
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
+from mnemon._cli.archiving import export_archive, import_archive
 from mnemon._cli.bridging import bridge
 from mnemon._cli.calling import tools
 from mnemon._cli.changing import delete, rebuild_index
@@ -86,6 +87,7 @@ _STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_
 _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge)
 
 _FACTS = (facts, tools)
+_ARCHIVES = (export_archive, import_archive)
 
-for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, *_FACTS, watch, health):
+for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, *_FACTS, *_ARCHIVES, watch, health):
     mnemon.add_command(command)
