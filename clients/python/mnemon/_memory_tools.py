@@ -114,7 +114,9 @@ def create_manage_memory_tool(
     """
     told = replace(definitions.manage_definition(actions_permitted, instructions), name=_name(name))
     permitted = told.actions_permitted
-    send = _sender(store, definitions.MANAGE_MEMORY, namespace, _content, actions_permitted=permitted)
+    # All means what the server permits, which may be less.
+    named = None if set(permitted) == set(definitions.ALL_ACTIONS) else permitted
+    send = _sender(store, definitions.MANAGE_MEMORY, namespace, _content, actions_permitted=named)
 
     def manage_memory(
         content: str | None = None,

@@ -151,6 +151,8 @@ def test_without_a_namespace_the_usual_keys_are_sent() -> None:
     usual, none, fixed = (request.context for request in server.requests)
     assert object_from_pb(usual.config) == {"org_id": "o", "user_id": "u", "agent_id": "a", "api_key": None}
     assert not usual.namespace
+    # All that a tool may do is what the server permits, which may be less.
+    assert not usual.actions_permitted
     assert object_from_pb(none.config) == {}
     assert (list(fixed.namespace), object_from_pb(fixed.config)) == (["notes"], {})
 
