@@ -1,6 +1,7 @@
 """A timeline without records.db and without a thread: its keeper does what is due when it is told to, step by step."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -86,6 +87,9 @@ class MemoryManifest:
 
     def dead(self, segment_id: int) -> list[int]:
         return sorted(sequence for owner, sequence in self.marks if owner == segment_id)
+
+    def dead_counts(self) -> dict[int, int]:
+        return dict(Counter(owner for owner, _ in self.marks))
 
     def note_synced(self, synced: SyncedFile) -> None:
         self.noted[synced.segment_id] = synced

@@ -63,10 +63,10 @@ class Compaction:
 
     def _groups(self) -> list[list[SegmentRow]]:
         """What is rewritten: runs of small neighbours, and segments with removed events."""
-        rows = self._store.manifest.segments()
+        rows, dead = self._store.manifest.segments(), self._store.manifest.dead_counts()
         runs = joinable(rows, self._settings, count_min=self._joined_min)
         joined = {row.segment_id for run in runs for row in run}
-        holed = [row for row in rows if row.is_sealed and self._store.manifest.dead(row.segment_id)]
+        holed = [row for row in rows if row.is_sealed and row.segment_id in dead]
         return [*runs, *([row] for row in holed if row.segment_id not in joined)]
 
     def _rewrite(self, group: Sequence[SegmentRow]) -> Iterator[None]:

@@ -115,6 +115,9 @@ class Manifest(Protocol):
     def dead(self, segment_id: int) -> list[int]:
         """Removed events whose bytes the segment's file may still hold, ascending."""
 
+    def dead_counts(self) -> dict[int, int]:
+        """How many of those each segment has; segments without any are left out."""
+
     def note_synced(self, synced: SyncedFile) -> None:
         """Has this written with the next transaction, whosever that is; returns at once."""
 

@@ -56,6 +56,8 @@ def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentR
         store: what is to be loaded; its index is empty.
         loaded: is called after each segment.
     """
+    holed = store.manifest.dead_counts()
+    sealed: list[SealedBlock] = []
     unsound: list[SegmentRow] = []
     for row in store.manifest.segments():
         if row.is_sealed:
@@ -65,13 +67,16 @@ def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentR
                 log.warning("%s", damage)
                 unsound.append(row)
                 continue
-            block.mark_dead(store.manifest.dead(row.segment_id))
-            store.index.add_sealed(block)
+            if row.segment_id in holed:
+                block.mark_dead(store.manifest.dead(row.segment_id))
+            sealed.append(block)
         else:
             store.index.add_open(row.segment_id)
             for rows in store.manifest.index_rows(row.segment_id):
                 store.index.append(row.segment_id, rows)
         loaded()
+    # At once: each addition goes through all that is there.
+    store.index.add_sealed(*sealed)
     return unsound
 
 

@@ -66,6 +66,11 @@ class SQLiteManifest:
         with self._connections.lend() as connection:
             return timeline_segments.dead_sequences(connection, segment_id)
 
+    def dead_counts(self) -> dict[int, int]:
+        """See Manifest."""
+        with self._connections.lend() as connection:
+            return timeline_segments.dead_counts(connection)
+
     # Writes
 
     def note_synced(self, synced: SyncedFile) -> None:
