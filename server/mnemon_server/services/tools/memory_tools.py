@@ -85,8 +85,8 @@ class MemoryTools:
         """The same for a tool that may do without: () where the context says nothing of it."""
         inner = context.config.get("configurable")
         keys = {*context.config, *(inner if isinstance(inner, Mapping) else ())}
-        asked = context.namespace or (self._template.keys if self._template else ())
-        return self.namespace(context) if context.namespace or keys & {*_DEFAULT_KEYS, *asked} else ()
+        filled_by = _DEFAULT_KEYS if self._template is None else set(self._template.keys)
+        return self.namespace(context) if context.namespace or not filled_by or keys & filled_by else ()
 
     async def call(self, request: CallTool) -> ToolOutput:
         """Runs one of the two.

@@ -56,7 +56,7 @@ def _planned(
 
 
 def _of_call(call: ToolCall, schema: ArgumentSchema | None) -> Mapping[str, Any]:
-    if call.action and schema is not None and ACTION in schema.names and ACTION not in call.parameters:
+    if call.action and schema is not None and ACTION in schema.names:
         return {ACTION: call.action, **call.parameters}
     return call.parameters
 

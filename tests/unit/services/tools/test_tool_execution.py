@@ -340,6 +340,24 @@ async def test_an_operator_s_tool_may_do_without_a_namespace(
 
 
 @pytest.mark.parametrize(
+    ("setting", "config", "namespace"),
+    [
+        (("app", "{user_id}"), {"user_id": "u"}, ["app", "u"]),
+        (("app", "{user_id}"), {"org_id": "acme"}, None),
+        (("app",), {}, ["app"]),
+    ],
+)
+async def test_an_operator_s_tool_is_told_the_namespace_of_the_setting_where_that_can_be_filled(
+    server: ToolServer, tmp_path: Path, setting: tuple[str, ...], config: dict[str, Any], namespace: list[str] | None
+) -> None:
+    tool = OperatorTool(name="anything", description="", parameters={"type": "object"}, http=server.url)
+    async with open_tools("in_memory", tmp_path, [tool], namespace=setting) as tools:
+        await tools.output("anything", ToolContext(config=config))
+    told = server.received[0].headers.get("mnemon-namespace")
+    assert (told and json.loads(told)) == namespace
+
+
+@pytest.mark.parametrize(
     "context",
     [ToolContext(namespace=("{user_id}",)), ToolContext(config={"user_id": ""}), ToolContext(namespace=("",))],
 )
