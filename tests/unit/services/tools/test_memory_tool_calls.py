@@ -336,11 +336,22 @@ async def test_a_repeated_request_gets_the_same_answer_and_does_nothing_more(too
     assert said[0] == said[1]
     key = said[0].removeprefix("created memory ")
     assert await tools.facts.keys(HERS) == [key]
-    for _ in range(2):
-        await tools.output("manage_memory", action="update", content="y", id=key, request_id="r-2")
-    assert (await tools.facts.store.get(HERS, key)).revision == 2
     with pytest.raises(RequestIdReusedError):
         await tools.output("manage_memory", content="z", request_id="r-1")
+
+
+async def test_a_repeated_update_or_deletion_does_not_undo_what_came_after_it(tools: OpenedTools) -> None:
+    await tools.facts.put("tea", "likes tea", HERS)
+    update = {"action": "update", "id": "tea", "content": "likes mate", "request_id": "r-1"}
+    await tools.output("manage_memory", **update)
+    await tools.manage(action="update", id="tea", content="likes oolong")
+    assert (await tools.output("manage_memory", **update)).content == "updated memory tea"
+    assert (await tools.facts.store.get(HERS, "tea")).value == {"content": "likes oolong"}
+    deletion = {"action": "delete", "id": "tea", "request_id": "r-2"}
+    await tools.output("manage_memory", **deletion)
+    await tools.facts.put("tea", "likes tea again", HERS)
+    assert (await tools.output("manage_memory", **deletion)).content == "Deleted memory tea"
+    assert await tools.facts.keys(HERS) == ["tea"]
 
 
 # The list
