@@ -51,19 +51,25 @@ class OpenedFacts:
 
 @asynccontextmanager
 async def open_facts(
-    engine: str, folder: Path, *, waiting_texts_max: int = WAITING_TEXTS_MAX, **options: Any
+    engine: str,
+    folder: Path,
+    *,
+    embedder: HashingEmbedder | None = None,
+    waiting_texts_max: int = WAITING_TEXTS_MAX,
+    **options: Any,
 ) -> AsyncIterator[OpenedFacts]:
     """A fact store on this engine; `options` are those of FactStore."""
     clock = MovingClock()
-    embedder = HashingEmbedder(DIMENSION)
+    embedder = embedder or HashingEmbedder(DIMENSION)
+    model = embedder.model
     vault: Vault = (
         InMemoryVault(clock=clock)
         if engine == "in_memory"
-        else SQLiteVault(folder, model_identity=embedder.model.identity, dimension=DIMENSION, clock=clock)
+        else SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, clock=clock)
     )
     try:
         async with EmbeddingBatcher(embedder, waiting_texts_max=waiting_texts_max) as batcher:
-            store = FactStore(vault, batcher, model=embedder.model, clock=clock, **options)
+            store = FactStore(vault, batcher, model=model, clock=clock, **options)
             yield OpenedFacts(store, vault, clock)
             await store.aclose()
     finally:

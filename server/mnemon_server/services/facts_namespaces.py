@@ -47,18 +47,19 @@ def _walk(
     while True:
         texts = records.distinct_texts("namespace", after=position, limit=STEP)
         for text in texts:
-            if text <= position or text < head:
+            if text <= position:
+                continue
+            position = text
+            if text < head:
                 continue
             if not text.startswith(head):
                 return
-            position = text
             if is_wanted(text):
                 cut = _labels(text)[: max_depth or None]
                 position = _behind(cut, max_depth)
                 yield cut
         if len(texts) < STEP:
             return
-        position = max(position, texts[-1])
 
 
 def _check_of_life(records: RecordEngine, now: datetime) -> Callable[[str], bool]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from mnemon_server.domain.facts import (
     Fact,
     FactFilter,
     FactIndex,
+    FactQuery,
     FactReceipt,
     PutFact,
     PutMode,
@@ -25,10 +27,11 @@ from mnemon_server.domain.facts import (
     record_id,
 )
 from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import SearchMode, WriteOutcome, WriteReceipt
 from mnemon_server.services.facts_documents import VERSIONS_BYTES_MAX, VERSIONS_MAX
 
-from tests.support.fact_stores import HERE, OpenedFacts
+from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
+from tests.support.gated_embedder import GatedEmbedder, until
 from tests.support.memory_stores import DIMENSION, NOON, fields_of
 
 THERE = Namespace(("org", "acme", "user", "ada"))
@@ -431,6 +434,25 @@ async def test_new_contents_at_the_same_time_all_count(facts: OpenedFacts) -> No
     contents = {fact.value["content"], *(version.value["content"] for version in fact.versions)}
     assert contents <= {*texts}
     assert len(contents) == 11
+
+
+async def test_a_new_content_is_searched_with_what_changed_while_it_was_embedded(tmp_path: Path) -> None:
+    embedder = GatedEmbedder(parallelism=2)
+    async with open_facts("sqlite", tmp_path / "vault", embedder=embedder) as facts:
+        both = FactIndex(paths=("content", "title"))
+        await facts.put("k", {"content": "free tea", "title": "free zebra"}, index=both)
+        embedder.gate.clear()
+        update = asyncio.create_task(facts.store.update_content(HERE, "k", "coffee"))
+        await until(lambda: any("coffee" in batch for batch in embedder.batches))
+        await facts.put("k", {"content": "free tea", "title": "free lion"}, index=both, metadata={"new": True})
+        embedder.gate.set()
+        answer = await update
+        assert answer.fact is not None
+        assert (answer.fact.value, answer.fact.revision) == ({"content": "coffee", "title": "free lion"}, 3)
+        assert answer.fact.metadata == {"new": True}
+        for word, expected in (("coffee", ["k"]), ("lion", ["k"]), ("zebra", []), ("tea", [])):
+            query = FactQuery(filter=FactFilter(namespace=HERE), text=word, mode=SearchMode.KEYWORD)
+            assert keys_of((await facts.store.search(query)).matches) == expected
 
 
 async def test_a_dry_run_counts_and_removes_nothing(facts: OpenedFacts) -> None:
