@@ -223,7 +223,7 @@ class Facts:
         page_size: int = 0,
         timeout: float | None = None,
     ) -> Iterator[facts.Namespace]:
-        """Yields the namespaces that hold facts, in the order of their labels, page after page.
+        """Yields the namespaces that hold facts, each before those below it, page after page.
 
         `prefix` and `suffix` are their first and last labels, where "*" stands for any one. Deeper namespaces are cut
         to `max_depth` labels, and come once; 0: none is. `timeout` is for each page.

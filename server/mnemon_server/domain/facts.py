@@ -174,7 +174,7 @@ class FactPage:
 
 @dataclass(frozen=True, slots=True)
 class NamespacePage:
-    """A page of namespaces, ascending; `last` is what to go on behind, None after the last page."""
+    """A page of namespaces, each before those below it; `last` is what to go on behind, None after the last page."""
 
     namespaces: tuple[tuple[str, ...], ...]
     last: tuple[str, ...] | None

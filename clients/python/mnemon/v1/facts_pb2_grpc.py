@@ -139,7 +139,7 @@ class FactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListNamespaces(self, request, context):
-        """ListNamespaces pages through the namespaces that hold facts, in the order of their labels.
+        """ListNamespaces pages through the namespaces that hold facts, each before those below it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

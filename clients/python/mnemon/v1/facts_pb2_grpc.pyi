@@ -52,7 +52,7 @@ class FactServiceStub:
     ListFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListFactsRequest, _facts_pb2.ListFactsResponse]
     """ListFacts pages through facts in the order in which they were first stored."""
     ListNamespaces: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]
-    """ListNamespaces pages through the namespaces that hold facts, in the order of their labels."""
+    """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
     DeleteFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]
     """DeleteFact removes a fact for good, its earlier versions included. One that is not there is no error."""
     DeleteFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]
@@ -82,7 +82,7 @@ class FactServiceAsyncStub(FactServiceStub):
     ListFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListFactsRequest, _facts_pb2.ListFactsResponse]  # type: ignore[assignment]
     """ListFacts pages through facts in the order in which they were first stored."""
     ListNamespaces: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]  # type: ignore[assignment]
-    """ListNamespaces pages through the namespaces that hold facts, in the order of their labels."""
+    """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
     DeleteFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]  # type: ignore[assignment]
     """DeleteFact removes a fact for good, its earlier versions included. One that is not there is no error."""
     DeleteFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]  # type: ignore[assignment]
@@ -151,7 +151,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.ListNamespacesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.ListNamespacesResponse, _abc.Awaitable[_facts_pb2.ListNamespacesResponse]]:
-        """ListNamespaces pages through the namespaces that hold facts, in the order of their labels."""
+        """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
 
     @_abc_1.abstractmethod
     def DeleteFact(
