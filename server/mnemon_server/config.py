@@ -237,6 +237,14 @@ class Settings:
     fusion_vector_weight: float = field(
         default=0.5, metadata=_row("Share of meaning in a hybrid search; the rest is words.", at_least=0, at_most=1)
     )
+    search_context_weight: float = field(
+        default=0.75,
+        metadata=_row(
+            "What a word counts for the records stored just before and after; 0 looks at each record alone.",
+            at_least=0,
+            at_most=1,
+        ),
+    )
     max_message_mib: int = field(
         default=16, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)
     )

@@ -154,6 +154,7 @@ class ConfiguredVectorStore:
             dimension=embedder.model.dimension,
             vector_cache_bytes_max=settings.vector_cache_mib << 20,
             graphs_of=() if self._uses_chroma else (DOCUMENTS,),
+            context_weight=settings.search_context_weight,
         )
         stack.callback(vault.close)
         records = vault.collection(DOCUMENTS)

@@ -335,6 +335,19 @@ class RecordEngineContract(VaultSuite):
             dict(zip(before.passage_ids.tolist(), before.scores.tolist(), strict=True)), rel=1e-6
         )
 
+    def test_words_of_neighbours_count_among_those_searched(self, engine: RecordEngine) -> None:
+        contents = [f"weather report {i}" for i in range(50)]
+        contents[20:26] = [f"violin class {i}" for i in range(20, 26)]
+        contents[26], contents[40] = "a lesson today", "a lesson tomorrow"
+        for i, content in enumerate(contents):
+            engine.put_document(write(f"d{i}", content, seed=i, scope=Scope(user="ab"[i % 2]))).result()
+        scores = found_by_word(engine, "violin lesson")
+        assert scores["d26"] > 1.2 * scores["d40"]
+        own = engine.match_passages(RecordFilter(scope=Scope(user="a")))
+        lonely = own[[13, 20]]
+        alone = engine.search_keywords("violin lesson", lonely).scores
+        assert alone[0] == pytest.approx(alone[1])
+
     def test_passages_are_located_and_gone_ones_left_out(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "one two", parts=2)).result()
         old = engine.match_passages(RecordFilter()).tolist()

@@ -57,6 +57,17 @@ class TimelineTextContract(TimelineSuite):
         assert self.search(timeline, "zebra", [2, 5, 9, 99]).sequences.tolist() == [2, 9]
         assert self.search(timeline, "zebra", []).sequences.tolist() == []
 
+    def test_words_of_neighbours_count_among_the_events_asked_about(self, timeline: Timeline) -> None:
+        contents = [f"weather report {i}" for i in range(50)]
+        contents[20:26] = [f"zebra riding {i}" for i in range(20, 26)]
+        contents[26], contents[40] = "a lesson today", "a lesson tomorrow"
+        append(timeline, *(happening(f"e{i}", content=content) for i, content in enumerate(contents)))
+        found = self.search(timeline, "zebra lesson")
+        relevance = dict(zip(found.sequences.tolist(), found.relevance.tolist(), strict=True))
+        assert relevance[27] > 1.2 * relevance[41]
+        alone = self.search(timeline, "zebra lesson", [27, 41]).relevance
+        assert alone[0] == pytest.approx(alone[1])
+
     @pytest.mark.parametrize("query", ["", "  \n", "unicorn", '" OR 1=1 --', "* NEAR(", "'", "\U0001f44b"])
     def test_any_text_is_a_query_and_what_shares_no_word_is_left_out(self, timeline: Timeline, query: str) -> None:
         append(timeline, happening("a", content="the zebra"), happening("b", content="lion and zebra"))

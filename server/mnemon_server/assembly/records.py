@@ -37,6 +37,7 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
         graph=GraphSettings(graph_min=settings.graph_vectors_min),
         timeline=timeline_settings(settings),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
+        context_weight=settings.search_context_weight,
         # What ChromaDB indexes needs no second graph.
         graphs_of=[SEMANTIC, FACTS, *(collection for collection, backend in backends if backend == "local")],
     )

@@ -265,8 +265,9 @@ class RecordEngine(Protocol):
 
         Words are compared stemmed, without case and accents; stop words of the query do not count; runs of CJK
         characters match by their bigrams. Scores are relative to what the query's own text would get, 0 to 1; how
-        telling a word is counts among the passages searched, so that what others stored changes no score. Any text is
-        a query: no character has a meaning. A collection without `words` has none.
+        telling a word is counts among the passages searched, so that what others stored changes no score. Words of the
+        passages before and after, among those searched, count in part where they tell something, see `keyword_context`.
+        Any text is a query: no character has a meaning. A collection without `words` has none. `among` ascends.
         """
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:

@@ -1,4 +1,4 @@
-"""BM25 in its plainest form."""
+"""BM25 in its plainest form, and what the words of neighbours add to it."""
 
 import math
 from collections import Counter
@@ -6,7 +6,9 @@ from collections.abc import Mapping, Set
 from typing import cast
 
 import apsw
+import numpy as np
 
+from mnemon_server.engines.keyword_context import Matches, scores
 from mnemon_server.engines.keywords import analyze, query_terms
 
 _stem = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
@@ -25,18 +27,29 @@ def search(query: str, stored: Mapping[int, Counter[str]], among: Set[int] | Non
     mean = sum(counts.total() for counts in stored.values()) / max(len(stored), 1)
     searched = {passage: counts for passage, counts in stored.items() if among is None or passage in among}
     weights = {term: _weight(sum(term in counts for counts in searched.values()), len(searched)) for term in terms}
-    own = _bm25(words(query), weights, mean)
-    return {
-        passage: min(1.0, _bm25(counts, weights, mean) / own)
-        for passage, counts in searched.items()
-        if any(term in counts for term in terms)
-    }
+    own = sum(_gains(words(query), weights, mean).values())
+    held = [(i, passage) for i, passage in enumerate(sorted(searched)) if searched[passage].keys() & weights.keys()]
+    gains = [_gains(searched[passage], weights, mean) for _, passage in held]
+    by_term = [(i, j, gained[term]) for i, term in enumerate(terms) for j, gained in enumerate(gains) if term in gained]
+    if not by_term:
+        return {}
+    numbers, places, values = zip(*by_term, strict=True)
+    matches = Matches(
+        positions=np.array([position for position, _ in held]),
+        passage_count=len(searched),
+        terms=np.array(numbers),
+        places=np.array(places),
+        gains=np.array(values),
+        weights=np.array(list(weights.values())),
+    )
+    found = zip(held, scores(matches).tolist(), strict=True)
+    return {passage: min(1.0, score / own) for (_, passage), score in found}
 
 
 def _weight(holding: int, total: int) -> float:
     return math.log1p((total - holding + 0.5) / (holding + 0.5))
 
 
-def _bm25(counts: Counter[str], weights: Mapping[str, float], mean_length: float) -> float:
+def _gains(counts: Counter[str], weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
     norm = 1.2 * (0.25 + 0.75 * counts.total() / max(mean_length, 1e-9))
-    return max(sum(w * counts[term] * 2.2 / (counts[term] + norm) for term, w in weights.items() if counts[term]), 1e-9)
+    return {term: w * counts[term] * 2.2 / (counts[term] + norm) for term, w in weights.items() if counts[term]}

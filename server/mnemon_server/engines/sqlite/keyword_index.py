@@ -21,6 +21,8 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT, Matches
+from mnemon_server.engines.keyword_context import scores as context_scores
 from mnemon_server.engines.keywords import analyze, query_terms
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
@@ -127,19 +129,30 @@ def stored_ids(connection: apsw.Connection, tables: KeywordTables, first: int, l
 
 
 def search(
-    connection: apsw.Connection, tables: KeywordTables, query: str, among: PassageIds | None = None
+    connection: apsw.Connection,
+    tables: KeywordTables,
+    query: str,
+    among: PassageIds | None = None,
+    *,
+    context_weight: float = CONTEXT_WEIGHT,
 ) -> tuple[PassageIds, Floats]:
     """As `search_parts`, in one index."""
-    return search_parts(connection, [tables], query, among)
+    return search_parts(connection, [tables], query, among, context_weight=context_weight)
 
 
 def search_parts(
-    connection: apsw.Connection, parts: Sequence[KeywordTables], query: str, among: PassageIds | None = None
+    connection: apsw.Connection,
+    parts: Sequence[KeywordTables],
+    query: str,
+    among: PassageIds | None = None,
+    *,
+    context_weight: float = CONTEXT_WEIGHT,
 ) -> tuple[PassageIds, Floats]:
-    """Ids, ascending, and scores of the passages that share a word with the query, or of those of `among`.
+    """Ids, ascending, and scores of the passages that share a word with the query, or of those of `among`, ascending.
 
     A score is BM25 relative to what the query's own text would score, 0 to 1. How telling a word is counts among the
-    passages searched, so that what others have stored changes no score.
+    passages searched, so that what others have stored changes no score; neighbours are passages next to each other
+    among them, see `keyword_context`.
     """
     own_words = Counter(_words(connection, analyze(query)))
     terms = list(dict.fromkeys(_words(connection, " ".join(query_terms(query)))))
@@ -149,14 +162,23 @@ def search_parts(
     if not occurrences.rows.size:
         return np.empty(0, np.int64), np.empty(0, np.float64)
     stored_count, mean_length = _totals([averages for averages, _ in found])
-    weights = _weights(occurrences, len(terms), stored_count if among is None else len(among))
+    passage_count = stored_count if among is None else len(among)
+    weights = _weights(occurrences, len(terms), passage_count)
     own_counts = np.array([own_words[term] for term in terms])
     own_row = np.int64(_row_id(0, own_words.total()))
     own_score = float(np.sum(weights * _saturate(own_counts, own_row, mean_length)))
     gains = weights[occurrences.terms] * _saturate(occurrences.counts, occurrences.rows, mean_length)
     rows, places = np.unique(occurrences.rows, return_inverse=True)
-    scores: Floats = np.bincount(places, gains) / max(own_score, 1e-9)
-    return rows >> _LENGTH_BITS, np.minimum(scores, 1.0)
+    passage_ids = rows >> _LENGTH_BITS
+    matches = Matches(
+        positions=passage_ids if among is None else np.searchsorted(among, passage_ids),
+        passage_count=passage_count,
+        terms=occurrences.terms,
+        places=places,
+        gains=gains,
+        weights=weights,
+    )
+    return passage_ids, np.minimum(context_scores(matches, context_weight) / max(own_score, 1e-9), 1.0)
 
 
 def _read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[str]) -> tuple[bytes, list[str | None]]:

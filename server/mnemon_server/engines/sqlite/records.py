@@ -40,13 +40,20 @@ class SQLiteCollection:
     """See RecordEngine. Belongs to a vault, which opens and closes it."""
 
     def __init__(
-        self, table: DocumentTable, mutations: Mutations, connections: Connections, subscribe: Subscribe
+        self,
+        table: DocumentTable,
+        mutations: Mutations,
+        connections: Connections,
+        subscribe: Subscribe,
+        *,
+        context_weight: float,
     ) -> None:
         self._table = table
         self._tables = table.tables
         self._mutations = mutations
         self._connections = connections
         self._subscribe = subscribe
+        self._context_weight = context_weight
 
     # Writes
 
@@ -158,7 +165,10 @@ class SQLiteCollection:
         if not self._tables.collection.words:
             return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
         with self._connections.lend() as connection:
-            return Scores(*keyword_index.search(connection, self._tables.keywords, query, among))
+            found = keyword_index.search(
+                connection, self._tables.keywords, query, among, context_weight=self._context_weight
+            )
+        return Scores(*found)
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
         """See RecordEngine."""

@@ -19,6 +19,7 @@ from mnemon_server.domain.episodic import (
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.base import Vector
+from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT
 from mnemon_server.engines.segments.files import OsFiles
 from mnemon_server.engines.segments.index import TimelineIndex
 from mnemon_server.engines.segments.keeper import TimelineKeeper
@@ -76,6 +77,7 @@ class SQLiteTimeline:
         reads_max: int = SLICE_READS_MAX,
         model_identity: str = "",
         embed: EmbedTexts | None = None,
+        context_weight: float = CONTEXT_WEIGHT,
     ) -> None:
         """Begins to load the index, in the background.
 
@@ -87,6 +89,7 @@ class SQLiteTimeline:
             reads_max: a slice ends after so many events were read for its expression.
             model_identity: the model that `embed` makes vectors with.
             embed: makes the vectors of events, called in the background; None where they get none.
+            context_weight: what a word counts for the next event, see `keyword_context`.
         """
         index, ledger = records.index, records.ledger
         self._records = records
@@ -113,6 +116,7 @@ class SQLiteTimeline:
             model_identity=model_identity,
             embed=embed,
             wait_until_warm=self._keeper.wait_until_warm,
+            context_weight=context_weight,
         )
         ledger.listen(self._note_appended, self._note_removed)
         self._keeper.start()

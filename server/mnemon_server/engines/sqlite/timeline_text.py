@@ -85,6 +85,7 @@ class TextIndex:
         model_identity: str,
         embed: EmbedTexts | None,
         wait_until_warm: Callable[[float], bool],
+        context_weight: float,
     ) -> None:
         """Does nothing yet.
 
@@ -95,12 +96,14 @@ class TextIndex:
             clock: names damaged files.
             model_identity: of the model that makes the vectors.
             embed: makes the vectors; None where there are to be none.
+            context_weight: what a word counts for the next event, see `keyword_context`.
             wait_until_warm: waits so many seconds for all events to be known; says whether they are.
         """
         identity = f"{epoch.hex()} {'' if embed is None else model_identity}"
         self.has_vectors = embed is not None
         """Whether events get vectors."""
         self._source = source
+        self._context_weight = context_weight
         self._work = TextWork(folder, source, identity=identity, embed=embed, clock=clock)
         self._thread = TextThread(self._work, wait_until_warm)
         self.appended, self.removed = self._thread.appended, self._thread.removed
@@ -128,7 +131,7 @@ class TextIndex:
         if file is not None:
             try:
                 with file.readers.lend() as connection:
-                    scores, done = _search(connection, query, vector, among, mode)
+                    scores, done = _search(connection, query, vector, among, mode, self._context_weight)
                 return self._of_those_there(scores, among[among > done])
             except StorageFailedError:
                 log.debug("the text index of the timeline was closed meanwhile")
@@ -157,14 +160,19 @@ class TextIndex:
 
 
 def _search(
-    connection: apsw.Connection, query: str, vector: Vector | None, among: Sequences, mode: SearchMode
+    connection: apsw.Connection,
+    query: str,
+    vector: Vector | None,
+    among: Sequences,
+    mode: SearchMode,
+    context_weight: float,
 ) -> tuple[TextScores, int]:
     """What the file knows, and the sequence that it has come to."""
     progress = read_progress(connection)
     done = progress.words if vector is None else min(progress.words, progress.vectors)
     by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
     if mode is not SearchMode.VECTOR:
-        by_word = keyword_scores(connection, query, among)
+        by_word = keyword_scores(connection, query, among, context_weight=context_weight)
     if vector is not None:
         by_meaning = similarities(connection, vector, among)
     sequences, keyword, similarity = _joined(*by_word, *by_meaning)

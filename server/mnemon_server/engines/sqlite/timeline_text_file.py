@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.base import Vector
+from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.keyword_index import KeywordTables
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
@@ -200,11 +201,14 @@ def read_progress(connection: apsw.Connection) -> Progress:
     return Progress(int(values["words"]), int(values["vectors"]))
 
 
-def keyword_scores(connection: apsw.Connection, query: str, among: Sequences) -> tuple[Sequences, Floats]:
+def keyword_scores(
+    connection: apsw.Connection, query: str, among: Sequences, *, context_weight: float = CONTEXT_WEIGHT
+) -> tuple[Sequences, Floats]:
     """Sequences, ascending, and scores, 0 to 1, of the events that share a word with the query."""
     parts = {number for (number,) in fetch(connection, "SELECT number FROM part")}
     asked = sorted(parts.intersection(np.unique(among // PART_SEQUENCES).tolist()))
-    return keyword_index.search_parts(connection, [tables_of(number) for number in asked], query, among)
+    tables = [tables_of(number) for number in asked]
+    return keyword_index.search_parts(connection, tables, query, among, context_weight=context_weight)
 
 
 def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -> tuple[Sequences, Floats]:

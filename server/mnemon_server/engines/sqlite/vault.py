@@ -15,6 +15,7 @@ from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
+from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT
 from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.connections import Connections, Follower
@@ -48,6 +49,7 @@ class SQLiteVault:
         timeline: TimelineSettings = DEFAULT_TIMELINE,
         slice_reads_max: int = SLICE_READS_MAX,
         embed_events: EmbedTexts | None = None,
+        context_weight: float = CONTEXT_WEIGHT,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, creating what is missing; records of an older format are brought to the newest.
@@ -64,6 +66,7 @@ class SQLiteVault:
             timeline: when segments of the timeline are sealed, and so on.
             slice_reads_max: see SLICE_READS_MAX.
             embed_events: makes the vectors of events, of that model, called in the background; None: they get none.
+            context_weight: what a word counts for the next passage, see `keyword_context`; 0: nothing.
             vfs: the file layer of records.db: the name of a registered SQLite VFS; the operating system's where None.
 
         Raises:
@@ -86,6 +89,7 @@ class SQLiteVault:
             graphs_of=graphs_of,
             clock=clock,
         )
+        self._context_weight = context_weight
         self._collections: dict[Collection, SQLiteCollection] = {}
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
@@ -100,6 +104,7 @@ class SQLiteVault:
             reads_max=slice_reads_max,
             model_identity=model_identity,
             embed=embed_events,
+            context_weight=context_weight,
         )
 
     def _open(self, followers: Sequence[Follower]) -> None:
@@ -115,7 +120,9 @@ class SQLiteVault:
         """Makes a collection known; returns its writer's side."""
         table = DocumentTable(collection)
         writing = Mutations(table, journal, partial(self._scanners.open, table.tables))
-        self._collections[collection] = SQLiteCollection(table, writing, self._connections, self.subscribe)
+        self._collections[collection] = SQLiteCollection(
+            table, writing, self._connections, self.subscribe, context_weight=self._context_weight
+        )
         return writing
 
     @property

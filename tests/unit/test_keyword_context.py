@@ -1,0 +1,119 @@
+"""Words of neighbours: which passages they lift, by how much, and when they are left out of it."""
+
+from collections.abc import Iterator
+
+import apsw
+import numpy as np
+import pytest
+from mnemon_server.engines.sqlite import keyword_index
+
+TABLES = keyword_index.KeywordTables("note")
+FILLER = ["weather", "sunny", "morning", "walk", "coffee", "bread", "letter", "window", "garden", "music"]
+TALK_EVERY = 30
+QUERY = "which violin does anna play"
+
+
+@pytest.fixture
+def connection() -> Iterator[apsw.Connection]:
+    opened = apsw.Connection(":memory:")
+    for statement in keyword_index.create_statements(TABLES):
+        opened.execute(statement)
+    yield opened
+    opened.close()
+
+
+def conversation() -> list[str]:
+    """Small talk that all names anna, and a few times three turns together about a violin, only later of which one."""
+    texts = [f"anna {FILLER[i % 10]} {FILLER[i * 7 % 9]} thing{i}" for i in range(300)]
+    for start in range(10, 300, TALK_EVERY):
+        texts[start] = f"anna shall we speak of your violin, play{start}"
+        texts[start + 1] = f"anna the old violin from the attic {start}"
+    texts[10] = "ben asks which violin it is that she will play"
+    texts[11] = "anna a stradivari, borrowed of course"
+    texts[12] = "ben a violin to play then, how fine"
+    return texts
+
+
+def fill(connection: apsw.Connection, texts: list[str]) -> None:
+    with connection:
+        for passage_id, text in enumerate(texts, start=1):
+            keyword_index.insert(connection, TABLES, passage_id, text)
+
+
+def found(
+    connection: apsw.Connection, query: str, among: list[int] | None = None, weight: float = 0.75
+) -> dict[int, float]:
+    wanted = None if among is None else np.array(among, np.int64)
+    passage_ids, scores = keyword_index.search(connection, TABLES, query, wanted, context_weight=weight)
+    return dict(zip(passage_ids.tolist(), scores.tolist(), strict=True))
+
+
+def test_an_answer_is_lifted_by_the_question_before_it(connection: apsw.Connection) -> None:
+    fill(connection, conversation())
+    alone, lifted = found(connection, QUERY, weight=0.0), found(connection, QUERY)
+    answer, small_talk = 12, 200
+    assert lifted[answer] > 2 * alone[answer]
+    assert lifted[answer] > 2 * lifted[small_talk]
+    assert lifted[small_talk] == pytest.approx(alone[small_talk])
+
+
+def test_a_neighbour_lifts_less_the_further_away_it_is(connection: apsw.Connection) -> None:
+    texts = conversation()
+    texts[100:104] = ["anna thing1", "anna thing2", "anna thing3", "anna thing4"]
+    texts[99] = "ben violin to play"
+    texts[104:108] = ["ben small talk", "ben small talk", "ben small talk", "ben small talk"]
+    fill(connection, texts)
+    scores = found(connection, QUERY)
+    first, second, third, fourth = (scores[passage_id] for passage_id in (101, 102, 103, 104))
+    assert first > second > third > fourth
+    assert fourth == pytest.approx(found(connection, QUERY, weight=0.0)[104])
+
+
+def test_no_score_falls_and_none_exceeds_1(connection: apsw.Connection) -> None:
+    fill(connection, conversation())
+    alone, lifted = found(connection, QUERY, weight=0.0), found(connection, QUERY, weight=1.0)
+    assert lifted.keys() == alone.keys()
+    assert all(alone[passage_id] <= score + 1e-12 and score <= 1 for passage_id, score in lifted.items())
+
+
+def test_the_querys_own_text_scores_1_among_its_neighbours(connection: apsw.Connection) -> None:
+    texts = conversation()
+    texts[150] = QUERY
+    fill(connection, texts)
+    scores = found(connection, QUERY)
+    assert scores[151] == pytest.approx(1.0, abs=0.03)
+    assert max(scores, key=scores.__getitem__) == 151
+
+
+def test_neighbours_that_have_nothing_to_do_with_each_other_change_nothing(connection: apsw.Connection) -> None:
+    texts = conversation()
+    order = np.random.default_rng(3).permutation(len(texts))
+    fill(connection, [texts[i] for i in order])
+    assert found(connection, QUERY) == pytest.approx(found(connection, QUERY, weight=0.0))
+
+
+def test_one_pair_of_neighbours_is_no_evidence(connection: apsw.Connection) -> None:
+    fill(connection, ["a violin", "a violin and a bow", *(f"something else {i}" for i in range(100)), "a bow"])
+    assert found(connection, "violin bow") == pytest.approx(found(connection, "violin bow", weight=0.0))
+
+
+def test_a_filter_decides_who_is_a_neighbour(connection: apsw.Connection) -> None:
+    mine, others = conversation(), [f"violin play {i}" for i in range(300)]
+    fill(connection, [text for pair in zip(mine, others, strict=True) for text in pair])
+    apart = found(connection, QUERY, list(range(1, 601, 2)))
+    beside = apsw.Connection(":memory:")
+    for statement in keyword_index.create_statements(TABLES):
+        beside.execute(statement)
+    fill(beside, mine)
+    together = found(beside, QUERY)
+    beside.close()
+    assert [passage_id // 2 + 1 for passage_id in apart] == list(together)
+    # Only the mean length of passages, which counts all that are stored, differs.
+    assert list(apart.values()) == pytest.approx(list(together.values()), rel=0.1)
+
+
+def test_what_shares_no_word_with_the_query_is_not_found_through_its_neighbours(connection: apsw.Connection) -> None:
+    texts = conversation()
+    texts[11] = "borrowed stradivari"
+    fill(connection, texts)
+    assert 12 not in found(connection, QUERY)
