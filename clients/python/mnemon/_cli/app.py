@@ -9,6 +9,7 @@ from mnemon._cli.archiving import export_archive, import_archive
 from mnemon._cli.bridging import bridge
 from mnemon._cli.calling import tools
 from mnemon._cli.changing import delete, rebuild_index
+from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.forgetting import forget, reinforce
 from mnemon._cli.happening import happened, show_timeline, summary, timeline_status
 from mnemon._cli.indexing import index
@@ -89,5 +90,5 @@ _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_st
 _FACTS = (facts, tools)
 _ARCHIVES = (export_archive, import_archive)
 
-for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, *_FACTS, *_ARCHIVES, watch, health):
+for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, *_FACTS, *_ARCHIVES, watch, serve_mcp, health):
     mnemon.add_command(command)

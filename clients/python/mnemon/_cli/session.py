@@ -3,12 +3,15 @@
 import os
 import sys
 from functools import cached_property
+from typing import TypeVar
 
 import click
 from rich.console import Console
 
+from mnemon._client import AsyncClient
 from mnemon._sync import Client
 
+_AnyClient = TypeVar("_AnyClient", Client, AsyncClient)
 _PIPE_COLUMNS = 160
 
 
@@ -27,13 +30,19 @@ class Session:
     @cached_property
     def client(self) -> Client:
         """The client; closed when the command ends."""
+        return self._context.with_resource(self._connected(Client))
+
+    def asyncio_client(self) -> AsyncClient:
+        """A client for asyncio, which the caller closes."""
+        return self._connected(AsyncClient)
+
+    def _connected(self, kind: type[_AnyClient]) -> _AnyClient:
         try:
-            client = Client(
+            return kind(
                 self._address, tls=self._tls, ca_file=self._ca_file, insecure=self._insecure, timeout=self._timeout
             )
         except ValueError as error:
             raise click.UsageError(_in_options(str(error)), self._context) from error
-        return self._context.with_resource(client)
 
 
 def _in_options(sentence: str) -> str:

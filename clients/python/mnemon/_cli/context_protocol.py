@@ -1,0 +1,85 @@
+"""The command that serves the Model Context Protocol."""
+
+import asyncio
+from importlib.metadata import version
+
+import click
+
+from mnemon._cli.session import Session
+from mnemon._tool_definitions import ALL_ACTIONS
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@click.command("mcp")
+@click.option(
+    "--transport",
+    type=click.Choice(["stdio", "http"]),
+    default="stdio",
+    show_default=True,
+    help="Over stdin and stdout, or streamable HTTP.",
+)
+@click.option("--host", type=click.Choice(_LOOPBACK), default=_LOOPBACK[0], show_default=True, help="For http.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8765, show_default=True, help="For http; 0: any that is free."
+)
+@click.option("--namespace", default="", metavar="LABEL.LABEL", help="Where memories are kept, such as team.recipes.")
+@click.option("--user", default="", help="Whose memories, documents and events are meant.")
+@click.option("--agent", default="", help="The agent whose memories are meant.")
+@click.option("--org", default="", help="The organisation whose memories are meant.")
+@click.option("--shared-knowledge", is_flag=True, help="With --user, search everybody's documents.")
+@click.option(
+    "--action",
+    "actions",
+    type=click.Choice([each.value for each in ALL_ACTIONS]),
+    multiple=True,
+    help="What manage_memory may do; repeatable.  [default: all that the server permits]",
+)
+@click.pass_obj
+def serve_mcp(
+    session: Session,
+    *,
+    transport: str,
+    host: str,
+    port: int,
+    namespace: str,
+    user: str,
+    agent: str,
+    org: str,
+    shared_knowledge: bool,
+    actions: tuple[str, ...],
+) -> None:
+    """Serve the memory tools, a search of the documents and the timeline to clients of the Model Context Protocol.
+
+    Memories are kept in --namespace, or else in that of --org, --user and --agent, or else in the server's own. Without
+    --user, the documents and events of everybody are found. Who can reach the port can use the tools.
+    """
+    try:
+        from mnemon._mcp.identity import Identity
+        from mnemon._mcp.server import mcp_server
+        from mnemon._mcp.serving import serve_http, serve_stdio
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn", "pydantic"):
+            raise
+        raise click.ClickException("mnemon mcp needs mcp; install it with: pip install 'mnemon[mcp]'") from error
+    identity = Identity(
+        namespace=tuple(namespace.split(".")) if namespace else (),
+        org=org,
+        user=user,
+        agent=agent,
+        actions=actions,
+        shared_knowledge=shared_knowledge,
+    )
+
+    async def serve() -> None:
+        async with session.asyncio_client() as client:
+            server = mcp_server(client, identity, version("mnemon"))
+            if transport == "stdio":
+                await serve_stdio(server)
+            else:
+                await serve_http(server, host, port, lambda url: click.echo(f"serving on {url}", err=True))
+
+    try:
+        asyncio.run(serve())
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error

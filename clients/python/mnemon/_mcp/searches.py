@@ -1,0 +1,123 @@
+"""The tools that are the MCP server's own: a search of the knowledge store, and one of the timeline."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mnemon._client import AsyncClient
+from mnemon._mcp.identity import Identity
+from mnemon._timeline_values import EventFilters
+from mnemon._values import FilterValue
+
+SEARCH_KNOWLEDGE, QUERY_TIMELINE = "search_knowledge", "query_timeline"
+_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class KnowledgeSearch(BaseModel):
+    """What search_knowledge takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1, description="What to look for, in plain words.")
+    limit: int = Field(5, ge=1, le=100, description="How many passages to return at most.")
+    filter: dict[str, FilterValue] = Field(
+        default_factory=dict, description="Metadata that a document must carry: key to value."
+    )
+
+
+class TimelineQuery(BaseModel):
+    """What query_timeline takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field("", description="What to look for, in plain words. Left out: the newest events.")
+    since: datetime | None = Field(None, description="Only events from this time on, in ISO 8601; UTC without a zone.")
+    until: datetime | None = Field(None, description="Only events up to this time, likewise.")
+    event_types: list[str] = Field(
+        default_factory=list,
+        description='Only events of these types, such as "conversation", "task", "reminder", "emotion", "preference".',
+    )
+    limit: int = Field(10, ge=1, le=1_000, description="How many events to return at most.")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTool:
+    """A tool whose arguments are a model of pydantic, and whose answer is JSON."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    run: Callable[[AsyncClient, Identity, Any], Awaitable[str]]
+
+    async def __call__(self, client: AsyncClient, identity: Identity, arguments: Mapping[str, Any]) -> str:
+        """What the tool returns. Raises ValidationError for bad arguments, MnemonError where the call fails."""
+        return await self.run(client, identity, self.arguments.model_validate(arguments))
+
+
+async def _search_knowledge(client: AsyncClient, identity: Identity, given: KnowledgeSearch) -> str:
+    answer = await client.search(given.query, top_k=given.limit, filters=given.filter, scope=identity.documents)
+    return _json(
+        {
+            "doc_id": hit.doc_id,
+            "passage": hit.passage_text,
+            "metadata": hit.document.to_dict()["metadata"],
+            "score": hit.score,
+        }
+        for hit in answer
+    )
+
+
+async def _query_timeline(client: AsyncClient, identity: Identity, given: TimelineQuery) -> str:
+    which = EventFilters()
+    if identity.user:
+        which["user"] = identity.user
+    if given.event_types:
+        which["event_types"] = given.event_types
+    answer = await client.query_window(
+        given.query if given.query.strip() else None,
+        # Without a beginning, the server would look at the last 30 days alone.
+        since=_in_utc(given.since) or _BEGINNING,
+        until=_in_utc(given.until),
+        top_k=given.limit,
+        **which,
+    )
+    return _json(_told(event.to_dict()) for event in answer)
+
+
+def _told(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model is told of an event: what is known of it, without the machinery."""
+    shown = ("event_id", "event_type", "event_time", "content", "context", "importance", "source", "metadata")
+    return {key: event[key] for key in shown if event[key] not in ("", None, {})}
+
+
+def _in_utc(time: datetime | None) -> datetime | None:
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+
+def _json(found: Iterable[Mapping[str, Any]]) -> str:
+    return json.dumps(list(found), ensure_ascii=False)
+
+
+OWN_TOOLS = {
+    tool.name: tool
+    for tool in (
+        OwnTool(
+            SEARCH_KNOWLEDGE,
+            "Search the documents of the knowledge base, by meaning and by word. It returns the passages that fit "
+            "best, with the id and the metadata of their documents.",
+            KnowledgeSearch,
+            _search_knowledge,
+        ),
+        OwnTool(
+            QUERY_TIMELINE,
+            "Look up what happened, and when: the newest events of a time, or those that fit a text best. Call this "
+            "when the user asks about the past, such as what was discussed last week.",
+            TimelineQuery,
+            _query_timeline,
+        ),
+    )
+}

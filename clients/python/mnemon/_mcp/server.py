@@ -1,0 +1,99 @@
+"""The MCP server itself: lists the tools, runs their calls, and says errors in a sentence."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from mnemon._client import AsyncClient
+from mnemon._errors import MnemonError
+from mnemon._mcp.identity import Identity
+from mnemon._mcp.searches import OWN_TOOLS
+from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
+
+_NAME = "mnemon"
+_INSTRUCTIONS = (
+    "Memory that lasts beyond this conversation. Search it before you answer, and keep in it what a later conversation "
+    "will need."
+)
+_READS = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_ANNOTATIONS = {
+    MANAGE_MEMORY: types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False),
+    SEARCH_MEMORY: _READS,
+    **dict.fromkeys(OWN_TOOLS, _READS),
+}
+_LOG = logging.getLogger(__name__)
+
+
+def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[Any]:
+    """A server with the tools of the Mnemon server that `client` talks to, and two searches beside them.
+
+    An error of a call is a result that says so, in a sentence; only a list of tools that cannot be had is an MCP error.
+    """
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        try:
+            found = await client.tools.list(actions_permitted=identity.actions or None)
+        except MnemonError as error:
+            raise MCPError(types.INTERNAL_ERROR, sentence(error)) from error
+        told = [_tool(tool.name, tool.description, tool.parameters) for tool in found if tool.name not in OWN_TOOLS]
+        own = [_tool(tool.name, tool.description, tool.arguments.model_json_schema()) for tool in OWN_TOOLS.values()]
+        return types.ListToolsResult(tools=[*told, *own])
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        try:
+            return _result(await _run(client, identity, params.name, params.arguments or {}))
+        except MnemonError as error:
+            return _failure(sentence(error))
+        except ValidationError as error:
+            return _failure(_violations(error))
+        except Exception:  # noqa: BLE001 - it is logged, and the model is told
+            _LOG.exception("the call of %s failed", params.name)
+            return _failure("the call failed inside of the MCP server; its log says why")
+
+    return Server(_NAME, version=version, instructions=_INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def sentence(error: MnemonError) -> str:
+    """The error for a person or a model."""
+    incident = f" (incident {error.incident_id}, see the Mnemon server's log)" if error.incident_id else ""
+    return f"{error.message}{incident}"
+
+
+async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> str:
+    if own := OWN_TOOLS.get(name):
+        return await own(client, identity, arguments)
+    output = await client.tools.call(
+        name,
+        arguments,
+        namespace=identity.namespace or None,
+        config=identity.config,
+        actions_permitted=identity.actions or None,
+    )
+    return output.content
+
+
+def _tool(name: str, description: str, parameters: dict[str, Any]) -> types.Tool:
+    return types.Tool(name=name, description=description, input_schema=parameters, annotations=_ANNOTATIONS.get(name))
+
+
+def _result(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+def _failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+def _violations(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in found)

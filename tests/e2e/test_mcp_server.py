@@ -1,0 +1,346 @@
+"""`mnemon mcp` driven by the official SDK's client: over stdio and streamable HTTP, in both forms of the protocol.
+
+Where only the tools matter, they are reached over HTTP; where only who is meant matters, without a process.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import mnemon
+import pytest
+from mcp import Client as McpClient
+from mcp.shared.exceptions import MCPError
+from mnemon._mcp.identity import Identity
+
+from tests.support.mcp_sessions import command, http_process, inner_session, stdio_session, text_of
+from tests.support.server import START_S, clean_environment, server_process
+
+ADA = ("--user", "ada")
+TOOLS = {"manage_memory", "search_memory", "search_knowledge", "query_timeline"}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_process(tmp_path_factory.mktemp("data"), "--knowledge-store-backend", "local") as server:
+        with mnemon.Client(server.address()) as client:
+            fill(client)
+        yield server.address()
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[mnemon.Client]:
+    with mnemon.Client(address) as opened:
+        opened.facts.delete_many((), subtree=True)
+        yield opened
+
+
+def fill(client: mnemon.Client) -> None:
+    client.index("rules", "Refunds take five days.", {"topic": "refunds", "year": 2024})
+    client.index("travel", "The night train to Vienna leaves at nine.", {"topic": "travel"})
+    client.index("ada-1", "Ada's own note about refunds.", scope=mnemon.Scope(user="ada"))
+    client.record_event(
+        "conversation", "Ada asked for the early train.", user="ada", event_time=datetime(2024, 5, 1, 9, tzinfo=UTC)
+    )
+    client.record_event("task", "Ada must renew her passport.", user="ada", event_time=datetime(2025, 5, 1, tzinfo=UTC))
+    client.record_event("task", "Bob must water the plants.", user="bob", event_time=datetime(2025, 6, 1, tzinfo=UTC))
+
+
+@pytest.fixture(scope="module")
+def url(address: str) -> Iterator[str]:
+    with http_process(address, *ADA) as process:
+        yield process.url()
+
+
+@asynccontextmanager
+async def session(transport: str, address: str, url: str, mode: str) -> AsyncIterator[McpClient]:
+    if transport == "stdio":
+        async with stdio_session(address, *ADA, mode=mode) as opened:
+            yield opened
+    else:
+        async with McpClient(url, mode=mode) as opened:
+            yield opened
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_model_remembers_and_finds_it_again(
+    client: mnemon.Client, address: str, url: str, transport: str, mode: str
+) -> None:
+    async with session(transport, address, url, mode) as tools:
+        created = await tools.call_tool("manage_memory", {"content": "Ada likes green tea."})
+        found = await tools.call_tool("search_memory", {"query": "What does she drink?"})
+
+    (fact,) = client.facts.list(("user", "ada"))
+    assert (created.is_error, text_of(created)) == (False, f"created memory {fact.key}")
+    assert [memory["value"] for memory in json.loads(text_of(found))] == [{"content": "Ada likes green tea."}]
+
+
+async def test_the_tools_are_described_as_the_server_describes_them(url: str, client: mnemon.Client) -> None:
+    async with McpClient(url) as tools:
+        listed = {tool.name: tool for tool in (await tools.list_tools()).tools}
+
+    assert listed.keys() == TOOLS
+    for told in client.tools.list():
+        assert (listed[told.name].description, listed[told.name].input_schema) == (told.description, told.parameters)
+    assert {name for name, tool in listed.items() if tool.annotations and tool.annotations.read_only_hint} == TOOLS - {
+        "manage_memory"
+    }
+    assert all(tool.description and tool.input_schema["type"] == "object" for tool in listed.values())
+
+
+async def test_a_memory_is_updated_and_deleted(url: str, client: mnemon.Client) -> None:
+    client.facts.put(("user", "ada"), "tea", {"content": "green"})
+
+    async with McpClient(url) as tools:
+        updated = await tools.call_tool("manage_memory", {"action": "update", "id": "tea", "content": "black"})
+        assert text_of(updated) == "updated memory tea"
+        assert client.facts.get(("user", "ada"), "tea").value == {"content": "black"}
+        deleted = await tools.call_tool("manage_memory", {"action": "delete", "id": "tea"})
+        assert text_of(deleted) == "Deleted memory tea"
+    assert list(client.facts.list(("user", "ada"))) == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "sentence"),
+    [
+        ("manage_memory", {"action": "update", "content": "x"}, "id"),
+        ("manage_memory", {"action": "update", "content": "x", "id": "of-bob"}, "of-bob"),
+        ("manage_memory", {"content": "x", "namespace": ["user", "bob"]}, "namespace"),
+        ("search_memory", {}, "query"),
+        ("search_memory", {"query": "x", "filter": {"a": {"$regex": "b"}}}, "$regex"),
+        ("search_knowledge", {"query": "x", "limit": 1000}, "limit"),
+        ("search_knowledge", {"query": ""}, "query"),
+        ("query_timeline", {"since": "yesterday"}, "since"),
+        ("query_timeline", {"user": "bob"}, "user"),
+        ("query_timeline", {"since": "2025-01-02", "until": "2025-01-01"}, ""),
+        ("launch_rocket", {}, "launch_rocket"),
+    ],
+    ids=str,
+)
+async def test_what_goes_wrong_is_a_result_that_says_so(
+    url: str, client: mnemon.Client, tool: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    client.facts.put(("user", "bob"), "of-bob", {"content": "Bob's own"})
+
+    async with McpClient(url) as tools:
+        result = await tools.call_tool(tool, arguments)
+
+    assert result.is_error
+    assert sentence in text_of(result)
+    assert "Traceback" not in text_of(result)
+    assert client.facts.get(("user", "bob"), "of-bob").value == {"content": "Bob's own"}
+
+
+async def test_knowledge_is_that_of_the_user_unless_it_is_shared(address: str) -> None:
+    async with inner_session(address, Identity(user="ada")) as tools:
+        own = json.loads(text_of(await tools.call_tool("search_knowledge", {"query": "refunds"})))
+    async with inner_session(address, Identity(user="ada", shared_knowledge=True)) as tools:
+        shared = json.loads(text_of(await tools.call_tool("search_knowledge", {"query": "refunds", "limit": 2})))
+        narrow = await tools.call_tool("search_knowledge", {"query": "refunds", "filter": {"year": 2024}})
+
+    assert [hit["doc_id"] for hit in own] == ["ada-1"]
+    assert {hit["doc_id"] for hit in shared} == {"ada-1", "rules"}
+    (hit,) = json.loads(text_of(narrow))
+    assert hit["passage"] == "Refunds take five days."
+    assert hit["metadata"] == {"topic": "refunds", "year": 2024}
+    assert 0 < hit["score"] <= 1
+
+
+async def test_the_timeline_is_that_of_the_user(url: str) -> None:
+    passport, train = "Ada must renew her passport.", "Ada asked for the early train."
+    async with McpClient(url) as tools:
+
+        async def told(**arguments: Any) -> list[str]:
+            answer = await tools.call_tool("query_timeline", arguments)
+            return [event["content"] for event in json.loads(text_of(answer))]
+
+        assert await told() == [passport, train]
+        assert await told(limit=1) == [passport]
+        assert await told(since="2025-01-01") == [passport]
+        assert await told(until="2024-12-31T00:00:00+01:00") == [train]
+        assert await told(event_types=["conversation"]) == [train]
+        assert (await told(query="early train"))[0] == train
+
+
+async def test_without_a_user_the_events_of_everybody_are_found(address: str) -> None:
+    async with inner_session(address, Identity(namespace=("team",))) as tools:
+        events = json.loads(text_of(await tools.call_tool("query_timeline", {})))
+
+    assert events[0]["content"] == "Bob must water the plants."
+    assert len(events) == 3
+
+
+@pytest.mark.parametrize(
+    ("identity", "namespace"),
+    [
+        (Identity(user="ada"), ("user", "ada")),
+        (Identity(org="acme", agent="alpha"), ("org", "acme", "alpha")),
+        (Identity(namespace=("team", "recipes"), user="ada"), ("team", "recipes")),
+    ],
+    ids=str,
+)
+async def test_memories_are_kept_where_the_identity_says(
+    client: mnemon.Client, address: str, identity: Identity, namespace: tuple[str, ...]
+) -> None:
+    async with inner_session(address, identity) as tools:
+        result = await tools.call_tool("manage_memory", {"content": "x"})
+
+    assert not result.is_error
+    assert list(client.facts.namespaces()) == [namespace]
+
+
+async def test_the_options_of_the_command_say_who_is_meant_and_what_may_be_done(
+    client: mnemon.Client, address: str
+) -> None:
+    options = ("--namespace", "{org_id}.{agent_id}.{user_id}", "--org", "o", "--agent", "a", *ADA)
+    async with stdio_session(address, *options, "--shared-knowledge", "--action", "create") as tools:
+        listed = {tool.name: tool for tool in (await tools.list_tools()).tools}
+        created = await tools.call_tool("manage_memory", {"content": "x"})
+        (fact,) = client.facts.list(("o", "a", "ada"))
+        refused = await tools.call_tool("manage_memory", {"action": "delete", "id": fact.key})
+        found = await tools.call_tool("search_knowledge", {"query": "refunds", "limit": 2})
+
+    assert text_of(created) == f"created memory {fact.key}"
+    assert listed["manage_memory"].input_schema["properties"]["action"]["enum"] == ["create"]
+    assert refused.is_error
+    assert client.facts.get(("o", "a", "ada"), fact.key).value == {"content": "x"}
+    assert {hit["doc_id"] for hit in json.loads(text_of(found))} == {"ada-1", "rules"}
+
+
+async def test_without_a_namespace_a_call_says_what_is_missing(address: str) -> None:
+    async with inner_session(address, Identity()) as tools:
+        result = await tools.call_tool("manage_memory", {"content": "x"})
+
+    assert result.is_error
+    assert "user_id" in text_of(result)
+
+
+async def test_a_server_that_is_away_is_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
+    async with inner_session(nowhere, Identity(user="ada")) as tools:
+        result = await tools.call_tool("search_memory", {"query": "tea"})
+        with pytest.raises(MCPError, match=nowhere):
+            await tools.list_tools()
+
+    assert result.is_error
+    assert nowhere in text_of(result)
+
+
+async def test_calls_at_the_same_time_are_answered(url: str, client: mnemon.Client) -> None:
+    async with McpClient(url) as tools:
+        created = await asyncio.gather(
+            *(tools.call_tool("manage_memory", {"content": f"note {number}"}) for number in range(20))
+        )
+
+    assert {text_of(result).partition(" ")[0] for result in created} == {"created"}
+    assert len(list(client.facts.list(("user", "ada")))) == 20
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "mnemon.example"}, 421),
+        ({"Host": "127.0.0.1.mnemon.example:80"}, 421),
+        ({"Origin": "http://mnemon.example"}, 403),
+    ],
+    ids=str,
+)
+def test_requests_of_web_pages_are_refused(url: str, headers: dict[str, str], status: int) -> None:
+    accept = {"Accept": "application/json, text/event-stream"}
+
+    answer = httpx.post(url, json=INITIALIZE, headers={**accept, **headers}, trust_env=False)
+
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_the_http_server_ends_when_told_with_clients_still_there(
+    address: str, number: signal.Signals, code: int
+) -> None:
+    with http_process(address, *ADA) as process:
+        async with McpClient(process.url(), mode="legacy") as tools:
+            await tools.list_tools()
+            assert await asyncio.to_thread(process.end, number) == code
+
+    assert process.output == []
+    assert "Traceback" not in "".join(process.errors)
+
+
+def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_command(address: str) -> None:
+    calls = [INITIALIZE, {"jsonrpc": "2.0", "method": "notifications/initialized"}]
+    calls.append({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    with subprocess.Popen(
+        command(address),
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write("".join(json.dumps(call) + "\n" for call in calls))
+        process.stdin.flush()
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        process.stdin.close()
+        rest, errors = process.stdout.read(), process.stderr.read()
+        assert process.wait(START_S) == 0
+
+    answers = {answer["id"]: answer for answer in map(json.loads, lines)}
+    assert answers[1]["result"]["serverInfo"]["name"] == "mnemon"
+    assert {tool["name"] for tool in answers[2]["result"]["tools"]} == TOOLS
+    assert (rest, errors) == ("", "")
+
+
+def test_an_address_in_use_is_one_clear_line(address: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            command(address, "--transport", "http", "--port", port),
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "script", "extra"),
+    [
+        ("mcp", "import sys; sys.argv = ['mnemon', 'mcp']; from mnemon.__main__ import main; main()", "mnemon[mcp]"),
+        ("langgraph", "import mnemon.langgraph", "mnemon[langgraph]"),
+    ],
+)
+def test_without_its_extra_an_integration_says_which_one_to_install(missing: str, script: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None; {script}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=clean_environment(), capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert f"pip install '{extra}'" in done.stderr

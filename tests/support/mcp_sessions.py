@@ -1,0 +1,92 @@
+"""`mnemon mcp` in a process of its own, and the official SDK's client to it."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import mcp_types as types
+from mcp import Client, StdioServerParameters, stdio_client
+from mnemon import AsyncClient
+from mnemon._mcp.identity import Identity
+from mnemon._mcp.server import mcp_server
+
+from tests.support.server import START_S, clean_environment, wait_until
+
+_URL = re.compile(r"serving on (http://\S+)")
+
+
+def command(address: str, *options: str) -> list[str]:
+    """The words of the command."""
+    return [sys.executable, "-m", "mnemon", "--address", address, "mcp", *options]
+
+
+@dataclass
+class HttpProcess:
+    """The command over HTTP; its two outputs are kept."""
+
+    process: subprocess.Popen[str]
+    output: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def url(self) -> str:
+        """Where it serves; waits until it does."""
+        wait_until(lambda: _URL.search("".join(self.errors)) or self.process.poll() is not None, START_S)
+        found = _URL.search("".join(self.errors))
+        assert found, f"the command ended with {self.process.poll()}: {''.join(self.errors)}"
+        return found[1]
+
+    def end(self, number: signal.Signals) -> int:
+        """Its exit code, once it has been told to end."""
+        self.process.send_signal(number)
+        return self.process.wait(START_S)
+
+
+@contextmanager
+def http_process(address: str, *options: str) -> Iterator[HttpProcess]:
+    """The command on a free port, gone afterwards."""
+    words = command(address, "--transport", "http", "--port", "0", *options)
+    with subprocess.Popen(
+        words, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        found = HttpProcess(process)
+        readers = [
+            threading.Thread(target=lambda pipe=pipe, kept=kept: kept.extend(iter(pipe.readline, "")), daemon=True)
+            for pipe, kept in ((process.stdout, found.output), (process.stderr, found.errors))
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            yield found
+        finally:
+            if process.poll() is None:
+                process.kill()
+            for reader in readers:
+                reader.join(START_S)
+
+
+@asynccontextmanager
+async def stdio_session(address: str, *options: str, mode: str = "auto") -> AsyncIterator[Client]:
+    """A client of the command over its stdin and stdout."""
+    program, *words = command(address, *options)
+    parameters = StdioServerParameters(command=program, args=words, env=clean_environment())
+    async with Client(stdio_client(parameters), mode=mode) as client:
+        yield client
+
+
+@asynccontextmanager
+async def inner_session(address: str, identity: Identity) -> AsyncIterator[Client]:
+    """A client of the MCP server in this process, which spares the start of an interpreter."""
+    async with AsyncClient(address) as mnemon, Client(mcp_server(mnemon, identity, "1.2.3")) as client:
+        yield client
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """The one text of a result."""
+    (content,) = result.content
+    assert isinstance(content, types.TextContent)
+    return content.text
