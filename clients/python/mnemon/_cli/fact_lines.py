@@ -12,6 +12,12 @@ from mnemon._fact_values import Fact
 _GIVEN = {"namespace", "key", "value", "metadata", "create_time", "update_time", "ttl_s", "index", "embedding"}
 # What `facts list --json` prints beside; the server sets it anew.
 _SET_BY_THE_SERVER = {"revision", "expire_time", "versions"}
+_KINDS = {
+    "namespace": (list, "a list of labels"),
+    "key": (str, "text"),
+    "metadata": (dict, "an object"),
+    "embedding": (list, "a list of numbers"),
+}
 _TIMES = ("create_time", "update_time")
 
 
@@ -47,14 +53,9 @@ def _problem(found: Any) -> str | None:
         return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
     if not isinstance(found.get("value"), dict):
         return '"value" must be an object'
-    if not isinstance(found.get("namespace") or [], list):
-        return '"namespace" must be a list of labels'
-    if not isinstance(found.get("key") or "", str):
-        return '"key" must be text'
-    if not isinstance(found.get("metadata") or {}, dict):
-        return '"metadata" must be an object'
-    if not isinstance(found.get("embedding") or [], list):
-        return '"embedding" must be a list of numbers'
+    for name, (kind, wanted) in _KINDS.items():
+        if not isinstance(found.get(name), kind | None):
+            return f'"{name}" must be {wanted}'
     return None
 
 

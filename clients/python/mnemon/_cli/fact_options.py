@@ -80,7 +80,9 @@ def which_facts_options(command: _Command) -> _Command:
 
 def namespace_argument(*, required: bool) -> Callable[[_Command], _Command]:
     """NAMESPACE; the command gets `namespace`, without one ()."""
-    default = None if required else ""
     return click.argument(
-        "namespace", required=required, default=default, type=lambda text: labels(text) if text else ()
+        "namespace",
+        required=required,
+        type=labels,
+        callback=lambda context, parameter, value: value or (),
     )
