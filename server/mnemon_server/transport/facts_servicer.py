@@ -13,7 +13,7 @@ from mnemon_server.transport.bulk import ReadAhead, write_taken
 from mnemon_server.transport.checks import facts as checks
 from mnemon_server.transport.checks.common import check_bulk, page_size
 from mnemon_server.transport.convert import facts as convert
-from mnemon_server.transport.convert.pause import Pause
+from mnemon_server.transport.convert.pause import Pause, converted
 from mnemon_server.transport.convert.records import receipt_to_pb
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.page_tokens import (
@@ -34,10 +34,11 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
     async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:  # noqa: N802 - the promises of the methods are in the proto
-        put = checks.checked_put(request)
+        size = request.ByteSize()
+        put = await converted(checks.checked_put, request, size)
         async with self.vault(context) as vault:
             receipt = await vault.facts.put(put)
-        return convert.put_to_pb(receipt)
+        return await converted(convert.put_to_pb, receipt, size)
 
     async def PutFacts(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.PutFactsRequest], context: Context
@@ -126,7 +127,7 @@ async def _taken(requests: Sequence[pb.PutFactRequest]) -> list[PutFact | Failur
     pause = Pause()
     for request in requests:
         try:
-            taken.append(checks.checked_put(request))
+            taken.append(await converted(checks.checked_put, request, request.ByteSize()))
         except InvalidArgumentError as error:
             taken.append(Failure.of(error))
         await pause.where_due()

@@ -5,6 +5,7 @@ from mnemon.v1 import tools_pb2_grpc
 
 from mnemon_server.transport.checks import tools as checks
 from mnemon_server.transport.convert import tools as convert
+from mnemon_server.transport.convert.pause import converted
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.tenancy import TenantServicer
 
@@ -22,7 +23,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         return convert.tools_to_pb(tools)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Context) -> pb.CallToolResponse:  # noqa: N802
-        call = checks.checked_call(request)
+        call = await converted(checks.checked_call, request, request.ByteSize())
         async with self.vault(context) as vault:
             output = await vault.tools.call(call)
         return await convert.output_to_pb(output)

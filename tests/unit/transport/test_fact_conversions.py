@@ -1,5 +1,7 @@
 """Facts and what is asked of them survive the way into messages and back."""
 
+import asyncio
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,6 +37,7 @@ from mnemon_server.domain.records import (
     WriteReceipt,
 )
 from mnemon_server.transport.convert import facts as convert
+from mnemon_server.transport.convert.pause import LARGE_BYTES, converted
 from mnemon_server.transport.status import Failure
 
 from tests.support.tool_messages import struct
@@ -259,3 +262,33 @@ def test_a_small_fact_is_converted_fast() -> None:
         convert.put_from_pb(request)
     # Measured: 20 microseconds.
     assert (time.process_time() - began) / count < 300e-6
+
+
+async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
+    request = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"n": [0] * 20_000})))
+    turns = 0
+
+    async def serve_others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(serve_others())
+    put = await converted(convert.put_from_pb, request, request.ByteSize())
+    others.cancel()
+    assert put.value == {"n": [0] * 20_000}
+    assert turns > 3
+
+
+async def test_a_small_message_is_read_where_it_is_and_errors_come_from_either_place() -> None:
+    def read(message: bytes) -> int:
+        if not message:
+            raise ValueError("nothing")
+        return threading.get_ident()
+
+    assert await converted(read, b"x", LARGE_BYTES - 1) == threading.get_ident()
+    assert await converted(read, b"x", LARGE_BYTES) != threading.get_ident()
+    for size in (0, LARGE_BYTES):
+        with pytest.raises(ValueError, match="nothing"):
+            await converted(read, b"", size)
