@@ -22,6 +22,7 @@ from tests.support.server import (
     Connection,
     bare_server,
     detail,
+    eventually,
     failure_of,
     reason,
     stream_end,
@@ -245,6 +246,22 @@ async def test_the_log_tells_of_facts_without_their_values(connection: Connectio
     [event] = (await connection.events.ListEvents(listed)).events
     assert event.WhichOneof("record") is None
     assert list(event.fact_change.namespace) == [*ADA]
+
+
+async def test_what_expired_while_nobody_served_it_is_removed_and_told(tmp_path: Path) -> None:
+    async with whole_server(tmp_path) as first:
+        await put(first.facts, ADA, "code", {"content": "the code is 7"}, ttl=Duration(nanos=1_000_000))
+        await put(first.facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))
+    async with whole_server(tmp_path) as second:
+        deleted = events_pb2.ListEventsRequest(filter={"types": [events_pb2.EVENT_TYPE_FACT_DELETED]})
+
+        async def is_told() -> bool:
+            return bool((await second.events.ListEvents(deleted)).events)
+
+        await eventually(is_told)
+        [event] = (await second.events.ListEvents(deleted)).events
+        assert event.fact_change == events_pb2.FactChange(namespace=ADA, key="code", reason="expired")
+        assert [stored.key for stored in await everything(second.facts)] == ["seat"]
 
 
 async def test_every_method_says_that_the_server_is_starting() -> None:
