@@ -1,0 +1,213 @@
+"""A vault that holds some of everything, and what can be asked of one: for tests of what takes a vault elsewhere."""
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mnemon import AsyncClient, Fact, Scope
+
+from tests.support.server import eventually
+
+TIME = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
+METADATA = {"whole": 5, "number": 5.0, "text": "5", "yes": True, "list": ["b", "a"], "none": [], "time": TIME}
+LONG = " ".join(f"word{i} Ada flies to Vienna" for i in range(150))
+"""Several passages."""
+QUERIES = ("Where does Ada live?", "green tea", "word77 Vienna", "when is the train", "Grüße 東京")
+VOLATILE = {"duration_s", "next_page_token", "commit_time", "pending"}
+"""What two answers may differ in though they say the same."""
+
+
+async def fill(client: AsyncClient) -> None:
+    """Stores some of everything, changed, hidden, superseded and deleted records among them."""
+    await _documents(client)
+    await _memories(client)
+    await _facts(client)
+    await _rules(client)
+    await _statements(client)
+    await _events(client)
+
+
+async def answers(client: AsyncClient) -> dict[str, Any]:
+    """What the client's methods that read say, by what was asked."""
+    return {question: answer async for question, answer in _asked(client)}
+
+
+def differences(left: Any, right: Any, place: str = "") -> Iterator[str]:
+    """Where two answers differ; numbers must agree to 1e-6, confidences as far as they fade within minutes."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in sorted(left.keys() | right.keys() - VOLATILE, key=str):
+            if key not in VOLATILE:
+                yield from differences(left.get(key), right.get(key), f"{place}.{key}")
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for number, pair in enumerate(zip(left, right, strict=True)):
+            yield from differences(*pair, f"{place}[{number}]")
+    elif isinstance(left, float) and isinstance(right, float):
+        within = 1e-3 if place.endswith("confidence") else 1e-6
+        if not math.isclose(left, right, rel_tol=0, abs_tol=within):
+            yield f"{place}: {left!r} is not {right!r}"
+    elif left != right:
+        yield f"{place}: {left!r} is not {right!r}"
+
+
+async def _documents(client: AsyncClient) -> None:
+    await client.index("note", "Ada prefers window seats.", METADATA, scope=Scope(user="ada", project="p"))
+    await client.index("note", "Ada prefers aisle seats by now.", {**METADATA, "whole": 6}, scope=Scope(user="ada"))
+    await client.index("long", LONG, {"source": "travel"})
+    await client.index("gone", "This is deleted.")
+    await client.index("unicode/é", "Grüße aus 東京 \N{WAVING HAND SIGN}\r\n\ttabs")
+    await client.delete("gone")
+
+
+async def _memories(client: AsyncClient) -> None:
+    tea = await client.remember("Ada likes green tea.", user="ada", decay="reinforceable", metadata=METADATA)
+    await client.reinforce(tea.memory_id)
+    await client.update_memory(tea.memory_id, content="Ada likes green tea a lot.", type="preference")
+    await client.remember("Ada is in Vienna this week.", user="ada", decay="contextual", is_global=True)
+    hidden = await client.remember("Ada lives in Paris.", user="ada", personality="p", persona="formal")
+    await client.forget(hidden.memory_id)
+    await client.remember("Of its own making.", user="bo", embedding=[3.0, 4.0, *[0.0] * 62])
+    await client.remember(LONG, user="bo")
+
+
+async def _facts(client: AsyncClient) -> None:
+    for value in ({"content": "Ada lives in Rome."}, {"content": "Ada lives in Berlin.", "n": 1}, {"content": LONG}):
+        await client.facts.put(("user", "ada"), "home", value, metadata={"category": "place"})
+    await client.facts.put(
+        ("user", "ada", "work"), "team", {"name": "Core", "tags": ["a", "b"], "deep": {"x": [1, None]}}
+    )
+    await client.facts.put(("user", "bo"), "home", {"content": "Bo lives in Oslo."}, ttl=timedelta(days=3))
+    await client.facts.put(("user", "bo"), "quiet", {"content": "Nobody finds this by its words."}, index=False)
+    await client.facts.put(("org", "acme"), "k" * 500, {"title": "green tea", "body": "boiling"}, index=["title"])
+    await client.facts.put(("org", "acme"), "vector", {"content": "given"}, embedding=[1.0, *[0.0] * 63])
+    old = Fact(("org", "acme"), "old", {"content": "From long ago."}, create_time=TIME, update_time=TIME + timedelta(1))
+    assert [result.error async for result in client.facts.put_many([old])] == [None]
+
+
+async def _rules(client: AsyncClient) -> None:
+    await client.register_rule({"name": "base", "priority": 3, "merge": {"content_strategy": "concatenate"}})
+    await client.register_rule({"name": "zoe", "extends": "base", "conditions": {"users": ["zoe"]}})
+    await client.register_rule({"name": "gone", "extends": "base"})
+    await client.update_rule("default", {"description": "The house's own."})
+    await client.delete_rule("gone")
+
+
+async def _statements(client: AsyncClient) -> None:
+    known: dict[str, Any] = {"user": "ada", "keywords": ["home", "city"], "source": "user", "metadata": METADATA}
+    await client.save_semantic("Ada lives in Berlin.", importance=0.5, create_time=TIME, **known)
+    await client.save_semantic(
+        "Ada lives in Munich.", importance=0.9, create_time=TIME + timedelta(1), conflict_policy="resolve", **known
+    )
+    first = await client.save_semantic("Zoe drinks tea in the morning.", user="zoe", importance=0.4)
+    second = await client.save_semantic("Zoe drinks tea in the evening.", user="zoe", importance=0.4)
+    assert first.memory and second.memory
+    await client.merge_memories(first.memory.memory_id, second.memory.memory_id)
+    await client.save_semantic("Zoe sings.", user="zoe", summary="A singer.", persona="private")
+
+
+async def _events(client: AsyncClient) -> None:
+    for number in range(30):
+        await client.record_event(
+            ("task", "conversation", "emotion")[number % 3],
+            f"Ada asked when is the train, and that for the {number}th time.",
+            user="ada",
+            event_time=TIME + timedelta(hours=7 * (number % 5), minutes=number),
+            importance=None if number % 4 == 0 else number / 30,
+            metadata=METADATA if number % 7 == 0 else {},
+            context="at the station",
+        )
+    [pruned, *_] = [event async for event in client.recent_events()]
+    await client.prune_events([pruned.event_id])
+    await client.record_event("reminder", "Renew the passport.", user="bo", importance=0.0)
+    await until_bridged(client)
+
+
+async def until_bridged(client: AsyncClient) -> None:
+    """Waits until the bridge has handled all events."""
+
+    async def is_idle() -> bool:
+        return (await client.bridge_status()).queue_depth == 0
+
+    await eventually(is_idle)
+
+
+async def _asked(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    async for pair in _asked_of_documents(client):
+        yield pair
+    async for pair in _asked_of_memories(client):
+        yield pair
+    async for pair in _asked_of_facts(client):
+        yield pair
+    async for pair in _asked_of_statements(client):
+        yield pair
+    async for pair in _asked_of_events(client):
+        yield pair
+
+
+async def _asked_of_documents(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    documents = [document async for document in client.list(view="full")]
+    yield "documents", [document.to_dict() for document in documents]
+    yield "documents counted", await client.count(filters={"whole": 6})
+    for document in documents:
+        yield f"document {document.doc_id}", (await client.get(document.doc_id, view="full")).to_dict()
+    for query in QUERIES:
+        for mode in ("hybrid", "vector", "keyword"):
+            yield f"search {mode} {query}", (await client.search(query, mode=mode, top_k=10, view="full")).to_dict()
+
+
+async def _asked_of_memories(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    memories = [memory async for memory in client.list_memories(show_deleted=True)]
+    yield "memories", [memory.to_dict() for memory in memories]
+    yield "memories of bo", [memory.to_dict() async for memory in client.list_memories(user="bo")]
+    yield "memories counted", await client.count_memories(user="ada")
+    yield "forecast", [each.to_dict() async for each in client.forecast(TIME.replace(year=2030))]
+    for query in QUERIES:
+        for mode in ("hybrid", "vector", "keyword"):
+            answer = await client.recall(query, mode=mode, min_confidence=0.0, explain=True)
+            yield f"recall {mode} {query}", answer.to_dict()
+
+
+async def _asked_of_facts(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    facts = [fact async for fact in client.facts.list(subtree=True, versions=True)]
+    yield "facts", [fact.to_dict() for fact in facts]
+    yield "namespaces", [list(labels) async for labels in client.facts.namespaces()]
+    for fact in facts:
+        found = await client.facts.get(fact.namespace, fact.key, versions=True)
+        yield f"fact {fact.namespace} {fact.key}", found.to_dict()
+    for query in QUERIES:
+        for mode in ("hybrid", "vector", "keyword"):
+            answer = await client.facts.search(query, subtree=True, mode=mode, limit=100)
+            yield f"facts {mode} {query}", answer.to_dict()
+    where = {"category": "place"}
+    yield "facts where", (await client.facts.search(namespace=("user",), subtree=True, where=where)).to_dict()
+    call = {"query": "Where does she live?"}
+    yield "tool", (await client.tools.call("search_memory", call, config={"user_id": "ada"})).to_dict()
+
+
+async def _asked_of_statements(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    known = [each async for each in client.list_semantic(show_superseded=True)]
+    yield "statements", [each.to_dict() for each in known]
+    yield "statements that stand", [each.to_dict() async for each in client.list_semantic()]
+    for each in known:
+        found = await client.get_semantic(each.memory_id, include_embedding=True)
+        yield f"statement {each.memory_id}", found.to_dict()
+        conflicts = (await client.detect_conflicts(each.memory_id)).to_dict()
+        yield f"conflicts of {each.memory_id}", conflicts
+    for query in QUERIES:
+        answer = await client.search_similar(query, top_k=50, min_similarity=0.0)
+        yield f"similar {query}", answer.to_dict()
+    yield "decisions", [each.to_dict() async for each in client.list_decisions()]
+    yield "rules", await client.export_rules()
+    page = await client.list_rules_page(order="matching")
+    yield "rules as asked", page.to_dict()
+    yield "rule", (await client.resolve_rule("zoe")).to_dict()
+
+
+async def _asked_of_events(client: AsyncClient) -> AsyncIterator[tuple[str, Any]]:
+    events = [event async for event in client.recent_events()]
+    yield "events", [event.to_dict() for event in events]
+    yield "summary", (await client.summarize_events()).to_dict()
+    for event in events[:5]:
+        yield f"event {event.event_id}", (await client.get_event(event.event_id)).to_dict()
+    window = await client.query_window(since=TIME, until=TIME + timedelta(days=9), user="ada", top_k=7)
+    yield "window", window.to_dict()
