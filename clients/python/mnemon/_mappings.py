@@ -19,6 +19,8 @@ Record = Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _LISTS = ("results", "memories", "items", "edges", "facts", "data")
 """Under which an answer of an API holds its records."""
+_NAMES = frozenset({"id", "uuid", "key", "type"})
+"""What has one of these is a record itself, whatever else it holds."""
 _MILLISECONDS_FROM = 1e11
 """As seconds, a time in the year 5138."""
 
@@ -58,7 +60,7 @@ def records_in(found: object) -> Iterator[object]:
         if isinstance(ids := found.get("ids"), list):
             yield from _rows(found, ids)
             return
-        for name in _LISTS:
+        for name in _LISTS if found.keys().isdisjoint(_NAMES) else ():
             if isinstance(inner := found.get(name), list):
                 yield from inner
                 return
