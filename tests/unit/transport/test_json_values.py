@@ -69,6 +69,12 @@ def test_whole_numbers_are_whole_as_far_as_a_double_knows_them(number: float, ex
     assert (back, type(back)) == (expected, type(expected))
 
 
+def test_keys_come_in_the_same_order_everywhere() -> None:
+    keys = [f"key {number * 7 % 50:02d}" for number in range(50)]
+    back = object_from_pb(sent({"inner": dict.fromkeys(keys)}))
+    assert [*back["inner"]] == sorted(keys)
+
+
 @pytest.mark.parametrize("value", [{}, {"a": {}}, {"a": []}, {"a": None}, {"a": ""}, {"a": [[], {}, None]}])
 def test_what_is_empty_is_there(value: dict[str, Any]) -> None:
     message = facts_pb2.Fact()

@@ -14,7 +14,7 @@ _WHOLE_MAX = 2**53
 
 
 def object_from_pb(message: pb.Struct) -> dict[str, Any]:
-    """The object. How deep it can be is bounded by what can be read as a message: 33 levels.
+    """The object, its keys sorted. How deep it can be is bounded by what can be read as a message: 33 levels.
 
     Raises:
         ValueError: it is larger than OBJECT_BYTES_MAX, or a value in it is unset; the text says which.
@@ -33,7 +33,8 @@ def fill_object(target: pb.Struct, value: Mapping[str, Any]) -> None:
 
 
 def _object(message: pb.Struct) -> dict[str, Any]:
-    return {key: _READERS[value.WhichOneof("kind")](value) for key, value in message.fields.items()}
+    # A message has no order, and reads in another one in every process.
+    return {key: _READERS[value.WhichOneof("kind")](value) for key, value in sorted(message.fields.items())}
 
 
 def _number(value: pb.Value) -> int | float:
