@@ -20,6 +20,7 @@ MnemonError                             code, reason, request_id
 │   ├── CircularInheritanceError        merge rules that would inherit from each other
 │   ├── ConfigurationError              such as a namespace that the configuration does not fill
 │   ├── EmbeddingModelMismatchError
+│   ├── IncompleteArchiveError          an archive that was cut off; what was there is imported
 │   ├── InvalidOperationError           such as reinforcing what cannot be reinforced
 │   ├── RuleInUseError                  other merge rules extend it
 │   ├── ToolFailedError                 the endpoint of an operator's tool answers with an error
