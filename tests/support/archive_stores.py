@@ -1,0 +1,114 @@
+"""Archive stores over either kind of vault, with a clock that only the test moves, and records to import."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.domain.archive import (
+    ArchivedRecord,
+    ArchiveHeader,
+    ExportSelection,
+    ImportOutcome,
+    ImportStart,
+    RecordKind,
+    VectorModel,
+)
+from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.events import Event, EventFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.base import Vault
+from mnemon_server.services.archive import ArchiveStore
+from mnemon_server.services.archive_export import Part
+from mnemon_server.services.archive_writes import Became
+from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.semantic_health import Capacity
+
+from tests.support.memory_stores import MovingClock
+from tests.support.semantic_stores import open_vault
+
+DIMENSION = 8
+MODEL = VectorModel("hashing", "1", "fp32", DIMENSION)
+HEADER = ArchiveHeader(model=MODEL)
+CREATED = datetime(2025, 1, 1, tzinfo=UTC)
+UPDATED = CREATED + timedelta(days=30)
+MEMORY_FIELDS = {"decay_policy": "stable", "global": False}
+UNIT = (1.0, *[0.0] * (DIMENSION - 1))
+
+
+class OpenedArchive:
+    """An archive store with its vault and its clock."""
+
+    def __init__(self, store: ArchiveStore, vault: Vault, rules: RuleStore, clock: MovingClock) -> None:
+        self.store, self.vault, self.rules, self.clock = store, vault, rules, clock
+
+    async def take(self, *records: ArchivedRecord, header: ArchiveHeader | None = HEADER, **terms: Any) -> list[Became]:
+        """What became of the records of one message."""
+        return await self.store.begin_import(ImportStart(header=header, **terms)).take(records)
+
+    async def outcomes(self, *records: ArchivedRecord, **terms: Any) -> list[str]:
+        """The same as words: an outcome, or what is wrong."""
+        return [str(each) for each in await self.take(*records, **terms)]
+
+    async def parts(self, selection: ExportSelection | None = None, **terms: Any) -> list[Part]:
+        """What an export gives."""
+        return [part async for part in self.store.export(selection or ExportSelection(), **terms)]
+
+    def stored(self, collection: Collection, doc_id: str) -> Document:
+        """A document with its vectors."""
+        [found] = self.vault.collection(collection).get_documents([doc_id], vectors=True)
+        assert found is not None
+        return found
+
+    def events(self, after: int = 0) -> list[Event]:
+        """What the log says."""
+        return list(self.vault.events.read(after, limit=10_000, where=EventFilter()).events)
+
+
+@asynccontextmanager
+async def open_archive(engine: str, folder: Path, *, capacity: int | None = None) -> AsyncIterator[OpenedArchive]:
+    """An archive store on this engine."""
+    clock, embedder = MovingClock(), HashingEmbedder(DIMENSION)
+    vault = open_vault(engine, folder, clock, embedder)
+    rules = RuleStore(vault)
+    limit = None if capacity is None else Capacity(capacity, lambda: 0)
+    try:
+        async with EmbeddingBatcher(embedder) as batcher:
+            store = ArchiveStore(vault, batcher, model=embedder.model, rules=rules, capacity=limit, clock=clock)
+            yield OpenedArchive(store, vault, rules, clock)
+            await store.aclose()
+            await rules.aclose()
+    finally:
+        vault.close()
+        embedder.close()
+
+
+def memory(doc_id: str = "m", content: str = "Ada likes tea.", **fields: Any) -> ArchivedRecord:
+    """A memory as an archive holds it, with a vector."""
+    own = {**MEMORY_FIELDS, **fields.pop("fields", {})}
+    given = {"create_time": CREATED, "update_time": UPDATED, "revision": 3, **fields}
+    passages = given.pop("passages", (Passage(0, 0, len(content), UNIT),))
+    document = Document(doc_id, content, fields=own, passages=passages, **given)
+    return ArchivedRecord(RecordKind.MEMORY, document)
+
+
+def statement(doc_id: str, content: str, **fields: Any) -> ArchivedRecord:
+    """A statement as an archive holds it, without a vector."""
+    given = {"scope": Scope(user="ada"), "create_time": CREATED, "update_time": UPDATED, **fields}
+    return ArchivedRecord(RecordKind.SEMANTIC, Document(doc_id, content, **given))
+
+
+def changed(record: ArchivedRecord, **changes: Any) -> ArchivedRecord:
+    """The record with other values of its document."""
+    assert record.document is not None
+    return replace(record, document=replace(record.document, **changes))
+
+
+def created(became: Iterable[Became]) -> bool:
+    """Whether all records are new."""
+    return all(each is ImportOutcome.CREATED for each in became)

@@ -1,0 +1,342 @@
+"""What an import does to a vault: conflicts, vectors, times, events, and records that are none."""
+
+import json
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mnemon_server.domain.archive import (
+    ArchivedRecord,
+    ArchiveHeader,
+    ExportSelection,
+    ExportSummary,
+    ImportConflict,
+    ImportStart,
+    RecordKind,
+)
+from mnemon_server.domain.collections import FACTS, MEMORIES, RULES, SEMANTIC
+from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
+from mnemon_server.domain.events import EventType
+from mnemon_server.domain.facts import record_id
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import Scope
+
+from tests.support.archive_stores import (
+    CREATED,
+    DIMENSION,
+    HEADER,
+    MODEL,
+    UNIT,
+    UPDATED,
+    changed,
+    created,
+    memory,
+    open_archive,
+    statement,
+)
+
+ENGINES = pytest.mark.parametrize("engine", ["in_memory", "sqlite"])
+LATER = UPDATED + timedelta(seconds=1)
+ACME = Namespace(("org", "acme"))
+
+
+def fact(key: str = "k", value: dict[str, Any] | None = None, **fields: Any) -> ArchivedRecord:
+    own = {
+        "namespace": "org.acme.",
+        "fact_key": key,
+        "fact_value": json.dumps(value or {"content": "Ada likes tea.", "n": 5}),
+        "own_metadata": "{}",
+        "indexing": "{}",
+        "created_at": CREATED,
+        "updated_at": UPDATED,
+        **fields,
+    }
+    document = Document(record_id(ACME, key), "", fields=own, create_time=CREATED, update_time=UPDATED, revision=2)
+    return ArchivedRecord(RecordKind.FACT, document)
+
+
+def rule(name: str, place: int, **fields: Any) -> ArchivedRecord:
+    content = json.dumps({"name": name, **fields})
+    document = Document(name, content, {"place": place}, create_time=CREATED, update_time=UPDATED)
+    return ArchivedRecord(RecordKind.RULE, document)
+
+
+@ENGINES
+async def test_a_record_keeps_its_times_its_revision_and_its_vector(engine: str, tmp_path: Path) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        tilted = tuple(np.float32([0.6, 0.8, *[0.0] * (DIMENSION - 2)]).tolist())
+        given = memory(passages=(Passage(0, 0, 3, tilted), Passage(1, 4, 14, UNIT)))
+        assert created(await opened.take(given))
+        stored = opened.stored(MEMORIES, "m")
+        assert (stored.create_time, stored.update_time, stored.revision) == (CREATED, UPDATED, 3)
+        assert [(part.start, part.end, part.embedding) for part in stored.passages] == [(0, 3, tilted), (4, 14, UNIT)]
+        [event] = opened.events()
+        assert (event.type, event.record_id, event.revision) == (EventType.MEMORY_CREATED, "m", 3)
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("policy", "time", "outcome", "content"),
+    [
+        (ImportConflict.NEWER, LATER, "replaced", "other"),
+        (ImportConflict.NEWER, UPDATED, "kept", "Ada likes tea."),
+        (ImportConflict.KEEP, LATER, "kept", "Ada likes tea."),
+        (ImportConflict.REPLACE, CREATED, "replaced", "other"),
+        (ImportConflict.REFUSE, LATER, "another state of 'm' is there", "Ada likes tea."),
+    ],
+)
+async def test_a_taken_id_is_settled_as_was_asked(
+    engine: str, tmp_path: Path, policy: ImportConflict, time: Any, outcome: str, content: str
+) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        await opened.take(memory())
+        other = memory(content="other", update_time=time, revision=1)
+        assert await opened.outcomes(other, on_conflict=policy) == [outcome]
+        stored = opened.stored(MEMORIES, "m")
+        assert (stored.content, stored.revision) == (content, 4 if outcome == "replaced" else 3)
+        assert await opened.outcomes(memory(content=content, update_time=stored.update_time), on_conflict=policy) == [
+            "unchanged"
+        ]
+
+
+@ENGINES
+async def test_of_two_records_of_a_message_with_one_id_the_later_one_counts(engine: str, tmp_path: Path) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        pair = memory(content="first"), memory(content="second", update_time=LATER)
+        assert await opened.outcomes(*pair) == ["created", "replaced"]
+        assert opened.stored(MEMORIES, "m").content == "second"
+        assert await opened.outcomes(*pair) == ["kept", "unchanged"]
+
+
+@ENGINES
+async def test_a_deleted_memory_comes_back_deleted_and_the_log_says_so(engine: str, tmp_path: Path) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        assert created(await opened.take(memory(hidden=True, fields={"delete_time": UPDATED})))
+        assert opened.stored(MEMORIES, "m").hidden
+        assert [event.type for event in opened.events()] == [EventType.MEMORY_DELETED]
+        assert opened.vault.collection(MEMORIES).search_keywords("tea").passage_ids.tolist() == []
+
+
+@ENGINES
+async def test_what_follows_from_other_fields_is_made_anew(engine: str, tmp_path: Path) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        given = statement("s", "Ada lives in Berlin.", fields={"content_hash": "forged", "terms": ("forged",)})
+        assert created(await opened.take(given))
+        stored = opened.stored(SEMANTIC, "s")
+        assert stored.fields["content_hash"] != "forged" and stored.fields["terms"] == ("ada", "berlin", "in", "lives")
+        assert stored.fields["time"] == CREATED
+        [part] = stored.passages
+        assert (part.start, part.end) == (0, 20)
+        assert np.linalg.norm(part.embedding or ()) == pytest.approx(1.0)
+
+        forged = changed(fact(), content="forged", metadata={"n": 9})
+        assert created(await opened.take(forged))
+        stored = opened.stored(FACTS, record_id(ACME, "k"))
+        assert (stored.content, dict(stored.metadata)) == ("Ada likes tea.", {"content": "Ada likes tea.", "n": 5})
+        assert len(stored.passages) == 1
+
+
+@ENGINES
+async def test_rules_come_in_any_order_and_the_registry_has_its_version(engine: str, tmp_path: Path) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        header = replace(HEADER, rules_version=9)
+        archive = [rule("child", 2, extends="base"), rule("base", 1), rule("orphan", 3, extends="nobody")]
+        child, base, orphan = await opened.outcomes(*archive, header=header)
+        assert (child, base) == ("created", "created") and "extends 'nobody', which is not there" in orphan
+        rules, version = await opened.rules.export()
+        assert ([each["name"] for each in rules], version) == (["default", "base", "child"], 9)
+        assert (await opened.rules.resolve("child")).ancestors == ("base",)
+        assert opened.stored(RULES, "base").create_time == CREATED
+        assert (await opened.outcomes(*archive[:2], header=header)) == ["unchanged"] * 2
+        assert (await opened.rules.export())[1] == 9
+        newer = changed(rule("base", 1, priority=3), update_time=LATER)
+        assert await opened.outcomes(newer) == ["replaced"]
+        assert (await opened.rules.export())[1] == 10
+
+
+@ENGINES
+async def test_an_event_keeps_when_it_was_recorded_and_is_never_replaced(engine: str, tmp_path: Path) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        event = EpisodicEvent("e", "task", CREATED, "Did it.", scope=Scope(user="ada"), record_time=UPDATED)
+        archived = ArchivedRecord(RecordKind.EVENT, event=event)
+        assert created(await opened.take(archived))
+        [_, [again], summary] = await opened.parts(ExportSelection(kinds=frozenset({RecordKind.EVENT})))
+        assert again == archived
+        assert isinstance(summary, ExportSummary) and summary.counts == {RecordKind.EVENT: 1}
+        other = replace(archived, event=replace(event, content="Did something else."))
+        assert await opened.outcomes(archived, other, on_conflict=ImportConflict.REPLACE) == ["unchanged", "kept"]
+        [refused] = await opened.outcomes(other, on_conflict=ImportConflict.REFUSE)
+        assert "events are never replaced" in refused
+        assert '"imported": true' in opened.events()[0].details
+
+
+NAN = (float("nan"), *UNIT[1:])
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (memory(doc_id=""), "record.id: must be 1 to 512 bytes"),
+        (memory(content=" ", passages=()), "record.content: must not be blank"),
+        (memory(fields={"decay_policy": "never"}), "record.fields.decay_policy: must be one of stable"),
+        (memory(fields={"colour": "red"}), "record.fields.colour: is no field of this kind"),
+        (memory(fields={"global": "yes"}), "record.fields.global: must be of the type boolean"),
+        (memory(metadata={"$bad": 1}), "record.metadata: key '$bad'"),
+        (memory(scope=Scope(user="u" * 300)), "record.scope.user: must be at most 256"),
+        (memory(revision=-1), "record.revision: must be 0 or more"),
+        (memory(update_time=None), "record.update_time: must be set together"),
+        (memory(passages=(Passage(0, 0, 4, UNIT[1:]),)), "vector: must have 8 numbers"),
+        (memory(passages=(Passage(0, 0, 4, NAN),)), "vector: must hold finite numbers only"),
+        (memory(passages=(Passage(0, 0, 4, (0.0,) * DIMENSION),)), "vector: must not be all zeros"),
+        (memory(passages=(Passage(0, 4, 90, UNIT),)), "passages[0]: must be a part of the content"),
+        (statement("s", "text", scope=Scope()), "record.scope.user: must name the user"),
+        (statement("s", "text", fields={"importance": 2.0}), "record.importance: must be between 0 and 1"),
+        (statement("s", "text", passages=(Passage(0, 0, 2, UNIT),)), "passages: must be one, of the whole content"),
+        (fact(fact_value="{"), "record.fields: must be those of a fact"),
+        (fact(fact_value="[]"), "fact.value: must be a JSON object"),
+        (fact(namespace="org.acme"), "record.fields: must be those of a fact"),
+        (fact(indexing='{"paths": [1]}'), "record.fields.indexing"),
+        (fact(versions='["x", 1, {}]'), "record.fields.versions"),
+        (fact(key="k", fact_key="other"), "record.id: must be"),
+        (rule("r", 1, priority="high"), "record.content"),
+        (changed(rule("r", 1), content="{"), "record.content: must be the JSON of a rule"),
+        (changed(rule("r", 1), doc_id="other"), "record.id: must be the rule's name"),
+        (ArchivedRecord(RecordKind.DECISION, Document("d", "{}")), "record.content: must be the JSON of a decision"),
+        (ArchivedRecord(RecordKind.DOCUMENT, Document("d", "text", hidden=True)), "record.hidden: must not be set"),
+        (ArchivedRecord(RecordKind.EVENT), "record.event: must be set"),
+        (ArchivedRecord(RecordKind.EVENT, event=EpisodicEvent("e", "", CREATED)), "record.event.event_type"),
+    ],
+)
+async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: ArchivedRecord, said: str) -> None:
+    async with open_archive("in_memory", tmp_path) as opened:
+        first, refused, last = await opened.outcomes(memory("before"), record, memory("after"))
+        assert (first, last) == ("created", "created")
+        assert said in refused
+        assert [event.record_id for event in opened.events()] == ["before", "after"]
+
+
+async def test_a_decision_with_values_of_other_types_is_none(tmp_path: Path) -> None:
+    decision = {
+        "decision_id": "d",
+        "scope": {"user": "ada"},
+        "candidate_id": "c",
+        "existing_id": "e",
+        "result_id": "c",
+        "rule": "default",
+        "signals": [{"type": "time", "score": 1, "bound": 300.0, "time_delta_us": 5, "importance_delta": None}],
+        "conflict_count": 1,
+        "arbitration": {
+            "action": "keep",
+            "strategy": "recency",
+            "winner": "candidate",
+            "loser": "existing",
+            "confidence": 1.0,
+            "reason": "newer",
+            "factors": [],
+        },
+        "merge": None,
+        "create_time": 1,
+        "revert_time": None,
+    }
+
+    def record(**changes: Any) -> ArchivedRecord:
+        return ArchivedRecord(RecordKind.DECISION, Document("d", json.dumps({**decision, **changes})))
+
+    wrong = [{"conflict_count": "1"}, {"rule": None}, {"scope": {"user": 5}}, {"signals": [1]}, {"create_time": "now"}]
+    async with open_archive("in_memory", tmp_path) as opened:
+        refused = await opened.outcomes(*(record(**changes) for changes in wrong))
+        assert all("must be the JSON of a decision" in each for each in refused), refused
+        assert await opened.outcomes(record()) == ["created"]
+        assert [event.type for event in opened.events()] == [EventType.CONFLICT_RESOLVED]
+
+
+async def test_vectors_need_a_header_that_names_their_model(tmp_path: Path) -> None:
+    async with open_archive("in_memory", tmp_path) as opened:
+        for header in (None, ArchiveHeader()):
+            [refused] = await opened.outcomes(memory(), header=header)
+            assert "must be empty where no header names their model" in refused
+            assert await opened.outcomes(memory("n", passages=()), header=header, on_conflict=ImportConflict.KEEP) in (
+                ["created"],
+                ["unchanged"],
+            )
+        other = ArchiveHeader(model=replace(MODEL, revision="2"))
+        with pytest.raises(EmbeddingModelMismatchError, match="hashing@2/fp32/8"):
+            opened.store.begin_import(ImportStart(header=other))
+        with pytest.raises(InvalidArgumentError, match="format_version: must be 1"):
+            opened.store.begin_import(ImportStart(header=ArchiveHeader(format_version=2)))
+        assert await opened.outcomes(memory(), header=other, embed_anew=True) == ["created"]
+        assert opened.stored(MEMORIES, "m").passages[0].embedding != UNIT
+
+
+async def test_statements_beyond_the_capacity_are_refused(tmp_path: Path) -> None:
+    async with open_archive("in_memory", tmp_path, capacity=2) as opened:
+        given = [statement(str(number), f"Ada knows thing number {number}.") for number in range(3)]
+        hidden = statement("h", "Old.", fields={"superseded_by": "0"})
+        *stored, refused = await opened.outcomes(hidden, *given)
+        assert stored == ["created"] * 3
+        assert "the capacity of 2 statements is reached" in refused
+        assert await opened.outcomes(given[0]) == ["unchanged"]
+
+
+async def test_expired_facts_are_left_out_and_removed_ones_are_counted(tmp_path: Path) -> None:
+    async with open_archive("sqlite", tmp_path) as opened:
+        ends = opened.clock() + timedelta(minutes=1)
+        await opened.take(fact("stays"), fact("goes", ttl_s=60.0, expire_time=ends), fact("later"))
+        opened.clock.pass_hours(1)
+        keys, summary = [], None
+        async for part in opened.store.export(ExportSelection(namespace=Namespace(("org",)))):
+            if isinstance(part, list):
+                keys += [each.document.fields["fact_key"] for each in part if each.document]
+                details = json.dumps({"namespace": ["org", "acme"], "key": "later"})
+
+                def remove(tx: Any, details: str = details) -> str:
+                    tx.collection(FACTS).delete_document(
+                        record_id(ACME, "later"), event=EventType.FACT_DELETED, details=details
+                    )
+                    return ""
+
+                opened.vault.transact(remove).result()
+            elif isinstance(part, ExportSummary):
+                summary = part
+        assert keys == ["stays", "later"]
+        assert summary is not None and (summary.changed_count, summary.removed_count) == (0, 1)
+
+
+@pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+async def test_many_facts_leave_and_come_a_message_at_a_time(tmp_path: Path, count: int) -> None:
+    async with open_archive("sqlite", tmp_path / "a") as source, open_archive("sqlite", tmp_path / "b") as target:
+        importing = source.store.begin_import(ImportStart(header=HEADER))
+        for start in range(0, count, 1_000):
+            assert created(await importing.take(_facts(start, start + 1_000)))
+        selection = ExportSelection(kinds=frozenset({RecordKind.FACT}))
+        copying, largest, copied = target.store.begin_import(ImportStart(header=HEADER)), 0, 0
+        tracemalloc.start()
+        try:
+            async for part in source.store.export(selection):
+                if isinstance(part, list):
+                    largest = max(largest, len(part))
+                    assert created(await copying.take(part))
+                    copied += len(part)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert copied == target.vault.collection(FACTS).stats().document_count == count
+        # However many there are: all of them at once take that for each thousand.
+        assert largest <= 256 and peak < 8 << 20
+
+
+def _facts(start: int, end: int) -> Sequence[ArchivedRecord]:
+    found = []
+    for number in range(start, end):
+        record = fact(f"k{number}", {"content": f"Thing {number} {'lies about ' * 30}"})
+        assert record.document is not None
+        content = json.loads(str(record.document.fields["fact_value"]))["content"]
+        found.append(changed(record, content=content, passages=(Passage(0, 0, len(content), UNIT),)))
+    return found
