@@ -1,7 +1,7 @@
 """What engines promise: the contract that `tests/contract` holds every engine to.
 
 Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, the timeline of episodic events
-(`engines/timeline.py`), and the log of what happened to them. A `VectorIndex` is a cache of it: derived, disposable,
+(`engines/timeline.py`), and the log of what happened to them (`engines/event_log.py`). A `VectorIndex` is a cache of it: derived, disposable,
 rebuilt from the records whenever it is lost, damaged or behind.
 """
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventFilter, EventLogState, EventSlice, EventType
+from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
+from mnemon_server.engines.event_log import EventLog
 from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
 
 if TYPE_CHECKING:  # which imports this module
@@ -316,33 +317,6 @@ class RecordEngine(Protocol):
 
         Raises:
             StorageFailedError: the disk still fails.
-        """
-
-
-class EventLog(Protocol):
-    """What happened in a vault, in the order of commits: an event for every change, in the change's own transaction.
-
-    Any thread may call any method; reads block, and see everything acknowledged before they began.
-    """
-
-    @property
-    def epoch(self) -> bytes:
-        """16 random bytes drawn when the vault was created: what cursors are bound to. Secret."""
-
-    def read(self, after: int, *, limit: int, where: EventFilter) -> EventSlice:
-        """Up to `limit` events behind `after` that match, in order, and how far the log was read for them."""
-
-    def position_before(self, time: datetime) -> int:
-        """The position behind which every event was committed at `time` or later."""
-
-    def state(self) -> EventLogState:
-        """What is kept."""
-
-    def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
-        """Drops the oldest events: those committed before a time, and all but the newest `keep_max`.
-
-        Whatever is behind the position `keep_after` stays, however old it is and however many they are. Drops a
-        bounded number at a time, so that no write waits long; returns how many went, 0 when nothing is left to drop.
         """
 
 

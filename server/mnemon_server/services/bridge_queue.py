@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_right
 
 from mnemon_server.domain.events import EventFilter, EventType
-from mnemon_server.engines.base import EventLog
+from mnemon_server.engines.event_log import EventLog
 
 QUEUED = EventFilter(types=frozenset({EventType.EPISODIC_SAVED, EventType.EPISODIC_PRUNED}))
 READ_MAX = 1_000

@@ -24,7 +24,7 @@ from mnemon_server.domain.feed import (
     Started,
     WatchQuery,
 )
-from mnemon_server.engines.base import EventLog
+from mnemon_server.engines.event_log import EventLog
 from mnemon_server.services.event_cursors import Cursors
 from mnemon_server.services.event_records import (
     BYTES_MAX,

@@ -11,7 +11,7 @@ from typing import Self
 
 from mnemon_server.domain.clock import EPOCH, Clock, system_clock
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.engines.base import EventLog
+from mnemon_server.engines.event_log import EventLog
 from mnemon_server.services.offload import Offload
 
 INTERVAL_S = 60.0

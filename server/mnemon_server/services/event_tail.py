@@ -10,7 +10,7 @@ from datetime import datetime
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.domain.events import Event, EventLogState
 from mnemon_server.domain.feed import EVERYTHING
-from mnemon_server.engines.base import EventLog
+from mnemon_server.engines.event_log import EventLog
 from mnemon_server.services.offload import Offload
 
 EVENTS_MAX = 4_096
