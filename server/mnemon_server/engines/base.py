@@ -1,8 +1,8 @@
 """What engines promise: the contract that `tests/contract` holds every engine to.
 
 Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, the timeline of episodic events
-(`engines/timeline.py`), and the log of what happened to them (`engines/event_log.py`). A `VectorIndex` is a cache of it: derived, disposable,
-rebuilt from the records whenever it is lost, damaged or behind.
+(`engines/timeline.py`), and the log of what happened to them (`engines/event_log.py`). A `VectorIndex` is a cache of
+it: derived, disposable, rebuilt from the records whenever it is lost, damaged or behind.
 """
 
 from collections.abc import Callable, Sequence
