@@ -12,8 +12,9 @@ FUZZ := .venv/fuzz
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
-# What takes minutes is asked for by name: make e2e ARGS="-m slow".
-PYTEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile
+# What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files stays as it is: reordered by
+# their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
+PYTEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -88,9 +89,10 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.memory_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
+	MNEMON_CHROMA_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_chroma_process.py -k random_moments
 
 .PHONY: fuzz
-fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool calls, and as many that the reader's branches choose; takes half an hour.
+fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool calls, and as many that follow the reader's branches; takes an hour or two.
 	$(BIN)/python -m tests.support.tool_call_fuzzing --texts $(TEXTS)
 	mkdir -p build/fuzz
 	cd build/fuzz && PYTHONPATH="$(CURDIR)/server:$(CURDIR)" "$(CURDIR)/$(FUZZ)/bin/python" -m tests.support.tool_call_atheris --texts $(TEXTS)

@@ -99,18 +99,21 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def _print_ratios(sizes: list[int], repeats: int) -> None:
-    print(
-        "| payload | json.loads | sound call | ratio | call to repair | ratio |\n| --- | --- | --- | --- | --- | --- |"
-    )
-    for size in [1, 16, *sizes]:
+    print("| payload | json.loads | sound call | per KiB | ratio | call to repair | per KiB | ratio |")
+    print("| --- |" + " --- |" * 7)
+    for size in sorted({1, 4, 16, *sizes}):
         text, payload = commanded(min(size * 1024, TEXT_BYTES_MAX))
         broken = text.replace("}}\n[[END", "},}\n[[END")
         again = max(repeats, 2_000 // size)
         floor = seconds(lambda payload=payload: json.loads(payload), again)  # type: ignore[misc]
         sound = seconds(lambda text=text: parse_tool_calls(text), again)  # type: ignore[misc]
         repaired = seconds(lambda text=broken: parse_tool_calls(text), again)  # type: ignore[misc]
-        figures = f"{sound * 1e3:.3f} ms | {sound / floor:.1f} | {repaired * 1e3:.3f} ms | {repaired / floor:.1f}"
-        print(f"| {size} KiB | {floor * 1e3:.3f} ms | {figures} |")
+        figures = " | ".join(_figures(taken, size, floor) for taken in (sound, repaired))
+        print(f"| {size} KiB | {floor * 1e3:.3f} ms | {figures} |", flush=True)
+
+
+def _figures(taken: float, size: int, floor: float) -> str:
+    return f"{taken * 1e3:.3f} ms | {taken / size * 1e6:.1f} µs | {taken / floor:.1f}"
 
 
 def _print_growth(sizes: list[int], repeats: int) -> None:

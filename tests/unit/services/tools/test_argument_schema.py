@@ -138,7 +138,7 @@ def test_arguments_beyond_a_mebibyte_or_32_levels_are_refused() -> None:
     [
         ({}, 'parameters.type: must be "object": a tool is called with named arguments'),
         ({"type": "array"}, 'parameters.type: must be "object": a tool is called with named arguments'),
-        ({"type": "objekt"}, "parameters.type: "),
+        ({"type": "thing"}, "parameters.type: "),
         ({"type": "object", "properties": []}, "parameters.properties: must be an object"),
         (
             {"type": "object", "properties": {"a": {"type": "int"}}},
