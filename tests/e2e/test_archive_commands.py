@@ -1,0 +1,187 @@
+"""The commands that export and import, against real servers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mnemon import Client
+
+from tests.support.command import run, run_json
+from tests.support.server import server_process
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Those of a server with a few records, and of one to import into."""
+    flags = ("--knowledge-store-backend", "local")
+    with (
+        server_process(tmp_path_factory.mktemp("source"), *flags) as source,
+        server_process(tmp_path_factory.mktemp("target"), *flags) as target,
+    ):
+        with Client(source.address()) as client:
+            client.index("note", "Ada prefers window seats.", {"n": 5.0})
+            client.remember("Ada likes green tea.", user="ada")
+            client.facts.put(("user", "ada"), "home", {"content": "Ada lives in Berlin."})
+            client.facts.put(("org", "acme"), "home", {"content": "Acme is in Bonn."})
+        yield source.address(), target.address()
+
+
+@pytest.fixture
+def source(addresses: tuple[str, str]) -> str:
+    return addresses[0]
+
+
+@pytest.fixture
+def target(addresses: tuple[str, str]) -> Iterator[str]:
+    """The address of a server that holds nothing."""
+    with Client(addresses[1]) as client:
+        client.facts.delete_many((), subtree=True)
+        for document in list(client.list()):
+            client.delete(document.doc_id)
+        for memory in client.list_memories():
+            client.forget(memory.memory_id)
+        client.purge(only_deleted=True)
+        yield addresses[1]
+
+
+def test_a_file_is_written_for_its_owner_and_imported_to_what_it_was(source: str, target: str, tmp_path: Path) -> None:
+    path = tmp_path / "vault.jsonl"
+    done = run(source, "export", path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "exported: 1 document, 1 memory, 2 fact\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    header, *records, summary = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert header["mnemon_archive"] == 1 and "summary" in summary
+    assert [record["kind"] for record in records] == ["document", "memory", "fact", "fact"]
+    assert list(tmp_path.iterdir()) == [path]
+
+    assert run(target, "import", path).stdout == "4 created, 0 replaced, 0 unchanged, 0 kept, 0 failed\n"
+    assert run(target, "import", path).stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 failed\n"
+    assert run(target, "get", "note", "--json").stdout == run(source, "get", "note", "--json").stdout
+    piped = run(target, "import", "-", stdin=run(source, "export", "-").stdout)
+    assert piped.stdout == "0 created, 0 replaced, 4 unchanged, 0 kept, 0 failed\n"
+
+
+def test_a_part_is_exported_by_kind_namespace_and_scope(source: str) -> None:
+    def kinds(*options: str) -> list[tuple[str, str]]:
+        lines = [json.loads(line) for line in run(source, "export", "-", *options).stdout.splitlines()]
+        return [(line["kind"], line["content"]) for line in lines[1:-1]]
+
+    assert kinds("--kind", "memory") == [("memory", "Ada likes green tea.")]
+    assert kinds("--facts-namespace", "user") == [("fact", "Ada lives in Berlin.")]
+    assert kinds("--facts-namespace", "user", "--exact") == []
+    assert kinds("--user", "ada") == [("memory", "Ada likes green tea.")]
+    assert "passages" not in run(source, "export", "-", "--no-vectors").stdout
+    refused = run(source, "export", "-", "--facts-namespace", "user", "--user", "ada")
+    assert refused.returncode == 1 and "facts have no scope" in refused.stderr
+
+
+def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "vault.jsonl"
+    path.write_text("what was there", encoding="utf-8")
+    done = run("127.0.0.1:1", "export", path)
+    assert done.returncode == 1 and "no server answers" in done.stderr
+    assert path.read_text(encoding="utf-8") == "what was there"
+    assert list(tmp_path.iterdir()) == [path]
+    missing = run("127.0.0.1:1", "export", tmp_path / "missing" / "vault.jsonl")
+    assert missing.returncode == 1 and "cannot be written: No such file" in missing.stderr
+
+
+def test_bad_lines_are_named_and_a_cut_is_told(source: str, target: str, tmp_path: Path) -> None:
+    lines = run(source, "export", "-").stdout.splitlines()
+    record = json.loads(lines[2])
+    broken = [
+        lines[0],
+        lines[1],
+        "{",
+        json.dumps({**record, "revision": -1}),
+        json.dumps({**record, "id": ""}),
+        lines[2],
+    ]
+    path = tmp_path / "broken.jsonl"
+    path.write_text("\n".join(broken) + "\n", encoding="utf-8")
+    done = run(target, "import", path)
+    assert done.returncode == 1
+    assert done.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 3 failed\n"
+    assert "failed: line 3: line: is not JSON" in done.stderr
+    assert f"failed: line 4 (memory {record['id']}): record.revision: must be a whole number" in done.stderr
+    assert "failed: line 5 (memory): record.id: must be 1 to 512 bytes" in done.stderr
+    assert "the archive was cut off behind line 6" in done.stderr
+
+    done = run(target, "import", path, "--json")
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [result.get("outcome") for result in results[:-1]] == ["unchanged", None, None, None, "unchanged"]
+    assert results[-1]["summary"] == {
+        "created": 0,
+        "replaced": 0,
+        "unchanged": 2,
+        "kept": 0,
+        "failed": 3,
+        "complete": False,
+    }
+
+
+def test_an_archive_of_another_model_says_what_helps(source: str, target: str, tmp_path: Path) -> None:
+    header, *rest = run(source, "export", "-").stdout.splitlines()
+    changed = json.loads(header)
+    changed["embedding_model"]["name"] = "another"
+    path = tmp_path / "other.jsonl"
+    path.write_text("\n".join([json.dumps(changed), *rest]), encoding="utf-8")
+    done = run(target, "import", path)
+    assert done.returncode == 1 and "embed_anew" in done.stderr
+    assert run(target, "import", path, "--embed-anew").returncode == 0
+
+
+def test_an_export_of_another_system_becomes_facts_that_the_tools_find(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "mem0.json"
+    results = [
+        {"id": "m1", "memory": "Ada prefers window seats.", "metadata": {"category": "travel"}, "user_id": "ada"},
+        {"id": "m2", "memory": "", "user_id": "ada"},
+        {"id": "m3", "memory": "Bo rides a bicycle.", "user_id": "bo@example.com"},
+    ]
+    path.write_text(json.dumps({"results": results}, indent=1), encoding="utf-8")
+    done = run(target, "import", path, "--from", "mem0")
+    assert done.stdout == "1 created, 0 replaced, 0 unchanged, 0 kept, 2 failed\n"
+    assert "(fact m2): memory: must be the text of the record" in done.stderr
+    assert "(fact m3): fact.namespace[1]" in done.stderr and 'must not contain "."' in done.stderr
+    with Client(target) as client:
+        found = client.tools.call("search_memory", {"query": "Where does Ada sit?"}, config={"user_id": "ada"})
+        assert "window seats" in found.content
+
+    again = run(target, "import", path, "--from", "mem0", "--namespace", "people.{id}")
+    assert again.stdout == "2 created, 0 replaced, 0 unchanged, 0 kept, 1 failed\n"
+    kept = run(target, "import", path, "--from", "mem0", "--namespace", "people.{id}", "--on-conflict", "keep")
+    assert kept.stdout == "0 created, 0 replaced, 0 unchanged, 2 kept, 1 failed\n"
+
+
+def test_any_other_export_is_read_by_a_mapping(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    notes = [
+        {"no": number, "body": {"text": f"Note {number}."}, "tags": {"even": number % 2 == 0}} for number in (1, 2)
+    ]
+    path.write_text("\n".join(map(json.dumps, notes)), encoding="utf-8")
+    [*results, _] = run_json(target, "import", path, "--map", "content=body.text,key=no", "--map", "*=tags,number=no")
+    assert [(result["id"], result["outcome"]) for result in results] == [("1", "created"), ("2", "created")]
+    with Client(target) as client:
+        assert [fact.value for fact in client.facts.list(("imported",))] == [
+            {"content": "Note 1.", "even": False, "number": 1},
+            {"content": "Note 2.", "even": True, "number": 2},
+        ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--from", "mem0", "--map", "content=a"), "give --from or --map, not both"),
+        (("--namespace", "a"), "belong to another system's export"),
+        (("--from", "mem0", "--embed-anew"), "are for archives alone"),
+        (("--map", "key=id"), "say where the text is"),
+        (("--map", "content"), "is not part=field"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.touch()
+    done = run("127.0.0.1:1", "import", path, *options)
+    assert done.returncode == 2 and said in done.stderr
