@@ -34,8 +34,8 @@ from mnemon_server.services.semantic_health import Capacity
 
 TOGETHER_MAX = 250
 """Records of one transaction: nothing else is written meanwhile."""
-EMBEDDED_MAX = 64
-"""Records whose texts are handed to the model at once."""
+EMBEDDED_MAX, EMBEDDED_CHARACTERS_MAX = 64, 1 << 20
+"""Records whose texts are handed to the model at once, and how long they are together, unless it is one alone."""
 
 Given = ArchivedRecord | MnemonError
 """A record, or why it could not even be read."""
@@ -160,8 +160,7 @@ class Import:
         found = list(checked)
         for kind in SEARCHED:
             wanted = [n for n, each in enumerate(checked) if _lacks_passages(each, kind)]
-            for start in range(0, len(wanted), EMBEDDED_MAX):
-                numbers = wanted[start : start + EMBEDDED_MAX]
+            for numbers in _embedded_runs(checked, wanted):
                 records = _of_type(Incoming, checked, numbers)
                 made = await embedded_passages(self._embedder, kind, [each.document for each in records])
                 for n, each, passages in zip(numbers, records, made, strict=True):
@@ -221,6 +220,22 @@ def _stamps(document: Document) -> RecordStamps | None:
 
 def _lacks_passages(each: Checked, kind: RecordKind) -> bool:
     return isinstance(each, Incoming) and each.kind is kind and each.passages is None
+
+
+def _embedded_runs(checked: Sequence[Checked], numbers: Iterable[int]) -> Iterator[list[int]]:
+    """The numbers of records whose texts are embedded together."""
+    run: list[int] = []
+    length = 0
+    for number in numbers:
+        each = checked[number]
+        more = len(each.document.content) if isinstance(each, Incoming) else 0
+        if run and (len(run) == EMBEDDED_MAX or length + more > EMBEDDED_CHARACTERS_MAX):
+            yield run
+            run, length = [], 0
+        run.append(number)
+        length += more
+    if run:
+        yield run
 
 
 def _of_type(kind: type[Item], checked: Sequence[Checked], numbers: Iterable[int]) -> list[Item]:

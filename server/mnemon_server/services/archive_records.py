@@ -67,7 +67,7 @@ def _document(given: Document) -> Document:
 
 
 def _memory(given: Document) -> Document:
-    if given.fields["decay_policy"] not in set(DecayPolicy):
+    if given.fields["decay_policy"] not in {"", *DecayPolicy}:
         known = ", ".join(DecayPolicy)
         raise InvalidArgumentError.of(f"{RECORD}.fields.decay_policy", f"must be one of {known}")
     memory = memory_documents.to_memory(given, _CONFIDENCE, EPOCH)

@@ -275,6 +275,19 @@ async def test_vectors_need_a_header_that_names_their_model(tmp_path: Path) -> N
         assert opened.stored(MEMORIES, "m").passages[0].embedding != UNIT
 
 
+async def test_a_message_of_texts_without_vectors_is_embedded_in_parts(tmp_path: Path) -> None:
+    async with open_archive("sqlite", tmp_path) as opened:
+        texts = [*(f"Thing {number}." for number in range(150)), *("long " * 150_000 for _ in range(3))]
+        given = [memory(str(number), text, passages=(), fields={}) for number, text in enumerate(texts)]
+        assert created(await opened.take(*given))
+        stored = opened.vault.collection(MEMORIES).get_documents([str(number) for number in range(len(texts))])
+        assert [bool(each and each.passages) for each in stored] == [True] * len(texts)
+        assert (
+            sum(len(each.passages) for each in stored if each)
+            == opened.vault.collection(MEMORIES).stats().passage_count
+        )
+
+
 async def test_statements_beyond_the_capacity_are_refused(tmp_path: Path) -> None:
     async with open_archive("in_memory", tmp_path, capacity=2) as opened:
         given = [statement(str(number), f"Ada knows thing number {number}.") for number in range(3)]
