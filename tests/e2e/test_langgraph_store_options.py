@@ -131,6 +131,13 @@ async def test_a_filter_that_the_server_does_not_take_is_refused_by_name(
     assert isinstance(refused.value, ValueError)
 
 
+async def test_a_query_leaves_out_what_is_not_indexed(store: Store) -> None:
+    await store.put(("test",), "shown", {"text": "green tea"})
+    await store.put(("test",), "hidden", {"text": "green tea"}, index=False)
+
+    assert await store.keys(("test",), query="green tea") == ["shown"]
+
+
 async def test_in_and_not_in_are_operators_too(store: Store) -> None:
     for number, color in enumerate(["red", "green", "blue"]):
         await store.put(("test",), f"doc{number}", {"color": color})

@@ -8,7 +8,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -327,20 +326,3 @@ def test_an_address_in_use_is_one_clear_line(address: str) -> None:
     assert done.returncode == 1
     assert f"127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("missing", "script", "extra"),
-    [
-        ("mcp", "import sys; sys.argv = ['mnemon', 'mcp']; from mnemon.__main__ import main; main()", "mnemon[mcp]"),
-        ("langgraph", "import mnemon.langgraph", "mnemon[langgraph]"),
-    ],
-)
-def test_without_its_extra_an_integration_says_which_one_to_install(missing: str, script: str, extra: str) -> None:
-    script = f"import sys; sys.modules[{missing!r}] = None; {script}"
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=clean_environment(), capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 1
-    assert f"pip install '{extra}'" in done.stderr

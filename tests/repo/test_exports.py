@@ -16,6 +16,9 @@ _HEAVY = {
     "onnxruntime",
     "mnemon_server",
     "torch",
+    "langgraph",
+    "mcp",
+    "pydantic",
 }
 _SOURCE = Path(mnemon.__file__)
 
@@ -69,3 +72,18 @@ def test_without_its_extra_the_command_says_which_one_to_install(missing: str) -
     assert done.returncode == 1
     assert "pip install 'mnemon[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "script", "extra"),
+    [
+        ("mcp", "sys.argv = ['mnemon', 'mcp']; from mnemon.__main__ import main; main()", "mnemon[mcp]"),
+        ("langgraph", "import mnemon.langgraph", "mnemon[langgraph]"),
+    ],
+)
+def test_without_its_extra_an_integration_says_which_one_to_install(missing: str, script: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None; {script}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert f"pip install '{extra}'" in done.stderr

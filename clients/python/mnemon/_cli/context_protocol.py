@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import click
 
+from mnemon._cli.fact_options import labels
 from mnemon._cli.session import Session
 from mnemon._tool_definitions import ALL_ACTIONS
 
@@ -63,7 +64,7 @@ def serve_mcp(
             raise
         raise click.ClickException("mnemon mcp needs mcp; install it with: pip install 'mnemon[mcp]'") from error
     identity = Identity(
-        namespace=tuple(namespace.split(".")) if namespace else (),
+        namespace=labels(namespace) if namespace else (),
         org=org,
         user=user,
         agent=agent,
