@@ -245,6 +245,10 @@ class Settings:
             at_most=1,
         ),
     )
+    search_reranking: bool = field(
+        default=False,
+        metadata=_row("Look again at the best 100 of a hybrid search: who speaks, and is it an answer?"),
+    )
     max_message_mib: int = field(
         default=16, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)
     )

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,16 +17,24 @@ STOP_TIMEOUT_S = 30.0
 
 
 @contextmanager
-def serving(address: str | None = None) -> Iterator[Client]:
-    """A client of the server at `address`, or of one that runs as long as the context does, on an empty folder."""
+def serving(
+    address: str | None = None, *, folder: Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Client]:
+    """A client of the server at `address`, or of one that runs as long as the context does.
+
+    Args:
+        address: of a server that runs already.
+        folder: where the server's data lie; None: in an empty one that goes with it.
+        settings: environment variables of the server, beside which all settings are the defaults.
+    """
     if address is not None:
         with Client(address, timeout=300.0) as client:
             client.wait_until_ready(START_TIMEOUT_S)
             yield client
         return
     with (
-        tempfile.TemporaryDirectory(prefix="mnemon-bench-") as folder,
-        _process(Path(folder)) as own_address,
+        tempfile.TemporaryDirectory(prefix="mnemon-bench-") as empty,
+        _process(folder or Path(empty), settings or {}) as own_address,
         Client(own_address, timeout=300.0) as client,
     ):
         client.wait_until_ready(START_TIMEOUT_S)
@@ -34,10 +42,10 @@ def serving(address: str | None = None) -> Iterator[Client]:
 
 
 @contextmanager
-def _process(folder: Path) -> Iterator[str]:
+def _process(folder: Path, settings: Mapping[str, str]) -> Iterator[str]:
     address = f"127.0.0.1:{_free_port()}"
     command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", address, "--data-dir", str(folder / "data")]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")} | settings
     with (folder / "server.log").open("w+b") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:

@@ -25,6 +25,7 @@ from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.knowledge_store import DocumentStore
 from mnemon_server.services.memory import MemoryStore
 from mnemon_server.services.offload import Offload
+from mnemon_server.services.reranking import default_ranker
 from mnemon_server.services.rules import RuleStore
 from mnemon_server.services.semantic import SemanticStore
 from mnemon_server.services.semantic_documents import to_semantic
@@ -48,6 +49,7 @@ def open_documents(
         applier=_open_applier(settings, tenant, records, model, collection, "chroma") if in_chroma else None,
         exact_scan_max=settings.exact_scan_passages_max,
         vector_weight=settings.fusion_vector_weight,
+        ranker=default_ranker() if settings.search_reranking else None,
     )
 
 
@@ -68,6 +70,7 @@ def open_memories(
         decay=decay_of(settings),
         exact_scan_max=settings.exact_scan_passages_max,
         vector_weight=settings.fusion_vector_weight,
+        ranker=default_ranker() if settings.search_reranking else None,
     )
 
 
@@ -94,6 +97,7 @@ def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, mode
         model=model,
         exact_scan_max=settings.exact_scan_passages_max,
         vector_weight=settings.fusion_vector_weight,
+        ranker=default_ranker() if settings.search_reranking else None,
     )
 
 

@@ -153,7 +153,7 @@ class MemoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """One summand of a score: `score` (0 to 1) times `weight`."""
+    """One summand of a score: `score` (0 to 1) times `weight`, which is -1 where a ranker took something."""
 
     name: str
     score: float

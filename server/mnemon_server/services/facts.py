@@ -51,6 +51,7 @@ from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.pages import read_page
 from mnemon_server.services.passage_search import PassageSearch
+from mnemon_server.services.reranking import Ranker
 from mnemon_server.services.writes import request_key
 
 SWEEP_STEP = 500
@@ -72,6 +73,7 @@ class FactStore:
         clock: Clock = system_clock,
         exact_scan_max: int = 20_000,
         vector_weight: float = VECTOR_WEIGHT,
+        ranker: Ranker | None = None,
         reader_threads: int = 4,
     ) -> None:
         """Closes the vault never: it belongs to whoever opened it.
@@ -83,6 +85,7 @@ class FactStore:
             clock: the time by which facts expire for whoever reads; the vault's own is that of its commits.
             exact_scan_max: up to so many candidate passages are compared one by one.
             vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
+            ranker: takes a second look at what a hybrid search finds; None: nobody does.
             reader_threads: reads at the same time.
         """
         self._vault = vault
@@ -97,6 +100,7 @@ class FactStore:
             applier=None,
             exact_scan_max=exact_scan_max,
             vector_weight=vector_weight,
+            ranker=ranker,
             threads=reader_threads,
         )
         self._search = FactSearch(self._records, passages, dimension=model.dimension, clock=clock)

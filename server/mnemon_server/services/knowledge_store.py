@@ -69,6 +69,7 @@ from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.pages import content_bytes, read_page
+from mnemon_server.services.reranking import Ranker
 from mnemon_server.services.search import DocumentSearch
 from mnemon_server.services.writes import acknowledge, request_key
 
@@ -121,6 +122,7 @@ class DocumentStore:
         applier: IndexApplier | None = None,
         exact_scan_max: int = 20_000,
         vector_weight: float = VECTOR_WEIGHT,
+        ranker: Ranker | None = None,
         reader_threads: int = 4,
     ) -> None:
         """Takes over the applier; the records and the embedder stay their owners'.
@@ -134,6 +136,7 @@ class DocumentStore:
             applier: feeds the vector index; None for a backend without one.
             exact_scan_max: up to so many candidate passages are compared one by one.
             vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
+            ranker: takes a second look at what a hybrid search finds; None: nobody does.
             reader_threads: reads at the same time.
         """
         self._records = records
@@ -151,6 +154,7 @@ class DocumentStore:
             applier=applier,
             exact_scan_max=exact_scan_max,
             vector_weight=vector_weight,
+            ranker=ranker,
             threads=reader_threads,
         )
 

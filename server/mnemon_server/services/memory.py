@@ -49,6 +49,7 @@ from mnemon_server.services.memory_status import EMBEDDED, read_status
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.pages import read_page
 from mnemon_server.services.passage_search import PassageSearch
+from mnemon_server.services.reranking import Ranker
 from mnemon_server.services.writes import request_key
 
 EVERYTHING = MemoryFilter()
@@ -72,6 +73,7 @@ class MemoryStore:
         clock: Clock = system_clock,
         exact_scan_max: int = 20_000,
         vector_weight: float = VECTOR_WEIGHT,
+        ranker: Ranker | None = None,
         reader_threads: int = 4,
     ) -> None:
         """Takes over the applier; the records belong to their vault.
@@ -87,6 +89,7 @@ class MemoryStore:
             clock: the time by which it does.
             exact_scan_max: up to so many candidate passages are compared one by one.
             vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
+            ranker: takes a second look at what a hybrid search finds; None: nobody does.
             reader_threads: reads at the same time.
         """
         self._records = records
@@ -105,6 +108,7 @@ class MemoryStore:
             applier=applier,
             exact_scan_max=exact_scan_max,
             vector_weight=vector_weight,
+            ranker=ranker,
             threads=reader_threads,
         )
         dimension = model.dimension

@@ -1,5 +1,6 @@
 """How a text or a vector finds memories, and why each result scored as it did."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -27,6 +28,8 @@ from mnemon_server.services.memory_documents import to_memory
 from mnemon_server.services.memory_filters import record_filter
 from mnemon_server.services.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.passage_search import PassageSearch
+
+ROUNDING = 1e-6
 
 
 class MemorySearch:
@@ -116,6 +119,9 @@ def _parts(hit: PassageHit, vector_weight: float) -> tuple[ScorePart, ...]:
         parts.append(ScorePart("vector", _share(hit.cosine), vector_weight))
     if hit.keyword_score is not None:
         parts.append(ScorePart("keyword", hit.keyword_score, 1.0 - vector_weight))
+    moved = hit.score - sum(part.score * part.weight for part in parts)
+    if abs(moved) > ROUNDING:
+        parts.append(ScorePart("ranker", abs(moved), math.copysign(1.0, moved)))
     return tuple(parts)
 
 

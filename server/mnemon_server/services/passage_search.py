@@ -22,6 +22,7 @@ from mnemon_server.services.fusion import VECTOR_WEIGHT, effective_weight
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.passage_queries import PassageAnswer, PassageHit, PassageQuery
 from mnemon_server.services.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
+from mnemon_server.services.reranking import Ranker, widened
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
@@ -75,6 +76,7 @@ class PassageSearch:
         applier: IndexApplier | None,
         exact_scan_max: int,
         vector_weight: float = VECTOR_WEIGHT,
+        ranker: Ranker | None = None,
         threads: int,
     ) -> None:
         self._records = records
@@ -82,10 +84,16 @@ class PassageSearch:
         self._applier = applier
         self._exact_scan_max = exact_scan_max
         self._vector_weight = vector_weight
+        self._ranker = ranker
         self._plan_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-planner")
 
     def find(self, query: PassageQuery) -> PassageAnswer:
         """The documents nearest to the query, best first, each once. Blocks."""
+        if self._ranker is None or query.mode is not SearchMode.HYBRID:
+            return self._find(query)
+        return self._ranker.rerank(query, self._find(widened(query)))
+
+    def _find(self, query: PassageQuery) -> PassageAnswer:
         if query.mode is SearchMode.KEYWORD:
             return self._complete(query, self._plan(query), None)
         if query.vector is not None:

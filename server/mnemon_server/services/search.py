@@ -20,6 +20,7 @@ from mnemon_server.services.filters import lenient_filter
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.passage_search import PassageSearch
+from mnemon_server.services.reranking import Ranker
 
 
 class DocumentSearch:
@@ -34,6 +35,7 @@ class DocumentSearch:
         applier: IndexApplier | None,
         exact_scan_max: int,
         vector_weight: float,
+        ranker: Ranker | None = None,
         threads: int,
     ) -> None:
         self._records = records
@@ -44,6 +46,7 @@ class DocumentSearch:
             applier=applier,
             exact_scan_max=exact_scan_max,
             vector_weight=vector_weight,
+            ranker=ranker,
             threads=threads,
         )
 

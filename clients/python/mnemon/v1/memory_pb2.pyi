@@ -716,11 +716,11 @@ class ScorePart(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     CONTRIBUTION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """"vector" or "keyword"."""
+    """"vector", "keyword", or, on a server that reranks, "ranker": what the second look added or took."""
     score: _builtins.float
     """The part's own score, 0 to 1."""
     weight: _builtins.float
-    """Its weight."""
+    """Its weight; -1 where the ranker took something."""
     contribution: _builtins.float
     """score * weight: what it adds."""
     def __init__(

@@ -1,0 +1,168 @@
+"""Trains the ranker of `services/reranking.py` on conversations, and writes its weights.
+
+    python -m tests.bench.train_ranker DATA [--on NAME]… [--out FILE]
+
+Trains on the first three conversations unless others are named; what it gives on the rest is printed, too.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from mnemon import Client, Document, DocumentView, Scope, SearchMode
+from mnemon_server.services.reranking import (
+    DEPTH,
+    FEATURES,
+    WEIGHTS_FILE,
+    Candidate,
+    Ranker,
+    author_of,
+    features,
+    log_odds,
+)
+from numpy.typing import NDArray
+
+from tests.bench.conversations import Conversation, load_conversations
+from tests.bench.metrics import METRICS, estimate, measure
+from tests.bench.serving import serving
+
+Floats = NDArray[np.float64]
+
+TRAINED_ON = 3
+RIDGE = 1.0
+"""Of the squared weights, for features of unit variance."""
+STEPS_MAX = 50
+NEAR_CERTAIN = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, what a hybrid search finds for it, best first, and what answers it."""
+
+    query: str
+    doc_ids: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    scores: Floats
+    relevant: frozenset[str]
+
+
+def index(client: Client, conversations: Sequence[Conversation]) -> None:
+    """Stores every turn as a document in the scope of its conversation; does nothing where that was done before."""
+    if client.count():
+        return
+    documents = [
+        Document(turn_id(conversation, turn.id), turn.document, scope=Scope(project=conversation.id))
+        for conversation in conversations
+        for turn in conversation.turns
+    ]
+    for result in client.index_many(documents):
+        if result.error:
+            raise result.error
+
+
+def turn_id(conversation: Conversation, turn: str) -> str:
+    """The document of a turn."""
+    return f"{conversation.id}/{turn}"
+
+
+def ask(client: Client, conversation: Conversation, *, depth: int = DEPTH) -> list[Asked]:
+    """Asks all questions of a conversation."""
+    return [_ask(client, conversation, question.text, question.evidence, depth) for question in conversation.questions]
+
+
+def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str], depth: int) -> Asked:
+    answer = client.search(
+        text, top_k=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=DocumentView.STANDARD
+    )
+    return Asked(
+        query=text,
+        doc_ids=tuple(result.doc_id for result in answer),
+        candidates=tuple(Candidate(result.content, author_of(result.content, {})) for result in answer),
+        scores=np.array([result.score for result in answer]),
+        relevant=frozenset(turn_id(conversation, turn) for turn in evidence),
+    )
+
+
+def train(asked: Sequence[Asked]) -> Ranker:
+    """A logistic regression of being relevant on the score's log-odds and the features, in which the former weighs 1.
+
+    Every question has the same weight, however many texts answer it.
+    """
+    rows = [np.column_stack([_odds(each.scores), features(each.query, each.candidates)]) for each in asked]
+    relevant = [np.array([doc_id in each.relevant for doc_id in each.doc_ids], np.float64) for each in asked]
+    shares = [np.full(len(each.doc_ids), 1 / len(each.relevant)) for each in asked]
+    inputs = np.concatenate(rows)
+    means, deviations = inputs.mean(axis=0), inputs.std(axis=0) + 1e-9
+    fitted = _fit((inputs - means) / deviations, np.concatenate(relevant), np.concatenate(shares)) / deviations
+    return Ranker(weights=fitted[1:] / fitted[0], means=means[1:])
+
+
+def measure_ranker(ranker: Ranker, asked: Sequence[Asked]) -> list[tuple[float, ...]]:
+    """METRICS of each question, ranked anew."""
+    values = []
+    for each in asked:
+        scores = ranker.scores(each.query, each.candidates, each.scores)
+        ranking = [each.doc_ids[row] for row in np.argsort(-scores, kind="stable")]
+        values.append(measure(ranking, each.relevant))
+    return values
+
+
+def _odds(scores: Floats) -> Floats:
+    return log_odds(np.clip(scores, NEAR_CERTAIN, 1 - NEAR_CERTAIN))
+
+
+def _fit(inputs: Floats, relevant: Floats, shares: Floats) -> Floats:
+    """Weights of a ridge logistic regression, by Newton's method; the intercept is not part of them."""
+    inputs = np.column_stack([np.ones(len(inputs)), inputs])
+    ridge = np.diag([0.0, *[RIDGE] * (inputs.shape[1] - 1)])
+    weights = np.zeros(inputs.shape[1])
+    for _ in range(STEPS_MAX):
+        likely = 1 / (1 + np.exp(-inputs @ weights))
+        gradient = inputs.T @ (shares * (relevant - likely)) - ridge @ weights
+        curvature = (inputs.T * (shares * likely * (1 - likely))) @ inputs + ridge
+        step = np.linalg.solve(curvature, gradient)
+        weights += step
+        if np.abs(step).max() < 1e-9:
+            return weights[1:]
+    raise ValueError("the regression does not converge")
+
+
+def write_weights(ranker: Ranker, path: Path) -> None:
+    """Writes what `default_ranker` reads."""
+    tables = {
+        name: dict(zip(FEATURES, (round(float(value), 4) for value in values), strict=True))
+        for name, values in (("weights", ranker.weights), ("means", ranker.means))
+    }
+    path.write_text(json.dumps(tables, indent=2) + "\n", encoding="utf-8")
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--on", "names", multiple=True, help="A conversation to train on; by default the first three.")
+@click.option("--out", type=click.Path(path_type=Path), default=WEIGHTS_FILE, help="File of the weights.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keeps the records here, and takes those that are.")
+def main(data: Path, names: tuple[str, ...], out: Path, folder: Path | None) -> None:
+    """Trains on conversations of the folder DATA."""
+    conversations = load_conversations(data)
+    chosen = names or tuple(conversation.id for conversation in conversations[:TRAINED_ON])
+    with serving(folder=folder) as client:
+        index(client, conversations)
+        asked = {conversation.id: ask(client, conversation) for conversation in conversations}
+    ranker = train([each for name in chosen for each in asked[name]])
+    write_weights(ranker, out)
+    for what, parts in (("trained on", set(chosen)), ("held out", asked.keys() - set(chosen))):
+        if not parts:
+            continue
+        before = estimate([[measure(each.doc_ids, each.relevant) for each in asked[name]] for name in sorted(parts)])
+        after = estimate([measure_ranker(ranker, asked[name]) for name in sorted(parts)])
+        click.echo(f"{what}: {', '.join(sorted(parts))}")
+        for metric in METRICS:
+            click.echo(f"  {metric}: {before[metric]}, reranked {after[metric]}")
+    click.echo(f"{out.name}: {out.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
