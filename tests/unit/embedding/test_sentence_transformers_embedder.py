@@ -10,7 +10,13 @@ from mnemon_server.domain.errors import ConfigurationError, EmbeddingError
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.factory import open_embedder
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+from tests.support.embedding_references import reference_texts, references
+
+pytestmark = [
+    # Where torch is imported for the first time ever, its thousands of files are compiled.
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
 
 NAME = "someone/some-model"
 
@@ -39,6 +45,11 @@ def test_vectors_agree_with_the_default_embedder(embedder: Embedder, int8_embedd
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
     assert (vectors * int8_embedder.embed(texts)).sum(axis=1).min() > 0.98
     assert embedder.embed([]).shape == (0, 384)
+
+
+def test_the_vectors_that_are_kept_for_comparisons_are_those_of_torch(embedder: Embedder) -> None:
+    vectors = embedder.embed(reference_texts()[::4])
+    assert (vectors * references()[::4]).sum(axis=1).min() > 0.9999
 
 
 def test_passages_and_counts_are_those_of_the_same_tokenizer(embedder: Embedder, int8_embedder: Embedder) -> None:
