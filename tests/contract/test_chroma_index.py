@@ -18,20 +18,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChromaServer]:
 
 
 class TestEmbeddedChroma(VectorIndexContract):
-    def open_index(self, directory: Path) -> VectorIndex:
+    @classmethod
+    def open_index(cls, directory: Path) -> VectorIndex:
         return ChromaIndex(collection="documents", dimension=DIMENSION, model_identity=MODEL, path=directory / "chroma")
 
 
 class TestChromaOverHttp(VectorIndexContract):
-    @pytest.fixture(autouse=True)
-    def _use(self, server: ChromaServer) -> None:
-        self.server = server
+    server: ChromaServer
 
-    def open_index(self, directory: Path) -> VectorIndex:
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _use(cls, server: ChromaServer) -> None:
+        cls.server = server
+
+    @classmethod
+    def open_index(cls, directory: Path) -> VectorIndex:
         return ChromaIndex(
             collection=f"documents-{directory.name}"[:60].rstrip("-_."),
             dimension=DIMENSION,
             model_identity=MODEL,
-            host=self.server.host,
-            port=self.server.port,
+            host=cls.server.host,
+            port=cls.server.port,
         )

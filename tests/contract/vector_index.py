@@ -69,25 +69,51 @@ def exact(vectors: Vector, query: Vector, limit: int) -> dict[int, float]:
 class VectorIndexContract(ABC):
     """Tests of one implementation; `open_index` may be called again after the former index was closed."""
 
+    @classmethod
     @abstractmethod
-    def open_index(self, directory: Path) -> VectorIndex:
+    def open_index(cls, directory: Path) -> VectorIndex:
         """An index over `directory`, not yet opened, for vectors of DIMENSION by MODEL."""
 
     @pytest.fixture
     def directory(self, tmp_path: Path) -> Path:
         return tmp_path
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def shared_index(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VectorIndex]:
+        index = cls.open_index(tmp_path_factory.mktemp("shared"))
+        index.open()
+        yield index
+        index.close()
+
     @pytest.fixture
-    def index(self, directory: Path) -> Iterator[VectorIndex]:
+    def index(self, shared_index: VectorIndex, monkeypatch: pytest.MonkeyPatch) -> Iterator[VectorIndex]:
+        """An empty index; opened once for all tests, since opening one takes seconds."""
+        apply = shared_index.apply
+        doc_ids: set[str] = set()
+
+        def apply_and_note(entries: Sequence[IndexEntry], deleted: Sequence[str]) -> None:
+            doc_ids.update(entry.doc_id for entry in entries)
+            apply(entries, deleted)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_index, "apply", apply_and_note)
+            yield shared_index
+        shared_index.apply([], sorted(doc_ids))
+        assert shared_index.open().entry_count == 0
+
+    @pytest.fixture
+    def new_index(self, directory: Path) -> Iterator[VectorIndex]:
+        """An index of this test alone, whose graph no other test has been through."""
         index = self.open_index(directory)
         index.open()
         yield index
         index.close()
 
-    def test_a_new_index_is_empty_and_finds_nothing(self, index: VectorIndex) -> None:
-        assert index.open().entry_count == 0
-        assert found(index, unit_vectors(1, 0)[0]) == {}
-        assert found(index, unit_vectors(1, 0)[0], RecordFilter({"a": 1})) == {}
+    def test_a_new_index_is_empty_and_finds_nothing(self, new_index: VectorIndex) -> None:
+        assert new_index.open().entry_count == 0
+        assert found(new_index, unit_vectors(1, 0)[0]) == {}
+        assert found(new_index, unit_vectors(1, 0)[0], RecordFilter({"a": 1})) == {}
 
     def test_what_was_applied_is_found_by_its_vector_with_similarity_one(self, index: VectorIndex) -> None:
         vectors = unit_vectors(50, 1)
@@ -97,19 +123,20 @@ class VectorIndexContract(ABC):
             assert passage_id == position
             assert score == pytest.approx(1.0, abs=1e-5)
 
-    def test_scores_are_cosines_and_all_are_found_when_asked_for(self, index: VectorIndex) -> None:
+    def test_scores_are_cosines_and_all_are_found_when_asked_for(self, new_index: VectorIndex) -> None:
         vectors = unit_vectors(300, 2)
-        index.apply(one_each(vectors), [])
+        new_index.apply(one_each(vectors), [])
         for query in unit_vectors(20, 3):
-            scores = found(index, query, limit=300)
+            scores = found(new_index, query, limit=300)
             assert len(scores) >= 297
             expected = exact(vectors, query, 300)
             assert all(score == pytest.approx(expected[i], abs=1e-5) for i, score in scores.items())
 
-    def test_the_nearest_ten_are_nearly_always_the_true_ones(self, index: VectorIndex) -> None:
+    def test_the_nearest_ten_are_nearly_always_the_true_ones(self, new_index: VectorIndex) -> None:
         vectors = unit_vectors(1500, 4)
-        index.apply(one_each(vectors), [])
-        hits = sum(len(found(index, query).keys() & exact(vectors, query, 10).keys()) for query in unit_vectors(50, 5))
+        new_index.apply(one_each(vectors), [])
+        queries = unit_vectors(50, 5)
+        hits = sum(len(found(new_index, query).keys() & exact(vectors, query, 10).keys()) for query in queries)
         assert hits >= 0.99 * 500
 
     def test_opposite_vectors_score_minus_one(self, index: VectorIndex) -> None:
@@ -245,16 +272,16 @@ class VectorIndexContract(ABC):
         index.apply([], doc_ids[::2])
         assert set(found(index, vectors[0], limit=100)) == set(range(1, len(doc_ids), 2))
 
-    def test_reset_empties_under_a_new_generation(self, index: VectorIndex) -> None:
+    def test_reset_empties_under_a_new_generation(self, new_index: VectorIndex) -> None:
         vectors = unit_vectors(20, 19)
-        before = index.open()
-        index.apply(one_each(vectors), [])
-        after = index.reset()
-        assert (after.entry_count, found(index, vectors[0])) == (0, {})
+        before = new_index.open()
+        new_index.apply(one_each(vectors), [])
+        after = new_index.reset()
+        assert (after.entry_count, found(new_index, vectors[0])) == (0, {})
         assert after.generation not in ("", before.generation)
-        index.apply(one_each(vectors[:3]), [])
-        assert index.open().entry_count == 3
-        assert index.open().generation == after.generation
+        new_index.apply(one_each(vectors[:3]), [])
+        assert new_index.open().entry_count == 3
+        assert new_index.open().generation == after.generation
 
     def test_reopening_keeps_entries_and_generation(self, directory: Path) -> None:
         vectors = unit_vectors(20, 20)
@@ -271,9 +298,9 @@ class VectorIndexContract(ABC):
         finally:
             second.close()
 
-    def test_closing_twice_does_nothing(self, index: VectorIndex) -> None:
-        index.close()
-        index.close()
+    def test_closing_twice_does_nothing(self, new_index: VectorIndex) -> None:
+        new_index.close()
+        new_index.close()
 
     def test_many_entries_in_one_call_are_all_there(self, index: VectorIndex) -> None:
         vectors = unit_vectors(1300, 21)
@@ -282,18 +309,18 @@ class VectorIndexContract(ABC):
         index.apply([], [f"doc-{i}" for i in range(700)])
         assert index.open().entry_count == 600
 
-    def test_ten_threads_write_and_search_at_once(self, index: VectorIndex) -> None:
+    def test_ten_threads_write_and_search_at_once(self, new_index: VectorIndex) -> None:
         vectors = unit_vectors(200, 22)
 
         def work(number: int) -> None:
             own: Sequence[int] = range(number * 20, number * 20 + 20)
             for start in own[::5]:
-                index.apply(one_each(vectors[start : start + 5], start, worker=number), [])
-                assert start in found(index, vectors[start], RecordFilter({"worker": number}))
-            index.apply([], [f"doc-{own[0]}"])
-            assert own[0] not in found(index, vectors[own[0]], limit=50)
+                new_index.apply(one_each(vectors[start : start + 5], start, worker=number), [])
+                assert start in found(new_index, vectors[start], RecordFilter({"worker": number}))
+            new_index.apply([], [f"doc-{own[0]}"])
+            assert own[0] not in found(new_index, vectors[own[0]], limit=50)
 
         with ThreadPoolExecutor(10) as threads:
             list(threads.map(work, range(10)))
-        assert index.open().entry_count == 190
-        assert len(found(index, vectors[1], limit=200)) == 190
+        assert new_index.open().entry_count == 190
+        assert len(found(new_index, vectors[1], limit=200)) == 190
