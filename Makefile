@@ -129,8 +129,9 @@ bench-conflicts: $(DEV)/.stamp ## Conflicts and de-duplication on labelled pairs
 	$(BIN)/python -m tests.bench.conflicts $(if $(DATA),--data $(DATA)) $(ARGS)
 
 .PHONY: bench-tools
-bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, as ratios to json.loads, and its growth for hostile texts; takes minutes.
-	$(BIN)/python -m tests.bench.tool_calls $(ARGS)
+bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, beside json.loads, and of a tool, beside the search below it; takes minutes.
+	$(BIN)/python -m tests.bench.tool_calls
+	$(BIN)/python -m tests.bench.tools $(ARGS)
 
 # --- protos
 
