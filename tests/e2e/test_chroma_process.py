@@ -19,7 +19,7 @@ from mnemon_server.engines.chroma import ChromaIndex
 from tests.contract.vector_index import as_dict, entries_of, found, one_each, unit_vectors
 from tests.support.chroma_index import embedded, kill_child, quarantined, wait_until
 
-KILLS = int(os.environ.get("MNEMON_CHROMA_KILLS", "12"))
+KILLS = int(os.environ.get("MNEMON_CHROMA_KILLS", "4"))
 
 
 @pytest.fixture

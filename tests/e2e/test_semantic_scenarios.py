@@ -251,7 +251,7 @@ async def bootstrap(folder: Path, count: int, users: int, **settings: Any) -> fl
 
 async def test_index_bootstrap(tmp_path: Path) -> None:
     # So few candidates are compared one by one, and so it is exactly the same.
-    assert await bootstrap(tmp_path, 6_000, 50, graph_vectors_min=1_000) == 1.0
+    assert await bootstrap(tmp_path, 3_000, 50, graph_vectors_min=1_000) == 1.0
 
 
 @pytest.mark.slow

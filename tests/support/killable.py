@@ -76,6 +76,8 @@ def insist(call: Callable[[], T]) -> T:
         except (UnavailableError, DeadlineExceededError):
             if time.monotonic() > deadline:
                 raise
+            # Clients that try without a pause would keep the server from starting.
+            time.sleep(0.02)
 
 
 def insist_on(call: Callable[[], T]) -> T:
