@@ -68,7 +68,8 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
-        assert time.monotonic() - started < 2.0
+        # Far from the minute that the first signal would have taken.
+        assert time.monotonic() - started < 10.0
 
 
 def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: Path) -> None:

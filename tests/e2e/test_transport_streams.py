@@ -13,16 +13,18 @@ from tests.support.handlers import Misbehaving, method
 from tests.support.server import bare_server, health_of, reason, stream_end, until
 
 STREAMS = 200
+GRACE_S = 30.0
+"""Whoever waited for the streams would wait so long; a third of it is far from that on any machine."""
 
 
 async def test_trap_4_a_shutdown_is_fast_with_many_open_streams_and_tells_each_of_them() -> None:
     handlers = Misbehaving()
-    async with bare_server(handlers, shutdown_grace_s=30.0) as connection:
+    async with bare_server(handlers, shutdown_grace_s=GRACE_S) as connection:
         streams = [method(connection.channel, "idle")(b"") for _ in range(STREAMS)]
         assert [len(await stream.read()) for stream in streams] == [1] * STREAMS
         started = time.monotonic()
         await connection.server.shut_down()
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < GRACE_S / 3
         for stream in streams:
             messages, error = await stream_end(stream)
             assert (messages, error.code(), reason(error)) == ([], grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
@@ -30,14 +32,14 @@ async def test_trap_4_a_shutdown_is_fast_with_many_open_streams_and_tells_each_o
 
 
 async def test_trap_4_health_watches_hear_not_serving_and_do_not_hold_up_a_shutdown() -> None:
-    async with bare_server(shutdown_grace_s=30.0) as connection:
+    async with bare_server(shutdown_grace_s=GRACE_S) as connection:
         connection.server.health.set_ready(ready=True)
         watches = [connection.health.Watch(health_pb2.HealthCheckRequest(service="")) for _ in range(20)]
         for watch in watches:
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         started = time.monotonic()
         await connection.server.shut_down()
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < GRACE_S / 3
         for watch in watches:
             messages, error = await stream_end(watch)
             assert [message.status for message in messages] == [health_pb2.HealthCheckResponse.NOT_SERVING]
@@ -46,7 +48,7 @@ async def test_trap_4_health_watches_hear_not_serving_and_do_not_hold_up_a_shutd
 
 async def test_trap_4_calls_in_work_are_finished_before_the_server_ends() -> None:
     handlers = Misbehaving()
-    async with bare_server(handlers, shutdown_grace_s=30.0) as connection:
+    async with bare_server(handlers, shutdown_grace_s=GRACE_S) as connection:
         call = method(connection.channel, "wait")(b"")
         await until(lambda: handlers.waiting == 1)
         ending = asyncio.create_task(connection.server.shut_down())
@@ -58,7 +60,7 @@ async def test_trap_4_calls_in_work_are_finished_before_the_server_ends() -> Non
 
 async def test_trap_4_streams_are_refused_once_the_others_have_been_ended() -> None:
     handlers = Misbehaving()
-    async with bare_server(handlers, shutdown_grace_s=30.0) as connection:
+    async with bare_server(handlers, shutdown_grace_s=GRACE_S) as connection:
         call = method(connection.channel, "wait")(b"")
         await until(lambda: handlers.waiting == 1)
         ending = asyncio.create_task(connection.server.shut_down())
@@ -86,7 +88,7 @@ async def test_trap_5_a_reader_that_stalls_is_cut_and_costs_little_memory() -> N
 
 
 async def test_trap_5_a_stalled_reader_does_not_hold_up_others() -> None:
-    async with bare_server(Misbehaving(), stream_write_timeout_s=30.0, shutdown_grace_s=30.0) as connection:
+    async with bare_server(Misbehaving(), stream_write_timeout_s=30.0, shutdown_grace_s=GRACE_S) as connection:
         stalled = method(connection.channel, "flood")(b"100000")
         await stalled.read()
         async with aio.insecure_channel(str(connection.server.address)) as channel:
@@ -94,7 +96,7 @@ async def test_trap_5_a_stalled_reader_does_not_hold_up_others() -> None:
                 assert await method(channel, "echo")(b"hello", timeout=5) == b"hello"
         started = time.monotonic()
         await connection.server.shut_down()
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < GRACE_S / 3
 
 
 async def test_a_stream_may_be_longer_than_the_default_deadline() -> None:

@@ -123,7 +123,7 @@ def test_trap_10_checking_a_request_costs_microseconds() -> None:
     index = pb.IndexDocumentRequest(document=pb.Document(doc_id="note", content="text " * 100, metadata=search.filters))
     for check, request in ((checks.check_search_documents, search), (checks.check_index_document, index)):
         rounds = 200
-        started = time.perf_counter()
+        started = time.thread_time()
         for _ in range(rounds):
             check(request)
-        assert (time.perf_counter() - started) / rounds < 0.001
+        assert (time.thread_time() - started) / rounds < 0.001

@@ -282,7 +282,7 @@ def test_what_is_too_large_is_cut_to_the_most() -> None:
 def test_an_event_costs_few_microseconds() -> None:
     events = (event_with(request_id="", changed=()),) * 1000
     page = EventPage("c", events, (), caught_up=True)
-    started = time.process_time()
+    started = time.thread_time()
     for _ in range(10):
         convert.page_to_pb(page)
-    assert (time.process_time() - started) / 10_000 < 50e-6
+    assert (time.thread_time() - started) / 10_000 < 50e-6

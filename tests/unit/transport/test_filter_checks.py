@@ -111,9 +111,9 @@ def test_a_filter_that_no_check_has_seen_is_not_followed_into_the_deep() -> None
 
 def test_a_hostile_filter_is_refused_in_no_time() -> None:
     wide = pb.Filter(any_of=pb.FilterList(filters=[pb.Filter()] * 500_000))
-    started = time.perf_counter()
+    started = time.thread_time()
     assert list(wrong(wide)) == ["filter"]
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1
 
 
 def value(**kind: Any) -> pb.MetadataValue:
