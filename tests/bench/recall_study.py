@@ -1,11 +1,10 @@
 """What context and reranking add, chosen on some conversations and reported on the others.
 
-    python -m tests.bench.recall_study DATA [--json]
+    python -m tests.bench.recall_study DATA [--shuffle] [--json]
 
 One server after the other runs over the same records, each with its settings. What is to be chosen, the weight of the
 context and the ranker's weights, is chosen on every two and every three of the conversations; what it gives on the
-others is averaged for each question, so that every conversation is reported without having been chosen on. The same is
-done with the turns in random order, where neighbours mean nothing.
+others is averaged for each question, so that every conversation is reported without having been chosen on.
 """
 
 import json
@@ -160,7 +159,7 @@ def print_study(title: str, study: Study) -> None:
 
 @click.command()
 @click.argument("data", type=click.Path(path_type=Path))
-@click.option("--shuffle", is_flag=True, help="Also with the turns in random order.")
+@click.option("--shuffle", is_flag=True, help="With the turns in random order, where neighbours mean nothing.")
 @click.option("--seed", default=7, show_default=True, help="Seed of that order.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keeps the records here, and takes those that are.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -170,14 +169,12 @@ def main(data: Path, *, shuffle: bool, seed: int, folder: Path | None, as_json: 
     if len(conversations) <= max(CHOSEN_ON):
         click.echo(f"skipped: {data} holds {len(conversations)} conversations; more than {max(CHOSEN_ON)} are needed")
         return
-    orders = {"in order": conversations} | ({"in random order": shuffled(conversations, seed)} if shuffle else {})
-    for title, turns in orders.items():
-        study = run(turns, folder and folder / title.replace(" ", "-"))
-        if as_json:
-            rows = {row.name: {name: str(value) for name, value in row.estimates.items()} for row in study.rows}
-            click.echo(json.dumps({title: rows, "chosen": study.chosen_weights}, indent=2))
-        else:
-            print_study(f"turns {title}", study)
+    study = run(shuffled(conversations, seed) if shuffle else conversations, folder)
+    if as_json:
+        rows = {row.name: {name: str(value) for name, value in row.estimates.items()} for row in study.rows}
+        click.echo(json.dumps({"rows": rows, "chosen": study.chosen_weights}, indent=2))
+    else:
+        print_study("turns in random order" if shuffle else "turns in order", study)
 
 
 if __name__ == "__main__":

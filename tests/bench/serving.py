@@ -44,6 +44,7 @@ def serving(
 @contextmanager
 def _process(folder: Path, settings: Mapping[str, str]) -> Iterator[str]:
     address = f"127.0.0.1:{_free_port()}"
+    folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", address, "--data-dir", str(folder / "data")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MNEMON_")} | settings
     with (folder / "server.log").open("w+b") as log:

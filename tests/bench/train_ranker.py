@@ -97,6 +97,8 @@ def train(asked: Sequence[Asked]) -> Ranker:
     inputs = np.concatenate(rows)
     means, deviations = inputs.mean(axis=0), inputs.std(axis=0) + 1e-9
     fitted = _fit((inputs - means) / deviations, np.concatenate(relevant), np.concatenate(shares)) / deviations
+    if fitted[0] <= 0:
+        raise ValueError("the scores do not tell what is relevant from the rest")
     return Ranker(weights=fitted[1:] / fitted[0], means=means[1:])
 
 

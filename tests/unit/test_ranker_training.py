@@ -1,0 +1,48 @@
+"""Training of the ranker: it learns what tells answers from the rest, and what is written is what is read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mnemon_server.services.reranking import FEATURES, Candidate, author_of
+
+from tests.bench.metrics import measure
+from tests.bench.train_ranker import Asked, measure_ranker, train, write_weights
+
+RECALL_AT_5 = 0
+
+
+def asked(seed: int, advantage: float = 0.1) -> Asked:
+    """Twenty texts by two people, scored at random; the one by Ann that does not ask is the answer."""
+    texts = [f"{'Ann' if i % 10 == 0 else 'Ben'}: something about thing {i}{'?' if i >= 10 else ''}" for i in range(20)]
+    scores = np.random.default_rng(seed).uniform(0.3, 0.7, 20)
+    scores[0] += advantage
+    order = np.argsort(-scores)
+    candidates = tuple(Candidate(texts[i], author_of(texts[i], {})) for i in order)
+    return Asked("What did Ann say?", tuple(f"d{i}" for i in order), candidates, scores[order], frozenset({"d0"}))
+
+
+def test_what_tells_answers_from_the_rest_is_learnt() -> None:
+    ranker = train([asked(seed) for seed in range(40)])
+    weights = dict(zip(FEATURES, ranker.weights.tolist(), strict=True))
+    assert weights["by_named"] > 0 > weights["by_other"]
+    assert weights["asks"] < 0
+    others = [asked(seed) for seed in range(100, 140)]
+    before = np.mean([measure(each.doc_ids, each.relevant)[RECALL_AT_5] for each in others])
+    after = np.mean([values[RECALL_AT_5] for values in measure_ranker(ranker, others)])
+    assert after > before + 0.1
+
+
+def test_scores_that_tell_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not tell"):
+        train([asked(seed, advantage=-0.25) for seed in range(40)])
+
+
+def test_the_weights_are_written_as_they_are_read(tmp_path: Path) -> None:
+    ranker = train([asked(seed) for seed in range(40)])
+    file = tmp_path / "weights.json"
+    write_weights(ranker, file)
+    stored = json.loads(file.read_text())
+    assert [stored["weights"][name] for name in FEATURES] == pytest.approx(ranker.weights.tolist(), abs=1e-4)
+    assert [stored["means"][name] for name in FEATURES] == pytest.approx(ranker.means.tolist(), abs=1e-4)
