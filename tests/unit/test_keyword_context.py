@@ -69,6 +69,15 @@ def test_a_neighbour_lifts_less_the_further_away_it_is(connection: apsw.Connecti
     assert fourth == pytest.approx(found(connection, QUERY, weight=0.0)[104])
 
 
+def test_a_neighbour_lifts_what_comes_before_it_as_much_as_what_comes_behind(connection: apsw.Connection) -> None:
+    texts = conversation()
+    texts[98:103] = ["ben small talk", "anna thing1", "ben violin to play", "anna thing2", "ben small talk"]
+    fill(connection, texts)
+    scores, alone = found(connection, QUERY), found(connection, QUERY, weight=0.0)
+    assert scores[100] == pytest.approx(scores[102])
+    assert scores[100] > 2 * alone[100]
+
+
 def test_no_score_falls_and_none_exceeds_1(connection: apsw.Connection) -> None:
     fill(connection, conversation())
     alone, lifted = found(connection, QUERY, weight=0.0), found(connection, QUERY, weight=1.0)

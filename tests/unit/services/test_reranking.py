@@ -1,11 +1,13 @@
 """Reranking: what moves a result, how far, and what a second look must not change."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document, Passage, SearchQuery, SearchResult
+from mnemon_server.domain.memories import MemoryQuery
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -19,6 +21,8 @@ from mnemon_server.services.reranking import (
     features,
 )
 from mnemon_server.services.search import DocumentSearch
+
+from tests.support.memory_stores import open_memories
 
 WAIT_S = 10.0
 QUERY = "When did Anna adopt the dog?"
@@ -137,3 +141,19 @@ def test_limits_filters_and_the_other_modes_stay_as_they_are() -> None:
 
 def test_nothing_found_is_an_answer() -> None:
     assert found([], QUERY, default_ranker()) == []
+
+
+async def test_what_the_ranker_adds_or_takes_is_part_of_the_explanation(tmp_path: Path) -> None:
+    async with open_memories("in_memory", tmp_path, ranker=default_ranker()) as opened:
+        await opened.remember(ASKED)
+        await opened.remember(TOLD)
+        matches = (await opened.store.search(MemoryQuery(text=QUERY, explain=True))).results
+    moved = {}
+    for match in matches:
+        assert match.explanation is not None
+        parts = match.explanation.parts
+        assert sum(part.score * part.weight for part in parts) == pytest.approx(match.score)
+        assert [part.name for part in parts] == ["vector", "keyword", "ranker"]
+        moved[match.memory.content] = parts[-1].score * parts[-1].weight
+    assert moved[ASKED] < moved[TOLD]
+    assert moved[ASKED] < 0
