@@ -96,12 +96,14 @@ class EventRetention:
     async def _run(self) -> None:
         held_s = HELD_S
         while True:
+            # Before the sweep: what was read while it ran is for the next one.
+            is_held = self._is_held()
             try:
                 await self.sweep()
             except MnemonError as error:
                 # The log grows until a later sweep succeeds; nothing else depends on it.
                 log.warning("the event log could not be trimmed: %s", error)
-            if self._is_held():
+            if is_held:
                 await asyncio.sleep(min(held_s, self._interval_s))
                 held_s *= 2
             else:
