@@ -14,7 +14,8 @@ BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
 # What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files stays as it is: reordered by
 # their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
-PYTEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
+PYTEST = $(BIN)/python -m pytest -m "not slow" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
