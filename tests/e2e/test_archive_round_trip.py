@@ -187,7 +187,10 @@ async def test_what_changes_during_an_export_comes_once_more_at_its_end(tmp_path
             if len(archive) == 2:
                 await source.update_memory(memories[0].memory_id, content="Ada changed her mind.")
                 await source.remember("Ada knows something new.", user="ada")
-        assert archive[-1]["summary"] == {"counts": {"memory": 102}, "changed_count": 2, "removed_count": 0}
+        summary = archive[-1]["summary"]
+        assert (summary["changed_count"], summary["removed_count"]) == (2, 0)
+        # What is new may have come with a later page already.
+        assert summary["counts"]["memory"] in (102, 103)
         await outcomes(target, archive)
         ours = [memory.content async for memory in source.list_memories()]
         assert [memory.content async for memory in target.list_memories()] == ours
