@@ -137,6 +137,8 @@ def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
         ('{"content": "a", "type": 1}', '"type" must be text'),
         ('{"content": "a", "is_global": "yes"}', '"is_global" must be true or false'),
         ('{"content": "a", "metadata": [1]}', '"metadata" must be an object'),
+        ('{"content": "a", "metadata": []}', '"metadata" must be an object'),
+        ('{"content": "a", "type": false}', '"type" must be text'),
         ('{"content": "a", "embedding": "x"}', '"embedding" must be a list'),
     ],
 )

@@ -183,6 +183,7 @@ def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
         ('{"event_time": 5}', '"event_time" must be text'),
         ('{"event_time": "noon"}', '"event_time" must be a time'),
         ('{"metadata": [1]}', '"metadata" must be an object'),
+        ('{"metadata": []}', '"metadata" must be an object'),
     ],
 )
 def test_a_line_that_is_no_event_says_why(tmp_path: Path, line: str, problem: str) -> None:

@@ -56,11 +56,16 @@ def _problem(found: Any) -> str | None:
     if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
         return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
     for name in _TEXTS:
-        if not isinstance(found.get(name) or "", str):
+        if not _fits(found.get(name), str):
             return f'"{name}" must be text'
-    if not isinstance(found.get("metadata") or {}, dict):
+    if not _fits(found.get("metadata"), dict):
         return '"metadata" must be an object'
     return None
+
+
+def _fits(value: object, kind: type) -> bool:
+    """Whether it is of the kind, or says nothing."""
+    return value in (None, "") or isinstance(value, kind)
 
 
 def _time(text: str) -> datetime | None:

@@ -49,12 +49,17 @@ def _problem(found: Any) -> str | None:
     if not isinstance(found.get("content"), str):
         return '"content" must be text'
     for name in _TEXTS:
-        if not isinstance(found.get(name) or "", str):
+        if not _fits(found.get(name), str):
             return f'"{name}" must be text'
-    if not isinstance(found.get("is_global") or False, bool):
+    if not _fits(found.get("is_global"), bool):
         return '"is_global" must be true or false'
-    if not isinstance(found.get("metadata") or {}, dict):
+    if not _fits(found.get("metadata"), dict):
         return '"metadata" must be an object'
-    if not isinstance(found.get("embedding") or [], list):
+    if not _fits(found.get("embedding"), list):
         return '"embedding" must be a list of numbers'
     return None
+
+
+def _fits(value: object, kind: type) -> bool:
+    """Whether it is of the kind, or says nothing."""
+    return value in (None, "") or isinstance(value, kind)
