@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from mnemon._cli.json_lines import Line, read_json_lines
+from mnemon._cli.json_lines import Line, fits, read_json_lines
 from mnemon._cli.sources import Unreadable
 from mnemon._timeline_values import EpisodicEvent
 
@@ -56,16 +56,11 @@ def _problem(found: Any) -> str | None:
     if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
         return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
     for name in _TEXTS:
-        if not _fits(found.get(name), str):
+        if not fits(found.get(name), str):
             return f'"{name}" must be text'
-    if not _fits(found.get("metadata"), dict):
+    if not fits(found.get("metadata"), dict):
         return '"metadata" must be an object'
     return None
-
-
-def _fits(value: object, kind: type) -> bool:
-    """Whether it is of the kind, or says nothing."""
-    return value in (None, "") or isinstance(value, kind)
 
 
 def _time(text: str) -> datetime | None:

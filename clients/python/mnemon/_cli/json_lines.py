@@ -29,6 +29,11 @@ ReadLine: TypeAlias = Callable[[str, Any], Line | Unreadable]
 """Reads what a line at a place holds, from its JSON."""
 
 
+def fits(value: object, kind: type) -> bool:
+    """Whether the value of a line's field is of the kind, or says nothing."""
+    return value in (None, "") or isinstance(value, kind)
+
+
 def read_json_lines(path: str, read: ReadLine) -> Iterator[Line | Unreadable]:
     """What the lines of a file, or of standard input, hold; blank ones are passed over."""
     try:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mnemon._cli.json_lines import Line, read_json_lines
+from mnemon._cli.json_lines import Line, fits, read_json_lines
 from mnemon._cli.sources import Unreadable
 from mnemon._memory_values import Memory
 
@@ -49,17 +49,12 @@ def _problem(found: Any) -> str | None:
     if not isinstance(found.get("content"), str):
         return '"content" must be text'
     for name in _TEXTS:
-        if not _fits(found.get(name), str):
+        if not fits(found.get(name), str):
             return f'"{name}" must be text'
-    if not _fits(found.get("is_global"), bool):
+    if not fits(found.get("is_global"), bool):
         return '"is_global" must be true or false'
-    if not _fits(found.get("metadata"), dict):
+    if not fits(found.get("metadata"), dict):
         return '"metadata" must be an object'
-    if not _fits(found.get("embedding"), list):
+    if not fits(found.get("embedding"), list):
         return '"embedding" must be a list of numbers'
     return None
-
-
-def _fits(value: object, kind: type) -> bool:
-    """Whether it is of the kind, or says nothing."""
-    return value in (None, "") or isinstance(value, kind)
