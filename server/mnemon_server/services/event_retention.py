@@ -96,9 +96,10 @@ class EventRetention:
     async def _run(self) -> None:
         held_s = HELD_S
         while True:
-            # Before the sweep: what was read while it ran is for the next one.
-            is_held = self._is_held()
+            is_held = False
             try:
+                # Before the sweep: what was read while it ran is for the next one.
+                is_held = await self._offload(self._is_held)
                 await self.sweep()
             except MnemonError as error:
                 # The log grows until a later sweep succeeds; nothing else depends on it.
