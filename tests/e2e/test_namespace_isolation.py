@@ -104,10 +104,9 @@ async def test_no_call_on_facts_reaches_another_namespace(connection: Connection
         assert (await failure_of(facts.PutFact(update))).code() is grpc.StatusCode.NOT_FOUND
         await facts.DeleteFact(facts_pb2.DeleteFactRequest(namespace=attacker, key=key))
 
-    for number, attacker in enumerate(COLLIDING):
+    for attacker in COLLIDING:
         others = [victim for victim in COLLIDING if victim != attacker]
-        # Each on ten others, and on all of them in one call.
-        await asyncio.gather(*(attack(attacker, keys[others[(5 * number + n) % len(others)]]) for n in range(10)))
+        await asyncio.gather(*(attack(attacker, keys[victim]) for victim in others))
         names = [facts_pb2.FactName(namespace=attacker, key=keys[victim]) for victim in others]
         assert not (await facts.GetFacts(facts_pb2.GetFactsRequest(names=names))).facts
         own = facts_pb2.FactFilter(namespace=attacker)
