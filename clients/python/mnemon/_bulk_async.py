@@ -13,6 +13,7 @@ from mnemon._bulk import Batch, Batcher, Resumption, StreamBrokenError
 from mnemon._channel import Target
 from mnemon._errors import DeadlineExceededError, ServerUnreachableError
 from mnemon._status import error_from_call
+from mnemon._stream_status import StreamStatus
 
 StreamMethod: TypeAlias = "grpc.aio.StreamStreamMultiCallable[Any, Any]"
 """A method of a stub with a stream in both directions."""
@@ -79,6 +80,7 @@ class _Stream:
         self._method, self._target, self._timeout = method, target, timeout
         self._outbox: asyncio.Queue[Message | None] = asyncio.Queue()
         self._call: grpc.aio.StreamStreamCall[Any, Any] | None = None
+        self._status: StreamStatus | None = None
 
     def send(self, batch: Batch[Any]) -> None:
         """Queues a batch; it never waits, because few are in flight."""
@@ -87,6 +89,7 @@ class _Stream:
         self._outbox.put_nowait(request)
         if self._call is None:
             self._call = self._method(self._requests())
+            self._status = StreamStatus(self._call)
 
     async def receive(self, batch: Batch[Any]) -> Message | None:
         """The answer to the batch; a batch that was not sent has none."""
@@ -111,6 +114,7 @@ class _Stream:
         """Ends the stream at once; does nothing to one that has ended."""
         if self._call is not None:
             self._call.cancel()
+            self._outbox.put_nowait(None)  # a call that has ended leaves the task that reads it waiting
 
     async def _requests(self) -> AsyncIterator[Message]:
         while (request := await self._outbox.get()) is not None:
@@ -121,10 +125,11 @@ class _Stream:
         try:
             async with asyncio.timeout(self._timeout):
                 response = await call.read()
-        except TimeoutError as error:
+        except TimeoutError as late:
             raise DeadlineExceededError(
                 f"{self._target.address} answered no batch within {self._timeout:g} s"
-            ) from error
-        except grpc.aio.AioRpcError as error:
-            raise StreamBrokenError(error_from_call(error, address=self._target.address)) from error
+            ) from late
+        except grpc.aio.AioRpcError as raised:
+            error = await self._status.error(raised) if self._status else raised
+            raise StreamBrokenError(error_from_call(error, address=self._target.address)) from raised
         return response if isinstance(response, Message) else None

@@ -1,5 +1,6 @@
 """A bulk stream keeps order, lets a bad document fail alone, and resumes where it broke."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -113,6 +114,25 @@ async def test_the_asyncio_client_resumes_too_and_reads_asynchronous_documents()
 
     assert [result.doc_id for result in results] == [doc_id for doc_id, _ in notes(200)]
     assert store.streams == 2
+
+
+@pytest.mark.parametrize("source_blocks_s", [0.0, 0.05])
+async def test_the_asyncio_client_is_told_what_the_server_said_of_a_stream_that_it_was_writing_to(
+    source_blocks_s: float,
+) -> None:
+    async def documents() -> AsyncIterator[tuple[str, str]]:
+        for number, note in enumerate(notes(200)):
+            if number == 100:
+                time.sleep(source_blocks_s)  # noqa: ASYNC251 -- so that the next message meets a stream that has ended
+            yield note
+
+    for _ in range(10):
+        with scripted_server(failing(grpc.StatusCode.PERMISSION_DENIED, "not you")) as (address, store):
+            async with mnemon.AsyncClient(address) as client:
+                with pytest.raises(mnemon.PermissionDeniedError, match="not you"):
+                    [result async for result in client.index_many(documents())]
+
+        assert store.streams == 1
 
 
 def test_a_stream_that_never_gets_an_answer_gives_up_soon() -> None:
