@@ -1,5 +1,8 @@
 # Every task of the project. It takes Python 3.11 or newer, a C++ compiler and make; `make` alone lists the targets.
 
+# Without compiled modules, each of the hundreds of servers that the tests start would compile all of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 100

@@ -37,7 +37,7 @@ from mnemon_server.services.offload import Offload
 from tests.contract.record_engine import START, ManualClock, write
 from tests.support.watching import watching
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def ids(events: list[Event] | tuple[Event, ...]) -> list[str]:

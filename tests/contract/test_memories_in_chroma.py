@@ -21,7 +21,7 @@ from mnemon_server.services.memory import MemoryStore
 from tests.support.chroma_server import ChromaServer
 from tests.support.memory_stores import DIMENSION, MovingClock, Opened, contents
 
-WAIT_S = 40.0
+WAIT_S = 60.0
 
 
 @asynccontextmanager

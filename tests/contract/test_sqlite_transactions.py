@@ -20,7 +20,7 @@ from tests.contract.record_engine import START, ManualClock, listed, unit_vector
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
 from tests.contract.vault_transactions import DurableVaultTransactionsContract, events, near, rule, statement
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 SCOPE = Scope(user="u")
 
 

@@ -18,7 +18,7 @@ from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentEr
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.vector_store import ConfiguredVectorStore, Neighbour, StoredText, VectorStore
 
-WAIT_S = 40.0
+WAIT_S = 60.0
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "meadow")
 PETS = {
     "cats": "Cats sleep for most of the day and hunt at night",

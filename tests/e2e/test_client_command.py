@@ -231,7 +231,7 @@ def test_the_command_is_a_program_whose_output_is_utf8(address: str, memory: Cli
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
         check=True,
-        timeout=60,
+        timeout=120,
     )
 
     assert json.loads(done.stdout.decode())["results"][0]["content"] == "Il treno 🚆"

@@ -61,19 +61,19 @@ def test_a_signal_ends_open_streams_with_a_reason_and_the_process_well_and_soon(
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "60") as server:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "600") as server:
         server.address()
         server.signal(signal.SIGTERM)
         wait_until(lambda: "shutting down" in server.output)
         started = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
-        # Far from the minute that the first signal would have taken.
-        assert time.monotonic() - started < 10.0
+        # Far from the ten minutes that the first signal would have taken.
+        assert time.monotonic() - started < 60.0
 
 
 def test_during_the_drain_a_server_says_not_serving_and_still_serves(tmp_path: Path) -> None:
-    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "1") as server, channel_to(server) as channel:
+    with server_process(tmp_path, *FAST, "--shutdown-drain-s", "4") as server, channel_to(server) as channel:
         store = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel)
         store.IndexDocument(_index("a"))
         server.signal(signal.SIGTERM)
@@ -97,12 +97,12 @@ def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
 def test_a_second_server_is_refused_the_port_and_the_data(tmp_path: Path) -> None:
     with server_process(tmp_path / "data", *FAST) as server:
         address = server.address()
-        same_port = run_command("serve", "--listen", address, "--data-dir", str(tmp_path / "other"))
+        hashing = ("--embedding-model", "hashing")
+        same_port = run_command("serve", "--listen", address, "--data-dir", str(tmp_path / "other"), *FAST, *hashing)
         assert (same_port.returncode, same_port.stdout) == (1, "")
         assert f"mnemon-server: cannot listen on {address}" in same_port.stderr
         same_data = run_command(
-            *("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *FAST),
-            *("--embedding-model", "hashing"),
+            "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *FAST, *hashing
         )
         assert same_data.returncode == 1
         assert "another process" in same_data.stderr

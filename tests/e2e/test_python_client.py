@@ -271,12 +271,12 @@ def test_health_names_what_the_store_stands_on(memory: Client) -> None:
     assert (health.document_count, health.passage_count) == (3, 3)
     assert health.backend
     assert health.embedding_model.dimension > 0
-    memory.wait_until_ready(timeout=5)
+    memory.wait_until_ready(timeout=60)
 
 
 async def test_the_asyncio_client_has_every_method(server: Server, memory: Client) -> None:
     async with asyncio_client(server) as client:
-        await client.wait_until_ready(timeout=5)
+        await client.wait_until_ready(timeout=60)
         assert (await client.index("async-1", "An asynchronous note.")).outcome == mnemon.WriteOutcome.CREATED
         assert (await client.get("async-1")).content == "An asynchronous note."
         assert (await client.search("asynchronous note"))[0].doc_id == "async-1"

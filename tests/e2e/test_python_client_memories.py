@@ -336,7 +336,7 @@ def test_the_example_for_memories_of_the_readme_runs_as_printed(address: str, cl
     [example] = re.findall(r"^## Memories\n\n```python\n(.*?)```", readme, re.DOTALL | re.MULTILINE)
     script = example.replace("127.0.0.1:50051", address)
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
 
     assert (done.stdout, done.stderr) == ("100%  Ada likes green tea.\n", "")
 

@@ -13,7 +13,7 @@ from mnemon.v1 import events_pb2 as pb
 from tests.support.semantic_messages import axis, by_id, know, save
 from tests.support.server import Connection, failure_of, reason, whole_server
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 RESOLVE = semantic_pb2.CONFLICT_POLICY_RESOLVE
 
 

@@ -45,7 +45,7 @@ def test_a_python_example_prints_what_the_readme_says(tmp_path: Path, number: in
             env={**os.environ, "PYTHONPATH": str(SCRIPTED_MODEL)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
     assert (run.stdout, run.stderr) == (printed, "")

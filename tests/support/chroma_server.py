@@ -8,7 +8,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-_START_S = 30.0
+_START_S = 60.0
 
 
 class ChromaServer:

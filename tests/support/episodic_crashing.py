@@ -181,8 +181,8 @@ class EpisodicTrial(KillTrial):
         kept = sum(len(worker.kept) for worker in self.workers)
         deadline = time.monotonic() + SETTLE_S
         while True:
-            status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=10)
-            bridge = stubs.bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest(), timeout=10)
+            status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=60)
+            bridge = stubs.bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest(), timeout=60)
             if (status.event_count, status.removal_pending_count, bridge.queue_depth) == (kept, 0, 0):
                 return
             assert time.monotonic() < deadline, f"{kept} events are to be kept: {status} {bridge}"
@@ -200,7 +200,7 @@ class EpisodicTrial(KillTrial):
                 worker.kept.values(), key=lambda event: (event.event_time.seconds, event.event_id), reverse=True
             )
             assert listed == expected, (len(listed), len(expected))
-        status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=10)
+        status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=60)
         assert not status.lost, status
         assert status.state == episodic_pb2.TIMELINE_STATE_READY, status
 

@@ -10,7 +10,7 @@ from mnemon_server.embedding.base import Span, Vectors
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 class GatedEmbedder(HashingEmbedder):

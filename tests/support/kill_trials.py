@@ -92,7 +92,7 @@ class KillTrial(ABC):
 def pages(call: Callable[..., Any], request: Any, items: str) -> Iterator[Any]:
     """All items of all pages of a list."""
     while True:
-        page = call(request, timeout=10)
+        page = call(request, timeout=60)
         yield from getattr(page, items)
         if not page.next_page_token:
             return
@@ -103,7 +103,7 @@ def all_events(stub: events_pb2_grpc.EventServiceStub) -> Iterator[Any]:
     """The whole log."""
     request = events_pb2.ListEventsRequest(page_size=1000)
     while True:
-        page = stub.ListEvents(request, timeout=10)
+        page = stub.ListEvents(request, timeout=60)
         yield from page.events
         if page.caught_up:
             return

@@ -165,7 +165,7 @@ class MemoryTrial(KillTrial):
             request = memory_pb2.SearchMemoriesRequest(
                 query=known.content.split()[0], mode=common_pb2.SEARCH_MODE_KEYWORD
             )
-            found = [match.memory.memory_id for match in stub.SearchMemories(request, timeout=10).results]
+            found = [match.memory.memory_id for match in stub.SearchMemories(request, timeout=60).results]
             assert found == ([] if known.deleted else [memory_id]), (known, found)
 
     def check_events(self, stub: events_pb2_grpc.EventServiceStub) -> None:

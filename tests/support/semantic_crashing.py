@@ -170,11 +170,11 @@ class SemanticTrial(KillTrial):
         }
         for memory_id, known in statements.items():
             request = semantic_pb2.GetSemanticMemoryRequest(memory_id=memory_id, include_embedding=True)
-            memory = stubs.semantic.GetSemanticMemory(request, timeout=10).memory
+            memory = stubs.semantic.GetSemanticMemory(request, timeout=60).memory
             query = semantic_pb2.SearchSimilarRequest(vector=memory.embedding, min_similarity=0.9999)
-            found = [match.memory.memory_id for match in stubs.semantic.SearchSimilar(query, timeout=10).results]
+            found = [match.memory.memory_id for match in stubs.semantic.SearchSimilar(query, timeout=60).results]
             assert found == ([] if known.superseded_by else [memory_id]), (known, found)
-        status = stubs.semantic.GetIndexStatus(semantic_pb2.GetIndexStatusRequest(), timeout=10)
+        status = stubs.semantic.GetIndexStatus(semantic_pb2.GetIndexStatusRequest(), timeout=60)
         superseded = sum(bool(known.superseded_by) for known in statements.values())
         assert (status.record_count, status.superseded_count) == (len(statements) - superseded, superseded)
 
@@ -223,7 +223,7 @@ def _register_rules(stubs: Stubs) -> None:
                 content_strategy=decisions_pb2.CONTENT_STRATEGY_CONCATENATE, deduplicate=False
             ),
         )
-        stubs.rules.RegisterRule(rules_pb2.RegisterRuleRequest(rule=rule), timeout=10)
+        stubs.rules.RegisterRule(rules_pb2.RegisterRuleRequest(rule=rule), timeout=60)
 
 
 def _settled(decision: decisions_pb2.Decision, rule: str) -> Settled:

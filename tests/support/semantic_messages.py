@@ -45,7 +45,7 @@ async def status_of(semantic: Any) -> pb.GetIndexStatusResponse:
     return await semantic.GetIndexStatus(pb.GetIndexStatusRequest())
 
 
-async def until_state(semantic: Any, state: int, timeout_s: float = 30.0) -> pb.GetIndexStatusResponse:
+async def until_state(semantic: Any, state: int, timeout_s: float = 60.0) -> pb.GetIndexStatusResponse:
     """Waits until the index is in this state; how it is then."""
     async with asyncio.timeout(timeout_s):
         while (status := await status_of(semantic)).state != state:  # noqa: ASYNC110 - nobody tells of it

@@ -31,7 +31,7 @@ from tests.support.memory_stores import MovingClock
 
 ENGINES = ("in_memory", "sqlite")
 DIMENSION = 64
-WAIT_S = 30.0
+WAIT_S = 60.0
 ADA = Scope(user="ada")
 
 

@@ -35,8 +35,8 @@ from mnemon.v1 import (
 from mnemon_server.config import Settings
 from mnemon_server.transport.server import GrpcServer
 
-WAIT_S = 20.0
-START_S = 60.0
+WAIT_S = 60.0
+START_S = 120.0
 
 _SERVING = re.compile(r"serving on (\S+):")
 

@@ -8,7 +8,7 @@ from mnemon_server.domain.events import Event, EventFilter
 from mnemon_server.domain.feed import Batch, Edge, FeedMessage, Progress, Start, Started, WatchQuery
 from mnemon_server.services.event_feed import EventFeed
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Watching:

@@ -78,7 +78,7 @@ def save_again(folder: Path) -> None:
 
 def test_what_was_asked_for_is_what_the_next_start_loads_after_kill_9(tmp_path: Path) -> None:
     killed = subprocess.run(
-        [sys.executable, "-c", _SAVE_AND_DIE, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", _SAVE_AND_DIE, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=120, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert snapshots(tmp_path) == ["00000001.graph", "00000002.graph"]
@@ -144,7 +144,7 @@ def test_a_full_disk_is_named_and_the_graph_goes_on(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -11,7 +11,7 @@ import pytest
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.engines.sqlite.writer import Writer
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Group:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 from mnemon_server.services.completions import completion
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 async def waiting_for(*futures: "Future[int]") -> "list[asyncio.Task[int]]":

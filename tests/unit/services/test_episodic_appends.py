@@ -12,7 +12,7 @@ from mnemon_server.engines.timeline import EventWrite
 from mnemon_server.services.episodic_appends import BULK_MIN, TOGETHER_MAX, Appended, GatheredAppends
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Ledger:

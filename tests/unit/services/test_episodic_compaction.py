@@ -14,7 +14,7 @@ from tests.support.episodic_stores import OpenedEpisodic, open_episodic
 from tests.support.server import until
 
 HALF = CompactionProgress(processed_bytes=50, total_bytes=100, segment_count=4)
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture

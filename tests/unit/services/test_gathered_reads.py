@@ -8,7 +8,7 @@ import pytest
 from mnemon_server.services.gathered_reads import TOGETHER_MAX, GatheredReads
 from mnemon_server.services.offload import Offload
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Shelf:

@@ -24,7 +24,7 @@ from mnemon_server.services.search import DocumentSearch
 
 from tests.support.memory_stores import open_memories
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 QUERY = "When did Anna adopt the dog?"
 ASKED = "Ben (8 May): Anna, when did you adopt the dog?"
 TOLD = "Anna (8 May): the dog, I could adopt her last week, on Sunday"

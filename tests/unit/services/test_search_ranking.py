@@ -8,7 +8,7 @@ from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.search import DocumentSearch
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def at_cosine(cosine: float) -> Vector:
