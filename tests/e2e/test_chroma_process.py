@@ -17,7 +17,7 @@ from mnemon_server.engines.base import IndexEntry, Vector
 from mnemon_server.engines.chroma import ChromaIndex
 
 from tests.contract.vector_index import as_dict, entries_of, found, one_each, unit_vectors
-from tests.support.chroma_index import embedded, kill_child, quarantined, wait_until
+from tests.support.chroma_index import embedded, kill_child, quarantined, stop_child, unread_bytes, wait_until
 
 KILLS = int(os.environ.get("MNEMON_CHROMA_KILLS", "4"))
 
@@ -60,13 +60,13 @@ def test_a_child_killed_while_idle_is_replaced_by_the_next_call(index: ChromaInd
 
 
 def test_a_call_under_way_fails_at_once_when_the_child_is_killed(index: ChromaIndex) -> None:
-    vectors = unit_vectors(20_000, 2)
+    pid = stop_child(index)
     with ThreadPoolExecutor(1) as threads:
-        applying = threads.submit(index.apply, one_each(vectors), [])
-        wait_until(lambda: index.search(vectors[0], limit=1, equal=RecordFilter()).passage_ids.size == 1)
+        searching = threads.submit(index.search, unit_vectors(1, 2)[0], limit=1, equal=RecordFilter())
+        wait_until(lambda: unread_bytes(pid) > 0)
         kill_child(index)
         with pytest.raises(BackendConnectionError, match="ended"):
-            applying.result(timeout=60)
+            searching.result(timeout=60)
 
 
 def test_searches_are_answered_while_a_long_apply_runs(index: ChromaIndex) -> None:
@@ -87,9 +87,7 @@ def test_a_child_that_hangs_is_killed_when_the_time_is_up(tmp_path: Path) -> Non
     vectors = unit_vectors(400, 4)
     index.open()
     index.apply(one_each(vectors[:5]), [])
-    pid = index.child_pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    pid = stop_child(index)
     with pytest.raises(BackendConnectionError, match="in time"):
         index.search(vectors[0], limit=1, equal=RecordFilter())
     index.open()
@@ -195,8 +193,9 @@ class Writer:
         self._vectors = unit_vectors(60_000, seed)
         self._next_id = 0
 
-    def write_until_killed(self) -> None:
-        while True:
+    def write_until_killed(self, killer: threading.Thread) -> None:
+        """A kill between two calls makes none of them fail: the next one starts another child."""
+        while killer.is_alive():
             self.pending = self._change()
             try:
                 self.apply_pending()
@@ -242,7 +241,7 @@ def test_nothing_acknowledged_is_lost_when_the_child_is_killed_at_random_moments
         assert pid is not None
         killer = threading.Timer(writer.rng.uniform(0.0, 2.0), os.kill, (pid, signal.SIGKILL))
         killer.start()
-        writer.write_until_killed()
+        writer.write_until_killed(killer)
         killer.join()
         writer.recover()
         writer.check()

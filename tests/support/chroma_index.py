@@ -1,8 +1,11 @@
 """Chroma indexes for tests, and looks behind their backs: at their child, their files and their server."""
 
+import fcntl
 import json
 import os
 import signal
+import sys
+import termios
 import time
 import urllib.request
 from collections.abc import Callable
@@ -31,7 +34,7 @@ def served(server: ChromaServer, **options: Any) -> ChromaIndex:
     return ChromaIndex(host=server.host, port=server.port, **terms)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Returns once the condition is true; fails when it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -45,6 +48,36 @@ def kill_child(index: ChromaIndex, number: int = signal.SIGKILL) -> None:
     assert pid is not None
     os.kill(pid, number)
     wait_until(lambda: index.child_pid is None)
+
+
+def stop_child(index: ChromaIndex) -> int:
+    """Has the child answer nothing from here on, and says its process id."""
+    pid = index.child_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    return pid
+
+
+def unread_bytes(pid: int) -> int:
+    """How many bytes lie in the pipes that the process reads."""
+    descriptors = Path(f"/proc/{pid}/fd")
+    pipes = [path for path in descriptors.iterdir() if str(path.readlink()).startswith("pipe:") and _is_read(path)]
+    return sum(_waiting_bytes(path) for path in pipes)
+
+
+def _is_read(descriptor: Path) -> bool:
+    info = descriptor.parent.with_name("fdinfo") / descriptor.name
+    flags = next(line for line in info.read_text().splitlines() if line.startswith("flags:"))
+    return int(flags.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _waiting_bytes(descriptor: Path) -> int:
+    opened = os.open(descriptor, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return int.from_bytes(fcntl.ioctl(opened, termios.FIONREAD, bytes(4)), sys.byteorder)
+    finally:
+        os.close(opened)
 
 
 def quarantined(folder: Path) -> list[str]:
@@ -83,5 +116,5 @@ def request(server: ChromaServer, path: str, body: dict[str, Any]) -> Any:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(call, timeout=10) as answer:
+    with urllib.request.urlopen(call, timeout=60) as answer:
         return json.load(answer)
