@@ -206,7 +206,7 @@ class TimelineTrial:
             sequence=self._last_sequence,
             time_us=self._time(),
             id_hash=id_hash(event_id),
-            key_hash=pick.choice([1, 2, 2**63 + 1, 2**64 - 1]),
+            key_hash=pick.choice([1 << 32, 2 << 32, 2**63 + 1, 2**64 - 1]),
             scope=Scope(
                 user=pick.choice(USERS), persona=pick.choice(["", "p1", "p2"]), project=pick.choice(["", "x", "y"])
             ),

@@ -4,7 +4,7 @@ All numbers are little-endian. Sizes are in bytes; n is the number of events.
 
     offset  size  what
          0     4  the letters "MTIX"
-         4     2  version of this layout: 1
+         4     2  version of this layout: 2
          6     2  zero
          8     8  sequence of the segment's first event, its id
         16     4  n
@@ -14,8 +14,8 @@ All numbers are little-endian. Sizes are in bytes; n is the number of events.
         32     4  size of the texts
         36     4  zero
         40    8n  times, microseconds since 1970-01-01 UTC, signed
-              8n  hashes of keys (what makes two events the same, see hashes.py)
-              8n  hashes of ids, ascending
+              4n  hashes of keys (what makes two events the same, see hashes.py), their upper halves
+              4n  hashes of ids, their upper halves, ascending
               4n  for each of those hashes, the position of its event
               4n  where the event's frame starts in the segment's file
               4n  sequence, less that of the segment's first event; each once
@@ -29,7 +29,7 @@ All numbers are little-endian. Sizes are in bytes; n is the number of events.
 Events are in the order of user (by text), time and hash of the key. Texts ascend, and so do scopes and types; none is
 there twice, and no text that is in none of those. Text in UTF-8 has the same order by bytes and by code points. Each
 column starts at a multiple of its number's size, so that it can be used where it lies, without a copy. The total size
-follows from the first 40 bytes.
+follows from the first 40 bytes. Version 1 had the whole of both hashes, 8n each; it is read, and no longer written.
 
 There is no checksum: the frame around it has one. What is checked is all that reading relies on.
 """
@@ -45,17 +45,18 @@ from numpy.typing import NDArray
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.engines.segments.interning import Interners
-from mnemon_server.engines.segments.rows import Codes
+from mnemon_server.engines.segments.rows import Codes, shortened
 from mnemon_server.engines.segments.sealed_block import SealedBlock
 from mnemon_server.engines.segments.sealed_columns import Dictionary, SealedColumns, is_canonical
 
 MAGIC = b"MTIX"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<4sHHQIIIIII")
 _LENGTH = struct.Struct("<I")
-_COLUMNS = ("<i8", "<u8", "<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4")
+_COLUMNS = ("<i8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4")
 """The types of SealedColumns, in the order of its fields."""
-_EVENT_BYTES = sum(np.dtype(column).itemsize for column in _COLUMNS)
+_LAYOUTS = {1: ("<i8", "<u8", "<u8", *_COLUMNS[3:]), VERSION: _COLUMNS}
+"""The types of the columns, by version."""
 _SCOPE_FIELDS = len(SCOPE_FIELDS)
 _SEQUENCE_MAX = INT64_MAX - 2**32
 _ALIGNMENT = 8
@@ -67,6 +68,7 @@ class IndexFrameError(Exception):
 
 
 class _Counts(NamedTuple):
+    version: int
     events: int
     scopes: int
     types: int
@@ -76,7 +78,11 @@ class _Counts(NamedTuple):
     @property
     def total_bytes(self) -> int:
         tables = 4 * (_SCOPE_FIELDS * self.scopes + self.types)
-        return _HEADER.size + _EVENT_BYTES * self.events + tables + self.text_bytes
+        return _HEADER.size + self.event_bytes * self.events + tables + self.text_bytes
+
+    @property
+    def event_bytes(self) -> int:
+        return sum(np.dtype(column).itemsize for column in _LAYOUTS[self.version])
 
 
 def encode_index(block: SealedBlock) -> bytes:
@@ -86,7 +92,7 @@ def encode_index(block: SealedBlock) -> bytes:
     texts = sorted({text for values in scopes for text in values} | set(types))
     places = {text: place for place, text in enumerate(texts)}
     encoded = b"".join(_LENGTH.pack(len(raw)) + raw for raw in map(str.encode, texts))
-    counts = _Counts(block.count, len(scopes), len(types), len(texts), len(encoded))
+    counts = (block.count, len(scopes), len(types), len(texts), len(encoded))
     columns = block.columns.arrays()
     return b"".join(
         [
@@ -102,6 +108,8 @@ def encode_index(block: SealedBlock) -> bytes:
 def decode_index(data: bytes | memoryview, interners: Interners) -> SealedBlock:
     """The block whose index this is; its columns are views of the bytes where these are aligned, as new ones are.
 
+    Those of an older version are copies.
+
     So the block keeps the whole buffer: hand in bytes of the index alone.
 
     Raises IndexFrameError where anything is not as it must be, before memory is taken for more than the bytes hold.
@@ -110,14 +118,15 @@ def decode_index(data: bytes | memoryview, interners: Interners) -> SealedBlock:
     if np.frombuffer(data, np.uint8).ctypes.data % _ALIGNMENT:
         data = bytes(data)
     reader = _Reader(data, _HEADER.size)
-    columns = SealedColumns(*(reader.array(dtype, counts.events) for dtype in _COLUMNS))
+    columns = [reader.array(dtype, counts.events) for dtype in _LAYOUTS[counts.version]]
     scope_table = reader.array("<u4", _SCOPE_FIELDS * counts.scopes).reshape(-1, _SCOPE_FIELDS)
     type_table = reader.array("<u4", counts.types)
     texts = reader.texts(counts.texts)
     _check_tables(scope_table, type_table, counts)
-    _check_columns(columns, counts, scope_table[:, 0])
+    current = SealedColumns(*(columns if counts.version == VERSION else map(_current, columns)))
+    _check_columns(current, counts, scope_table[:, 0])
     dictionary = _dictionary(scope_table.tolist(), type_table.tolist(), texts, interners)
-    return SealedBlock(segment_id, columns, dictionary)
+    return SealedBlock(segment_id, current, dictionary)
 
 
 class _Reader:
@@ -150,10 +159,10 @@ def _header(data: bytes | memoryview) -> tuple[int, _Counts]:
     _check(len(data) >= _HEADER.size, "the header is cut off")
     magic, version, reserved, segment_id, *counts, also_reserved = _HEADER.unpack_from(data)
     _check(magic == MAGIC, "it is no index")
-    _check(version == VERSION, f"its version is {version}, not {VERSION}")
+    _check(version in _LAYOUTS, f"its version is {version}, not {VERSION}")
     _check(reserved == 0 and also_reserved == 0, "a reserved number is not zero")
     _check(segment_id <= _SEQUENCE_MAX, "the sequence is too large")
-    sizes = _Counts(*counts)
+    sizes = _Counts(version, *counts)
     _check(
         sizes.total_bytes == len(data), f"{len(data)} bytes are not the {sizes.total_bytes} that the header tells of"
     )
@@ -181,6 +190,11 @@ def _check_columns(columns: SealedColumns, counts: _Counts, scope_users: Codes) 
     _check(bool(seen.all()), "an event has no id")
     _check(_ascends(np.sort(columns.deltas)), "a sequence is there twice")
     _check(not np.isinf(columns.importances).any(), "an importance is infinite")
+
+
+def _current(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of version 1 as it is kept now; copied, so that it does not keep the bytes."""
+    return shortened(column) if column.dtype == np.uint64 else column.copy()
 
 
 def _dictionary(scopes: list[list[int]], types: list[int], texts: Sequence[str], interners: Interners) -> Dictionary:

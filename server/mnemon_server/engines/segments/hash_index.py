@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mnemon_server.engines.segments.rows import Codes, Hashes, Positions
+from mnemon_server.engines.segments.rows import Codes, Hashes, Positions, ShortHashes
 
 TAIL_MAX = 4096
 """Rows in dictionaries, about 150 bytes each, before they move into arrays of 12 bytes a row."""
@@ -37,7 +37,7 @@ def spread(first: Positions, end: Positions) -> Matches:
     return Matches(asked, positions)
 
 
-def find_sorted(hashes: Hashes, positions: Codes, wanted: Hashes) -> Matches:
+def find_sorted(hashes: Hashes | ShortHashes, positions: Codes, wanted: Hashes | ShortHashes) -> Matches:
     """Where each wanted hash is: `hashes` ascend, and `positions[i]` is where `hashes[i]` belongs."""
     if not len(hashes):
         return Matches.none()

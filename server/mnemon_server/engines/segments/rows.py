@@ -10,6 +10,8 @@ from mnemon_server.domain.records import Scope
 
 Times = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
+ShortHashes = NDArray[np.uint32]
+"""The upper halves of hashes, which have the order of the whole: all that a sealed segment keeps."""
 Codes = NDArray[np.uint32]
 Importances = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -17,6 +19,16 @@ Positions = NDArray[np.intp]
 
 NO_OFFSET = -1
 """The offset of an event that is in no sealed file yet: its row is read by its sequence."""
+
+
+def shortened(hashes: Hashes) -> ShortHashes:
+    """The upper halves of hashes."""
+    return (hashes >> np.uint64(32)).astype(np.uint32)
+
+
+def lengthened(hashes: ShortHashes) -> Hashes:
+    """Hashes of which `shortened` makes these again."""
+    return hashes.astype(np.uint64) << np.uint64(32)
 
 
 class EventRow(NamedTuple):

@@ -8,7 +8,17 @@ from mnemon_server.domain.records import INT64_MAX, INT64_MIN
 from mnemon_server.engines.segments.hash_index import Matches, find_sorted, spread
 from mnemon_server.engines.segments.interning import Interners
 from mnemon_server.engines.segments.open_block import OpenBlock, OpenColumns
-from mnemon_server.engines.segments.rows import Codes, EventRow, Flags, Hashes, Positions, Times
+from mnemon_server.engines.segments.rows import (
+    Codes,
+    EventRow,
+    Flags,
+    Hashes,
+    Positions,
+    ShortHashes,
+    Times,
+    lengthened,
+    shortened,
+)
 from mnemon_server.engines.segments.sealed_columns import Dictionary, SealedColumns, canonical_order, dictionary_of
 from mnemon_server.engines.segments.selection import Query, both, first_groups, rows_numbered
 
@@ -58,8 +68,8 @@ class SealedBlock:
         id_positions = np.argsort(id_hashes, kind="stable")
         columns = SealedColumns(
             times_us=rows.times_us[order],
-            key_hashes=rows.key_hashes[order],
-            sorted_ids=id_hashes[id_positions],
+            key_hashes=shortened(rows.key_hashes[order]),
+            sorted_ids=shortened(id_hashes[id_positions]),
             id_positions=id_positions.astype(np.uint32),
             offsets=offsets[order],
             deltas=rows.deltas[order],
@@ -101,16 +111,19 @@ class SealedBlock:
         return dead
 
     def in_order(self, segment_id: int) -> OpenColumns:
-        """All events, dead ones included, by ascending sequence, which counts from that of an earlier segment."""
+        """All events, dead ones included, by ascending sequence, which counts from that of an earlier segment.
+
+        Of their hashes, only the upper half is what it was.
+        """
         columns, dictionary = self.columns, self.dictionary
         order = np.argsort(columns.deltas)
-        id_hashes = np.empty(self.count, np.uint64)
-        id_hashes[columns.id_positions] = columns.sorted_ids
+        ids = np.empty(self.count, np.uint32)
+        ids[columns.id_positions] = columns.sorted_ids
         return OpenColumns(
             times_us=columns.times_us[order],
             deltas=columns.deltas[order] + np.uint32(self.segment_id - segment_id),
-            id_hashes=id_hashes[order],
-            key_hashes=columns.key_hashes[order],
+            id_hashes=lengthened(ids[order]),
+            key_hashes=lengthened(columns.key_hashes[order]),
             scopes=dictionary.scopes[columns.scopes[order]],
             types=dictionary.types[columns.types[order]],
             importances=columns.importances[order],
@@ -150,23 +163,24 @@ class SealedBlock:
 
     def find_ids(self, hashes: Hashes) -> Matches:
         """See BlockView."""
-        return self._alive(find_sorted(self.columns.sorted_ids, self.columns.id_positions, hashes))
+        return self._alive(find_sorted(self.columns.sorted_ids, self.columns.id_positions, shortened(hashes)))
 
     def find_keys(self, users: Codes, times: Times, hashes: Hashes) -> Matches:
         """See BlockView."""
         if not self.count:
             return Matches.none()
+        keys = shortened(hashes)
         at = np.minimum(self._users.searchsorted(users), len(self._users) - 1)
         known = self._users[at] == users
         start = np.where(known, self._starts[at], 0).astype(np.intp)
         end = np.where(known, self._ends[at], 0).astype(np.intp)
-        first = self._bound(start, end, times, hashes, behind_equal=False)
+        first = self._bound(start, end, times, keys, behind_equal=False)
         at = np.minimum(first, self.count - 1)
-        equal = (self.columns.times_us[at] == times) & (self.columns.key_hashes[at] == hashes)
+        equal = (self.columns.times_us[at] == times) & (self.columns.key_hashes[at] == keys)
         hits = np.flatnonzero((first < end) & equal)
         if not len(hits):
             return Matches.none()
-        behind = self._bound(first[hits], end[hits], times[hits], hashes[hits], behind_equal=True)
+        behind = self._bound(first[hits], end[hits], times[hits], keys[hits], behind_equal=True)
         found = spread(first[hits], behind)
         return self._alive(Matches(hits[found.asked], found.positions))
 
@@ -258,14 +272,14 @@ class SealedBlock:
         return found if dead is None else found.where(~dead[found.positions])
 
     def _bound(
-        self, start: Positions, end: Positions, times: Times, hashes: Hashes, *, behind_equal: bool
+        self, start: Positions, end: Positions, times: Times, keys: ShortHashes, *, behind_equal: bool
     ) -> Positions:
         """Binary search, of all at once, for the first row of each range that is not before (time, key hash)."""
         low, high = start, end
         while (searching := low < high).any():
             middle = np.where(searching, (low + high) // 2, 0)
             time, key = self.columns.times_us[middle], self.columns.key_hashes[middle]
-            key_before = key <= hashes if behind_equal else key < hashes
+            key_before = key <= keys if behind_equal else key < keys
             before = (time < times) | ((time == times) & key_before)
             low = np.where(searching & before, middle + 1, low)
             high = np.where(searching & ~before, middle, high)

@@ -8,19 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.segments.interning import Interners, ScopeTexts
-from mnemon_server.engines.segments.rows import Codes, Hashes, Importances, Positions, Times
+from mnemon_server.engines.segments.rows import Codes, Hashes, Importances, Positions, ShortHashes, Times
 
 
 @dataclass(frozen=True, slots=True)
 class SealedColumns:
-    """48 bytes per event, in the order of user (as text), time and key hash; never written to.
+    """40 bytes per event, in the order of user (as text), time and key hash; never written to.
 
     Only `sorted_ids` and `id_positions` have an order of their own: ascending hashes of ids, and where each belongs.
+    Of hashes there is half: they find candidates, of which one in four billion is another than the one that is meant.
     """
 
     times_us: Times
-    key_hashes: Hashes
-    sorted_ids: Hashes
+    key_hashes: ShortHashes
+    sorted_ids: ShortHashes
     id_positions: Codes
     offsets: Codes
     deltas: Codes
@@ -82,7 +83,7 @@ def canonical_order(users: Codes, times: Times, key_hashes: Hashes) -> Positions
     return order
 
 
-def is_canonical(users: Codes, times: Times, key_hashes: Hashes) -> bool:
+def is_canonical(users: Codes, times: Times, key_hashes: ShortHashes) -> bool:
     """Whether rows are in the order of a sealed segment."""
     same_user = users[1:] == users[:-1]
     same_time = same_user & (times[1:] == times[:-1])

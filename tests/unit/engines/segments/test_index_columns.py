@@ -83,13 +83,24 @@ def test_the_bytes_do_not_hang_on_the_order_in_which_events_came() -> None:
 
 
 def test_the_bytes_are_as_they_are_described() -> None:
-    event = EventRow(SEGMENT + 2, -5, 7, 9, Scope("ada", project="x"), "task", None, 64)
-    expected = struct.pack("<4sHHQIIIIII", b"MTIX", 1, 0, SEGMENT, 1, 1, 1, 4, 16 + 8, 0)
-    expected += struct.pack("<qQQ", -5, 9, 7) + struct.pack("<IIIII", 0, 64, 2, 0, 0) + struct.pack("<I", 0x7FC00000)
+    ids, keys = 7 << 32 | 1, 9 << 32 | 1
+    event = EventRow(SEGMENT + 2, -5, ids, keys, Scope("ada", project="x"), "task", None, 64)
+    expected = struct.pack("<4sHHQIIIIII", b"MTIX", 2, 0, SEGMENT, 1, 1, 1, 4, 16 + 8, 0)
+    expected += struct.pack("<qII", -5, 9, 7) + struct.pack("<IIIII", 0, 64, 2, 0, 0) + struct.pack("<I", 0x7FC00000)
     expected += struct.pack("<5I", 1, 0, 0, 0, 3) + struct.pack("<I", 2)
     for text in ("", "ada", "task", "x"):
         expected += struct.pack("<I", len(text)) + text.encode()
     assert encode_index(sealed([event])) == expected
+
+
+def test_an_index_of_the_first_version_is_read() -> None:
+    event = EventRow(SEGMENT + 2, -5, 7 << 32 | 1, 9 << 32 | 1, Scope("ada", project="x"), "task", None, 64)
+    now = encode_index(sealed([event]))
+    columns = struct.pack("<qQQ", -5, event.key_hash, event.id_hash)
+    before = now[:4] + struct.pack("<H", 1) + now[6:40] + columns + now[56:]
+    block = decode_index(before, Interners())
+    assert encode_index(block) == now
+    assert not any(np.shares_memory(column, np.frombuffer(before, np.uint8)) for column in block.columns.arrays())
 
 
 def test_columns_lie_where_the_bytes_are_and_are_copied_only_where_they_must_be() -> None:
@@ -143,7 +154,7 @@ def test_noise_is_refused() -> None:
 @pytest.mark.parametrize(
     ("place", "value", "problem"),
     [
-        (4, struct.pack("<H", 2), "its version is 2, not 1"),
+        (4, struct.pack("<H", 3), "its version is 3, not 2"),
         (0, b"MTIY", "it is no index"),
         (8, struct.pack("<Q", 2**63), "the sequence is too large"),
         (16, struct.pack("<I", 2**32 - 1), "that the header tells of"),
