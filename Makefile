@@ -93,6 +93,7 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.memory_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
+	$(BIN)/python -m tests.support.fact_crashing --rounds $(ROUNDS)
 	MNEMON_CHROMA_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_chroma_process.py -k random_moments
 
 .PHONY: fuzz

@@ -1,0 +1,20 @@
+"""The server is killed at random moments while six clients change facts: nothing acknowledged is lost."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.fact_crashing import FactTrial
+
+ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "3"))
+
+
+@pytest.mark.timeout(1_200)
+def test_kill_9_loses_no_acknowledged_fact_and_each_change_has_exactly_one_event(tmp_path: Path) -> None:
+    trial = FactTrial(tmp_path, seed=23)
+    try:
+        trial.run(ROUNDS, print)
+        assert trial.writes > ROUNDS
+    finally:
+        trial.server.kill()
