@@ -5,9 +5,13 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from mnemon_server.domain.episodic import CompactionProgress, PruneReason
+from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.segments.compaction import joinable
+from mnemon_server.engines.segments.layout import segment_name
 from mnemon_server.engines.segments.manifest import SegmentState
+from mnemon_server.engines.segments.rewriting import DRAFT_SUFFIX
 from mnemon_server.engines.segments.selection import Selection
 from mnemon_server.engines.sqlite import SQLiteVault
 
@@ -28,6 +32,11 @@ def small_segments(count: int = 5) -> Trial:
         trial.seal_all()
     assert len(trial.manifest.list) == count
     return trial
+
+
+def _draft_of_next(trial: Trial) -> str:
+    """The name under which the segment that begins with the first event is written anew."""
+    return segment_name(1, trial.manifest.list[1].generation + 1) + DRAFT_SUFFIX
 
 
 def test_small_neighbours_become_one_segment() -> None:
@@ -270,6 +279,43 @@ def test_damage_that_a_compaction_meets_is_repaired_and_the_rest_is_joined() -> 
     trial.check()
     assert [(row.segment_id, row.event_count) for row in trial.manifest.segments()] == [(1, 11)]
     assert trial.lost == [(5, 5, 1)] and trial.severities == ["critical", "healthy"]
+
+
+def test_a_compaction_whose_file_is_read_back_wrong_fails_for_who_waits_for_it() -> None:
+    trial = small_segments(2)
+    trial.files.rotten = {_draft_of_next(trial): 100}
+    with pytest.raises(StorageFailedError):
+        trial.compact()
+    trial.check()
+    assert len(trial.manifest.list) == 2
+    trial.files.rotten = {}
+    assert trial.compact().segment_count == 1
+    trial.check()
+
+
+def test_what_is_rewritten_by_itself_and_read_back_wrong_is_told_and_tried_again_later() -> None:
+    trial = small_segments(1)
+    trial.files.rotten = {_draft_of_next(trial): 100}
+    trial.remove(2)
+    trial.run()
+    assert trial.keeper.failure() is not None and trial.severities == ["warning"]
+    trial.files.rotten = {}
+    trial.clocks.pass_time(60)
+    trial.run()
+    trial.check()
+    assert trial.keeper.failure() is None and trial.severities == ["warning", "healthy"]
+    assert trial.manifest.marks == set()
+
+
+def test_a_compaction_that_finds_damage_where_a_repair_finds_none_fails_for_who_waits_for_it() -> None:
+    trial = small_segments(2)
+    # The file is sound on the disk; of what is read through memory a byte is another.
+    trial.files.bad_cached = {trial.name_of(1): 100}
+    with pytest.raises(StorageFailedError):
+        trial.compact()
+    trial.files.bad_cached = {}
+    assert trial.compact().segment_count == 1
+    trial.check()
 
 
 def test_a_compaction_goes_on_when_nobody_listens_any_more() -> None:

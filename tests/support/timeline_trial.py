@@ -177,6 +177,8 @@ class TrialFiles(FaultyFiles):
         """By file, bytes that cannot be read."""
         self.rotten: dict[str, int] = {}
         """By file, a byte that is another on the disk than in memory."""
+        self.bad_cached: dict[str, int] = {}
+        """By file, a byte that is another in memory than on the disk."""
 
     def check(self, operation: Operation) -> None:
         """Nothing is done any more once the process is dead."""
@@ -187,7 +189,7 @@ class TrialFiles(FaultyFiles):
         super().check(operation)
 
     def open_read(self, name: str, *, uncached: bool = False) -> ReadFile:
-        rotten = self.rotten.get(name) if uncached else None
+        rotten = (self.rotten if uncached else self.bad_cached).get(name)
         return _TrialReadFile(super().open_read(name, uncached=uncached), self.bad_bytes.get(name, range(0)), rotten)
 
 

@@ -207,10 +207,16 @@ class Chores:
 
     def _repair_damaged(self) -> None:
         for segment_id in sorted(self._damaged):
-            row = self._store.find(segment_id)
-            if row is not None and row.is_sealed and self._repairer.repair(row):
-                self.health.note_warned()
-            self._damaged.discard(segment_id)
+            self._repair_segment(segment_id)
+
+    def _repair_segment(self, segment_id: int) -> bool:
+        """Whether there was anything to repair."""
+        row = self._store.find(segment_id)
+        was_damaged = row is not None and row.is_sealed and self._repairer.repair(row)
+        if was_damaged:
+            self.health.note_warned()
+        self._damaged.discard(segment_id)
+        return was_damaged
 
     # What takes long
 
@@ -225,23 +231,32 @@ class Chores:
             return True
         started = self._monotonic()
         try:
-            is_over = not job.advance()
-        except SegmentDamagedError as damage:
-            # The job begins anew, once the segment is repaired.
-            self._damaged.add((parse_segment_name(damage.name) or (0, 0))[0])
-            self._repair_damaged()
-            is_over = False
+            is_over = not self._advance(job)
         except Exception as error:
             if job.done is None:
                 raise
             is_over = True
             job.fail(error)
+            if self._damaged:
+                self._agenda.put("repair")
         if is_over:
             self._jobs.drop(job)
         spent = self._monotonic() - started
         if self._jobs.current:
             self._agenda.put("jobs", spent / job.share_max - spent)
         return is_over
+
+    def _advance(self, job: Job) -> bool:
+        """Takes a step; False where that was the last. What meets damage begins anew, once the segment is repaired."""
+        try:
+            return job.advance()
+        except SegmentDamagedError as damage:
+            segment_id = (parse_segment_name(damage.name) or (0, 0))[0]
+            self._damaged.add(segment_id)
+            if not self._repair_segment(segment_id):
+                # It would be met again, and again.
+                raise StorageFailedError(str(damage)) from damage
+            return True
 
     def _add_compaction(self) -> None:
         share_max = self._settings.compaction_share_max

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.segments.columns import encode_index
 from mnemon_server.engines.segments.event_rows import event_row
 from mnemon_server.engines.segments.layout import SegmentDamagedError, segment_name
@@ -60,15 +61,19 @@ class Rewriting:
         """Seals the file; None, and no file, where nothing was added.
 
         Raises:
-            SegmentDamagedError: what was read back is not what was written, or the index does not know the events.
+            SegmentDamagedError: the index does not know the events.
             StorageFullError: no space is left.
-            StorageFailedError: the disk failed.
+            StorageFailedError: the disk failed, or what was read back is not what was written.
         """
         if not self._sequences:
             self.abandon()
             return None
         block = self._block()
-        sealed = seal_file(self._writer, block)
+        try:
+            sealed = seal_file(self._writer, block)
+        except SegmentDamagedError as damage:
+            # Nothing that is kept is damaged, and there is nothing to repair.
+            raise StorageFailedError(str(damage)) from damage
         self._store.files.rename(self._draft, self._name)
         self._store.files.sync_folder()
         header = self._writer.header
