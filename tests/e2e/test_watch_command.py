@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -86,6 +87,21 @@ def test_filters_choose_what_is_shown(address: str) -> None:
             client.index("unseen", "text", scope=Scope(user="ada"))
             client.index("note", "newer text", scope=Scope(user="ada"))
         assert json.loads(line(process))["revision"] == 2
+
+
+def test_changes_of_facts_are_named_by_namespace_and_key(address: str) -> None:
+    types = ("--type", "memory:fact:created", "--type", "memory:fact:deleted")
+    with watching(address, "--since", "earliest", *types) as process:
+        with Client(address) as client:
+            client.facts.put(("user", "ada"), "seat", {"row": 7}, ttl=timedelta(days=1))
+        assert line(process).rstrip().endswith("user.ada  seat")
+        with watching(address, "--since", "earliest", "--type", "memory:fact:created", "--full", "--json") as other:
+            event: dict[str, Any] = json.loads(line(other))
+        with Client(address) as client:
+            client.facts.delete(("user", "ada"), "seat")
+        assert line(process).rstrip().endswith("user.ada  seat  requested")
+    assert event["details"] == {"namespace": ["user", "ada"], "key": "seat", "reason": ""}
+    assert (event["record"]["value"], event["record"]["ttl_s"]) == ({"row": 7}, 86400.0)
 
 
 def test_what_it_cannot_do_it_says_in_one_line(address: str) -> None:

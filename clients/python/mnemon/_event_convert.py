@@ -10,6 +10,7 @@ from mnemon import _convert as convert
 from mnemon import _event_values as events
 from mnemon import _values as values
 from mnemon._decision_convert import decision_from_pb
+from mnemon._fact_convert import fact_from_pb
 from mnemon._memory_convert import memory_from_pb
 from mnemon._rule_convert import rule_from_pb
 from mnemon._semantic_convert import statement_from_pb
@@ -102,6 +103,8 @@ def _record_from_pb(event: pb.Event) -> Any:
             return statement_from_pb(event.semantic_memory)
         case "episodic_event":
             return happened_from_pb(event.episodic_event)
+        case "fact":
+            return fact_from_pb(event.fact)
     return None
 
 
@@ -122,6 +125,9 @@ def _details_from_pb(event: pb.Event) -> events.EventDetails | None:
             return _pruned_from_pb(event.episodic_pruned)
         case "reconciliation":
             return _reconciliation_from_pb(event.reconciliation)
+        case "fact_change":
+            change = event.fact_change
+            return events.FactChange(tuple(change.namespace), change.key, change.reason)
     return None
 
 

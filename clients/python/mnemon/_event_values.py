@@ -1,11 +1,12 @@
 """The values of the event feed."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
 from mnemon._decision_values import Decision
+from mnemon._fact_values import Fact, Namespace
 from mnemon._memory_values import Memory
 from mnemon._semantic_values import SemanticMemory
 from mnemon._timeline_values import EpisodicEvent
@@ -45,6 +46,9 @@ class EventType(StrEnum):
     BRIDGE_SUSPENDED = "memory:bridge:suspended"
     BRIDGE_RESUMED = "memory:bridge:resumed"
     BRIDGE_RECONCILED = "memory:bridge:reconciled"
+    FACT_CREATED = "memory:fact:created"
+    FACT_UPDATED = "memory:fact:updated"
+    FACT_DELETED = "memory:fact:deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +110,23 @@ class Reconciliation(JsonValue):
     """Statements that only lost a link, since other events still say the same."""
 
 
+@dataclass(frozen=True, slots=True)
+class FactChange(JsonValue):
+    """Which fact changed; the record id of its event stands for namespace and key together."""
+
+    namespace: Namespace
+    key: str
+    """Empty where many facts were removed at once: then the namespace is what was asked for."""
+    reason: str = ""
+    """Of a fact that was removed: "requested" or "expired"."""
+
+
 EventDetails: TypeAlias = (
-    Decision | ServiceWarning | EpisodicSaved | EpisodicPruned | Reconciliation | dict[str, Any] | str
+    Decision | ServiceWarning | EpisodicSaved | EpisodicPruned | Reconciliation | FactChange | dict[str, Any] | str
 )
 """What an event says in every view: of a conflict the decision as it was then, of a rule the rule as it was written,
 of a warning, a suspension, and the end of either a `ServiceWarning`, of "memory:semantic:pruned" why: "deleted",
-"superseded", "merged" or "unmerged", and of the timeline and the bridge the values above.
+"superseded", "merged" or "unmerged", and of the timeline, the bridge and facts the values above.
 """
 
 
@@ -134,10 +149,15 @@ class Event(JsonValue):
     """The request_id of the call that made the change."""
     changed_fields: tuple[str, ...]
     """Names of the fields that an update changed."""
-    record: Document | Memory | SemanticMemory | EpisodicEvent | None = None
+    record: Document | Memory | SemanticMemory | EpisodicEvent | Fact | None = None
     """In the full view the record as it is now, None where it is gone."""
     details: EventDetails | None = None
     """What else is to be said."""
+
+    def _fields(self) -> dict[str, Any]:
+        # Of all records, only a fact is written in another form than its fields have.
+        record = {"record": self.record._fields()} if isinstance(self.record, Fact) else {}
+        return {**asdict(self), **record}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +167,7 @@ class EventPage(JsonValue):
     events: tuple[Event, ...]
     cursor: str
     caught_up: bool
+
+    def _fields(self) -> dict[str, Any]:
+        events = [event._fields() for event in self.events]
+        return {"events": events, "cursor": self.cursor, "caught_up": self.caught_up}

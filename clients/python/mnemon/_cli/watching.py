@@ -10,7 +10,16 @@ from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._decision_values import Decision
 from mnemon._event_convert import TYPES_TO_PB, Since
-from mnemon._event_values import EARLIEST, NOW, EpisodicPruned, EpisodicSaved, Event, Reconciliation, ServiceWarning
+from mnemon._event_values import (
+    EARLIEST,
+    NOW,
+    EpisodicPruned,
+    EpisodicSaved,
+    Event,
+    FactChange,
+    Reconciliation,
+    ServiceWarning,
+)
 from mnemon._watch_sync import Watch
 
 
@@ -92,6 +101,8 @@ def _details(event: Event) -> str:
             return f"{reason}, {len(pruned):,} events"
         case Reconciliation(_, action, memory_ids, unlinked_ids):
             return f"{len(memory_ids):,} statements {action}, {len(unlinked_ids):,} unlinked"
+        case FactChange(namespace, key, reason):
+            return "  ".join(part for part in (".".join(namespace), key, reason) if part)
         case str(reason):
             return reason
     return ""
