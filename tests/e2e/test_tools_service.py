@@ -295,6 +295,24 @@ async def test_what_goes_wrong_with_an_operators_tool_is_told_and_the_rest_goes_
             assert await remember(tools, "Ada has a cat.")
 
 
+async def test_what_ran_is_told_where_the_answers_together_have_no_room(tmp_path: Path) -> None:
+    with tool_server(saying("x" * 900_000)) as http:
+        file = tools_file(tmp_path, f"name = 'weather'\nhttp = '{http.url}'")
+        async with whole_server(
+            tmp_path / "data", tools_file=file, tool_endpoints_allowed=("127.0.0.1",), max_message_mib=1
+        ) as connected:
+            weather = '[[ABP_TOOL:weather]]{"city": "Turin"}[[END_ABP_TOOL]]'
+            memory = '[[ABP_TOOL:manage_memory]]{"content": "Ada has a cat."}[[END_ABP_TOOL]]'
+            request = pb.ExecuteTextRequest(text=weather + memory + weather, context=context())
+            first, second, third = (await connected.tools.ExecuteText(request)).results
+            assert len(await everything(connected.facts)) == 1
+    assert len(http.received) == 2
+    assert second.output.content.startswith("created memory ")
+    assert [result.error.reason for result in (first, third) if result.HasField("error")] == [
+        errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE
+    ]
+
+
 @pytest.mark.parametrize(
     ("tool", "allowed", "message"),
     [

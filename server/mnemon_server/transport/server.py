@@ -112,7 +112,7 @@ class GrpcServer:
         self._episodic = EpisodicServicer()
         self._bridge = BridgeServicer()
         self._facts = FactServicer()
-        self._tools = ToolServicer()
+        self._tools = ToolServicer(message_bytes_max=settings.max_message_mib << 20)
         self._archive = ArchiveServicer()
         self._events = EventServicer()
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)

@@ -13,6 +13,10 @@ from mnemon_server.transport.tenancy import TenantServicer
 class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
     """Answers UNAVAILABLE until vaults are attached."""
 
+    def __init__(self, *, message_bytes_max: int) -> None:
+        super().__init__()
+        self._message_bytes_max = message_bytes_max
+
     async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsResponse:  # noqa: N802 - the promises of the methods are in the proto
         async with self.vault(context) as vault:
             tools = vault.tools.list_tools(
@@ -39,7 +43,7 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
         text = checks.checked_execute(request)
         async with self.vault(context) as vault:
             executed = await vault.tools.execute(text)
-        return await convert.executed_to_pb(executed)
+        return await convert.executed_to_pb(executed, bytes_max=self._message_bytes_max)
 
     async def GetProtocolStats(  # noqa: N802
         self, request: pb.GetProtocolStatsRequest, context: Context

@@ -1,5 +1,6 @@
 """Tools, calls and what came of them survive the way into messages and back."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +40,7 @@ from mnemon_server.transport.convert import tools as convert
 
 from tests.support.tool_messages import struct
 
+ROOM = 1 << 20
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 CONTEXT = pb.ToolContext(
     namespace=["{user_id}", "memories"],
@@ -213,7 +215,9 @@ async def test_what_came_of_each_call_goes_out_in_order() -> None:
         ToolCallResult(call_id="vcp-1", tool="files", outcome=ToolFailedError("it failed"), command_number=2),
         ToolCallResult(call_id="vcp-2", tool="files", outcome=ToolOutput("")),
     )
-    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content="t", calls=(ABP,)), results))
+    message = await convert.executed_to_pb(
+        ExecutedText(ParseResult(raw_content="t", calls=(ABP,)), results), bytes_max=ROOM
+    )
     first, second, third = message.results
     assert (first.call_id, first.tool, first.command_number) == ("abp-1", "search_memory", 0)
     assert (first.output.content, first.output.artifact[0].fact.key, first.output.artifact[0].score) == (
@@ -224,9 +228,39 @@ async def test_what_came_of_each_call_goes_out_in_order() -> None:
     assert third.WhichOneof("outcome") == "output"
 
 
+async def test_long_outputs_give_way_where_not_all_of_them_have_room() -> None:
+    outputs = ["a" * 500_000, "created memory 1", "b" * 700_000, "c" * 400_000]
+    results = tuple(
+        ToolCallResult(call_id=f"abp-{number}", tool="x", outcome=ToolOutput(content))
+        for number, content in enumerate(outputs, 1)
+    )
+    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content="t"), results), bytes_max=ROOM)
+    assert message.ByteSize() <= ROOM
+    assert [len(result.output.content) for result in message.results] == [500_000, 16, 0, 400_000]
+    left_out = message.results[2].error
+    assert left_out.reason == errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE
+    assert "700,0" in left_out.message
+
+
+async def test_other_calls_are_served_while_what_came_of_many_calls_is_told() -> None:
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turns = 0
+    failed = ToolCallResult(call_id="abp-1", tool="x", outcome=ToolFailedError("it failed"))
+    others = asyncio.create_task(count_turns())
+    executed = ExecutedText(ParseResult(raw_content=""), (failed,) * 10_000)
+    assert len((await convert.executed_to_pb(executed, bytes_max=ROOM)).results) == 10_000
+    others.cancel()
+    assert turns > 1
+
+
 async def test_a_fault_of_ours_says_nothing_of_itself() -> None:
     fault = ToolCallResult(call_id="abp-1", tool="x", outcome=ZeroDivisionError("a secret"))
-    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content=""), (fault,)))
+    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content=""), (fault,)), bytes_max=ROOM)
     [result] = message.results
     assert result.error.reason == errors_pb2.ERROR_REASON_INTERNAL
     assert "secret" not in result.error.message

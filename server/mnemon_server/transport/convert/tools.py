@@ -31,6 +31,7 @@ from mnemon_server.transport.convert.facts import fill_match
 from mnemon_server.transport.convert.json_values import fill_object, object_from_pb
 from mnemon_server.transport.convert.pause import Pause
 from mnemon_server.transport.convert.records import checked_metadata_from_pb
+from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
 
 RESPONSE_FORMATS: Mapping[int, bool] = {
@@ -129,12 +130,19 @@ async def parsed_to_pb(parsed: ParseResult) -> pb.ParseToolCallsResponse:
     return message
 
 
-async def executed_to_pb(executed: ExecutedText) -> pb.ExecuteTextResponse:
-    """What was read, and what came of it."""
+async def executed_to_pb(executed: ExecutedText, *, bytes_max: int) -> pb.ExecuteTextResponse:
+    """What was read, and what came of it.
+
+    Where that is more than `bytes_max`, the longest outputs give way to errors: whoever ran a text must be told what
+    became of all of its calls.
+    """
     message = pb.ExecuteTextResponse()
     await fill_parsed(message.parsed, executed.parsed)
+    pause = Pause()
     for result in executed.results:
         await _fill_result(message.results.add(), result)
+        await pause.where_due()
+    _leave_out_longest(message, bytes_max)
     return message
 
 
@@ -205,4 +213,22 @@ async def _fill_result(target: pb.ToolCallResult, result: ToolCallResult) -> Non
         target.output.SetInParent()
         await fill_output(target.output, result.outcome)
     else:
-        target.error.CopyFrom(report(result.outcome).to_item_error())
+        _fill_error(target, result.outcome)
+
+
+def _leave_out_longest(message: pb.ExecuteTextResponse, bytes_max: int) -> None:
+    excess = message.ByteSize() - bytes_max
+    if excess <= 0:
+        return
+    outputs = [result for result in message.results if result.HasField("output")]
+    for result in sorted(outputs, key=lambda result: result.ByteSize(), reverse=True):
+        if excess <= 0:
+            return
+        size, output_size = result.ByteSize(), result.output.ByteSize()
+        what = f"what the tool returned has {output_size:,} bytes, too many beside the other answers"
+        _fill_error(result, MessageTooLargeError(f"{what}; ask it for less, or call it by itself"))
+        excess -= size - result.ByteSize()
+
+
+def _fill_error(target: pb.ToolCallResult, error: Exception) -> None:
+    target.error.CopyFrom(report(error).to_item_error())
