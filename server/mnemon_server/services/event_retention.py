@@ -104,6 +104,8 @@ class EventRetention:
             except MnemonError as error:
                 # The log grows until a later sweep succeeds; nothing else depends on it.
                 log.warning("the event log could not be trimmed: %s", error)
+            except Exception:
+                log.exception("the event log could not be trimmed")
             if is_held:
                 await asyncio.sleep(min(held_s, self._interval_s))
                 held_s *= 2

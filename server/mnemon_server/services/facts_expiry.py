@@ -46,4 +46,6 @@ class FactExpiry:
             except MnemonError as error:
                 # They stay hidden, and until a later sweep succeeds they stay.
                 log.warning("expired facts could not be removed: %s", error)
+            except Exception:
+                log.exception("expired facts could not be removed")
             await asyncio.sleep(self._interval_s)

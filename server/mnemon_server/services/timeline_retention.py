@@ -123,6 +123,8 @@ class TimelineRetention:
             except MnemonError as error:
                 # Old events stay until a later sweep succeeds.
                 log.warning("retention could not remove events: %s", error)
+            except Exception:
+                log.exception("retention could not remove events")
             await asyncio.sleep(wait_s)
 
     def _find(self, before: datetime) -> tuple[Sequences | None, Problem | None]:

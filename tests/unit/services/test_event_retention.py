@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.events import EventFilter
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.logs import configure_logging
@@ -174,3 +175,15 @@ async def test_it_sweeps_by_itself_for_as_long_as_it_is_open(week: Kept) -> None
     week.put("l")
 
     assert week.names() == "ghijkl"
+
+
+@pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
+async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(week: Kept, failure: Exception) -> None:
+    failures = [failure]
+
+    def keep_after() -> None:
+        if failures:
+            raise failures.pop()
+
+    async with week.retention(keep_max=5, interval_s=0.01, keep_after=keep_after):
+        await until(lambda: week.names() == "fghij")

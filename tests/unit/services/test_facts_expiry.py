@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from mnemon_server.domain.collections import FACTS
-from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
+from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, filter_expression
 from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.services import facts as facts_module
@@ -136,3 +136,22 @@ async def test_the_sweeper_sweeps_again_and_again_until_it_is_left(facts: Opened
     facts.clock.pass_hours(1)
     assert document_count(facts) == 1
     assert [kind for kind, _, _ in facts.told()] == ["created", "deleted", "created", "deleted", "created"]
+
+
+@pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
+async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(
+    facts: OpenedFacts, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    failures = [failure]
+    sweep = facts.store.sweep
+
+    async def failing() -> int:
+        if failures:
+            raise failures.pop()
+        return await sweep()
+
+    monkeypatch.setattr(facts.store, "sweep", failing)
+    await facts.put("k", "x", ttl=HOUR)
+    facts.clock.pass_hours(1)
+    async with FactExpiry(facts.store, interval_s=0.01):
+        await until(lambda: not document_count(facts))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from mnemon_server.domain.episodic import TimelineState
-from mnemon_server.domain.errors import IndexWarmingError
+from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
 from mnemon_server.domain.events import EventType
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.timeline import Timeline
@@ -225,6 +225,23 @@ async def test_a_retention_longer_than_all_time_removes_nothing(kept: Kept) -> N
     await kept.record(old=5, new=5)
 
     assert await kept.retention(keep_for=timedelta.max).sweep() == 0
+
+
+@pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
+async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(kept: Kept, failure: Exception) -> None:
+    await kept.record(old=5, new=5)
+    failures = [failure]
+    expired = kept.opened.timeline.expired
+
+    def failing(*given: Any, **options: Any) -> object:
+        if failures:
+            raise failures.pop()
+        return expired(*given, **options)
+
+    kept.opened.timeline.__dict__["expired"] = failing
+    async with kept.retention(interval_s=0.01):
+        await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 1)
+    assert await kept.count() == 5
 
 
 async def test_it_sweeps_by_itself_for_as_long_as_it_is_open_and_waits_until_the_index_is_there(kept: Kept) -> None:
