@@ -10,6 +10,7 @@ from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent
 from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.engines.segments.codec import decode
+from mnemon_server.engines.segments.hashes import content_digest
 from mnemon_server.engines.timeline import Timeline
 from mnemon_server.services.bridge_routing import Skip, skip_reason
 from mnemon_server.services.bridge_saving import Item
@@ -45,23 +46,27 @@ def items_of_log(
     wanted = [event.record_id for event, skip in zip(events, skips, strict=True) if skip is None]
     # The last one is looked up in any case, to know how far the timeline was handled.
     ids = list(dict.fromkeys([*wanted, events[-1].record_id]))
-    stored = dict(zip(ids, timeline.get(ids), strict=True))
+    stored = {one.position.event_id: one for one in timeline.get(ids) if one is not None}
+    decoded = {event_id: decode(one.body) for event_id, one in stored.items()}
     items = []
     for event, one, skip in zip(events, said, skips, strict=True):
-        found = stored.get(event.record_id)
+        # An id may have been used again, for an event that comes later, and that other words of the log are about.
+        is_meant = event.record_id in stored and _is_told_of(event, one, decoded[event.record_id])
+        found = stored[event.record_id] if is_meant else None
         progress = {
             "position": event.sequence,
             "lag_us": one["lag_us"],
             "segment_count": one["segment_count"],
             "handled_us": to_microseconds(event.time),
         }
-        # An id may have been used again, for an event that comes later.
-        if found is not None and found.position.time_us == one["event_time"]:
+        if found is not None:
             progress["timeline_sequence"] = found.sequence
         if found is not None and found.sequence <= taken_through:
             items.append(Item({"position": event.sequence}))
+        elif skip is None and found is not None:
+            items.append(_item_of(decoded[event.record_id], progress))
         else:
-            items.append(Item(progress, skip=skip) if skip else _item(found, progress))
+            items.append(Item(progress, skip=skip or Skip.GONE))
     return items
 
 
@@ -100,8 +105,15 @@ def _skip_reason(policy: RoutingPolicy, said: dict[str, Any]) -> Skip | None:
     return skip_reason(policy, said["event_type"], said["importance"])
 
 
-def _item(found: StoredEvent | None, progress: dict[str, Any]) -> Item:
-    return Item(progress, skip=Skip.GONE) if found is None else _item_of(decode(found.body), progress)
+def _is_told_of(event: Event, said: dict[str, Any], stored: EpisodicEvent) -> bool:
+    """Whether an event of the log is about this one of the timeline."""
+    return (
+        event.scope == stored.scope
+        and said["event_type"] == stored.event_type
+        and said["event_time"] == to_microseconds(stored.event_time)
+        and said["importance"] == stored.importance
+        and said["content_hash"] == content_digest(stored.content).hex()
+    )
 
 
 def _item_of(event: EpisodicEvent, progress: dict[str, Any]) -> Item:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mnemon_server.domain.bridge import BridgeState, RoutingPolicy
@@ -115,6 +116,29 @@ async def test_what_is_told_directly_is_the_bridges_no_more(stores: BridgedStore
     stores.forget("e1")
     await stores.run()
     assert await stores.statements() == [memory]
+
+
+@pytest.mark.parametrize(
+    ("other", "skipped"),
+    [
+        ({"scope": Scope(user="bob")}, {"gone": 1}),
+        ({"content": "something else"}, {"gone": 1}),
+        ({"ago": timedelta(minutes=1)}, {"gone": 1}),
+        ({"event_type": "emotion"}, {"gone": 1, "event_type": 1}),
+        ({"importance": 0.1}, {"gone": 1, "importance": 1}),
+    ],
+)
+async def test_an_id_that_is_used_again_stands_for_the_new_event_and_not_for_the_pruned_one(
+    stores: BridgedStores, other: dict[str, Any], skipped: dict[str, int]
+) -> None:
+    stores.happen(happening("e1"))
+    stores.forget("e1")
+    [second] = stores.happen(happening("e1", **other))
+    assert not second.duplicate
+    status = await stores.run()
+    assert status.skipped_counts == skipped
+    assert (status.routed_count, status.linked_count, status.deleted_count) == (2 - sum(skipped.values()), 0, 0)
+    assert len(await stores.statements()) == status.routed_count
 
 
 async def test_long_content_is_shortened_to_what_the_policy_says(stores: BridgedStores) -> None:
