@@ -6,7 +6,7 @@ read comes into its records.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.conflicts import Decision
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
-from mnemon_server.domain.facts import Fact, FactIndex, PutFact, key_violations
+from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, key_violations, value_violations
 from mnemon_server.domain.memories import DecayPolicy
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
@@ -26,6 +26,7 @@ from mnemon_server.services import facts_documents, memory_documents, semantic_d
 from mnemon_server.services.archive_types import is_of_type
 from mnemon_server.services.conflicts.decisions import decision_document, decision_from_json, decision_to_json
 from mnemon_server.services.facts_checks import put_violations
+from mnemon_server.services.facts_documents import VERSIONS_BYTES_MAX, VERSIONS_MAX
 from mnemon_server.services.facts_texts import IndexedTexts
 from mnemon_server.services.memory_checks import memory_violations
 from mnemon_server.services.semantic_checks import statement_violations
@@ -85,7 +86,7 @@ def _decision(given: Document) -> Document:
     problem = InvalidArgumentError.of(f"{RECORD}.content", "must be the JSON of a decision")
     try:
         decision = decision_from_json(given.content)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise problem from error
     if not is_of_type(decision, Decision):
         raise problem
@@ -98,9 +99,10 @@ def _fact(given: Document) -> Document:
     try:
         fact = facts_documents.to_fact(given, versions=True)
         embedding = str(json.loads(str(given.fields["indexing"])).get("embedding", ""))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be those of a fact: {str(error)[:200]}") from error
     refuse(_fact_violations(fact, embedding))
+    refuse(_version_violations(fact.versions, str(given.fields["versions"])))
     request = PutFact(
         namespace=fact.namespace, value=fact.value, metadata=fact.metadata, ttl=fact.ttl, index=fact.index
     )
@@ -117,8 +119,18 @@ def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
     yield from text_violations(embedding, f"{RECORD}.fields.indexing", EMBEDDING_BYTES_MAX)
     if not is_of_type(fact.index, FactIndex):
         yield FieldViolation(f"{RECORD}.fields.indexing", "must be the JSON of what is searched")
-    if not is_of_type(tuple(each.revision for each in fact.versions), tuple[int, ...]):
-        yield FieldViolation(f"{RECORD}.fields.versions", "must be earlier versions, one JSON list a line")
+
+
+def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[FieldViolation]:
+    """What is wrong with the earlier versions of a fact, which are kept in the text that they came in."""
+    place = f"{RECORD}.fields.versions"
+    if len(versions) > VERSIONS_MAX or len(text.encode()) > VERSIONS_BYTES_MAX + VERSIONS_MAX:
+        yield FieldViolation(place, f"must be at most {VERSIONS_MAX}, and {VERSIONS_BYTES_MAX:,} bytes together")
+        return
+    for each in versions:
+        if not is_of_type(each.revision, int) or not 0 <= each.revision < INT64_MAX:
+            yield FieldViolation(place, "must be earlier versions, one JSON list a line, each with its revision first")
+        yield from value_violations(each.value, place)
 
 
 _READERS: Mapping[RecordKind, Callable[[Document], Document]] = {

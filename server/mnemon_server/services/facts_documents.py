@@ -55,7 +55,8 @@ def to_fact(document: Document, *, versions: bool = False) -> Fact:
         created_at=time_field(fields.get("created_at")) or EPOCH,
         updated_at=time_field(fields.get("updated_at")) or EPOCH,
         revision=document.revision,
-        ttl=timedelta(seconds=ttl_s) if isinstance(ttl_s, float) else None,
+        # Of an archive that some tool wrote anew, 60.0 may be 60.
+        ttl=timedelta(seconds=ttl_s) if isinstance(ttl_s, int | float) else None,
         expires_at=time_field(fields.get("expire_time")),
         index=_decode_index(str(fields["indexing"])),
         versions=tuple(_versions(str(fields["versions"]))) if versions else (),

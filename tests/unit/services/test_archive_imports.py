@@ -204,6 +204,17 @@ NAN = (float("nan"), *UNIT[1:])
         (fact(namespace="org.acme"), "record.fields: must be those of a fact"),
         (fact(indexing='{"paths": [1]}'), "record.fields.indexing"),
         (fact(versions='["x", 1, {}]'), "record.fields.versions"),
+        (fact(versions='[-1, 1, {}]'), "record.fields.versions"),
+        (fact(versions=f"[{2**63}, 1, {{}}]"), "record.fields.versions"),
+        (fact(versions='[1, 1, "text"]'), "record.fields.versions: must be a JSON object"),
+        (fact(versions=f'[1, 1, {"[" * 33}{"]" * 33}]'), "record.fields.versions: must be a JSON object"),
+        (fact(versions='[1, 1, {"n": NaN}]'), "record.fields.versions: its numbers must be finite"),
+        (fact(versions="[1, 1e400, {}]"), "record.fields: must be those of a fact"),
+        (fact(versions=f"[1, {10**30}, {{}}]"), "record.fields: must be those of a fact"),
+        (fact(versions="\n".join(["[1, 1, {}]"] * 11)), "record.fields.versions: must be at most 10"),
+        (fact(versions=json.dumps([1, 1, {"a": "b" * 66_000}])), "65,536 bytes together"),
+        (fact(ttl_s=1e300), "record.fields: must be those of a fact"),
+        (fact(ttl_s=-1.0), "fact.ttl: must be more than 0"),
         (fact(key="k", fact_key="other"), "record.id: must be"),
         (rule("r", 1, priority="high"), "record.content"),
         (changed(rule("r", 1), content="{"), "record.content: must be the JSON of a rule"),
@@ -220,6 +231,12 @@ async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: Arc
         assert (first, last) == ("created", "created")
         assert said in refused
         assert [event.record_id for event in opened.events()] == ["before", "after"]
+
+
+async def test_a_ttl_that_a_tool_wrote_as_a_whole_number_is_kept(tmp_path: Path) -> None:
+    async with open_archive("in_memory", tmp_path) as opened:
+        assert created(await opened.take(fact(ttl_s=60, expire_time=LATER)))
+        assert opened.stored(FACTS, record_id(ACME, "k")).fields["ttl_s"] == 60.0
 
 
 async def test_a_decision_with_values_of_other_types_is_none(tmp_path: Path) -> None:
@@ -250,6 +267,7 @@ async def test_a_decision_with_values_of_other_types_is_none(tmp_path: Path) -> 
         return ArchivedRecord(RecordKind.DECISION, Document("d", json.dumps({**decision, **changes})))
 
     wrong = [{"conflict_count": "1"}, {"rule": None}, {"scope": {"user": 5}}, {"signals": [1]}, {"create_time": "now"}]
+    wrong.append({"create_time": 10**30})
     async with open_archive("in_memory", tmp_path) as opened:
         refused = await opened.outcomes(*(record(**changes) for changes in wrong))
         assert all("must be the JSON of a decision" in each for each in refused), refused
