@@ -79,16 +79,16 @@ class TimelineIndex:
         """
         views = self._blocks.overlapping(*selection.window)
         query = Query.of(selection, self.interners)
-        if query is None:
-            return []
-        refs: list[EventRef] = []
-        if before is not None:
-            time_us = before[0]
-            same_time = query.between(time_us, time_us)
-            refs = references(find_all(_within(views, time_us, time_us), same_time), oldest_first=oldest_first)
-            query = query.between(time_us + 1, INT64_MAX) if oldest_first else query.between(INT64_MIN, time_us - 1)
-        found = find_first(views, query, limit, oldest_first=oldest_first)
-        return refs + references(found, oldest_first=oldest_first, limit=limit)
+        return [] if query is None else _page(views, query, before, limit, oldest_first=oldest_first)
+
+    def counted_page(
+        self, selection: Selection, *, before: tuple[int, str] | None = None, limit: int
+    ) -> tuple[Counts, list[EventRef]]:
+        """The `counts` of a selection and its newest `page`, both of the same moment."""
+        views = self._blocks.views()
+        query = Query.of(selection, self.interners)
+        refs = [] if query is None else _page(views, query, before, limit, oldest_first=False)
+        return _counts(views, query), refs
 
     def iterate(
         self,
@@ -112,12 +112,7 @@ class TimelineIndex:
     def counts(self, selection: Selection) -> Counts:
         """How many events there are, how many of them are of the selection's context, and of its window, too."""
         views = self._blocks.views()
-        total = sum(view.alive_count for view in views)
-        query = Query.of(selection, self.interners)
-        if query is None:
-            return Counts(total, 0, 0)
-        tallies = [view.tally(query) for view in views]
-        return Counts(total, sum(context for context, _ in tallies), sum(window for _, window in tallies))
+        return _counts(views, Query.of(selection, self.interners))
 
     def summarize(self, selection: Selection) -> Summary:
         """What the events of a selection are like as a whole."""
@@ -276,6 +271,27 @@ class TimelineIndex:
             # Events may have died after the new block was made.
             block.mark_dead(old.dead_sequences())
         self._blocks = self._blocks.exchanged([*segment_ids, block.segment_id], block)
+
+
+def _page(
+    views: Sequence[BlockView], query: Query, before: tuple[int, str] | None, limit: int, *, oldest_first: bool
+) -> list[EventRef]:
+    refs: list[EventRef] = []
+    if before is not None:
+        time_us = before[0]
+        same_time = query.between(time_us, time_us)
+        refs = references(find_all(_within(views, time_us, time_us), same_time), oldest_first=oldest_first)
+        query = query.between(time_us + 1, INT64_MAX) if oldest_first else query.between(INT64_MIN, time_us - 1)
+    found = find_first(_within(views, query.start_us, query.end_us), query, limit, oldest_first=oldest_first)
+    return refs + references(found, oldest_first=oldest_first, limit=limit)
+
+
+def _counts(views: Sequence[BlockView], query: Query | None) -> Counts:
+    total = sum([view.alive_count for view in views])
+    if query is None:
+        return Counts(total, 0, 0)
+    tallies = [view.tally(query) for view in views]
+    return Counts(total, sum([context for context, _ in tallies]), sum([window for _, window in tallies]))
 
 
 def _within(views: Sequence[BlockView], start_us: int, end_us: int) -> list[BlockView]:

@@ -24,6 +24,12 @@ class Found(NamedTuple):
         """These events, with their times."""
         return cls(view, positions, view.times(positions))
 
+    def columns(self) -> list[Times]:
+        """The columns of their references."""
+        view, positions = self.view, self.positions
+        segments = np.full(len(positions), view.segment_id, np.int64)
+        return [self.times, view.sequences(positions), segments, view.offsets(positions)]
+
 
 def find_all(views: Sequence[BlockView], query: Query) -> list[Found]:
     """All that matches."""
@@ -59,17 +65,17 @@ def references(found: Sequence[Found], *, oldest_first: bool, limit: int | None 
     parts = [part for part in found if len(part.positions)]
     if not parts:
         return []
-    times = np.concatenate([part.times for part in parts])
-    sequences = np.concatenate([part.view.sequences(part.positions) for part in parts])
-    offsets = np.concatenate([part.view.offsets(part.positions) for part in parts])
-    segments = np.repeat([part.view.segment_id for part in parts], [len(part.positions) for part in parts])
+    columns = [part.columns() for part in parts]
+    # Mostly all are in one block.
+    joined = columns[0] if len(columns) == 1 else [np.concatenate(pieces) for pieces in zip(*columns, strict=True)]
+    times, sequences, *_ = joined
     order = np.lexsort((sequences, times))
     if not oldest_first:
         order = order[::-1]
     if limit is not None and limit < len(order):
         reach = times[order[limit - 1]]
         order = order[: np.count_nonzero(times <= reach if oldest_first else times >= reach)]
-    return list(map(EventRef, *(column[order].tolist() for column in (times, sequences, segments, offsets))))
+    return list(map(EventRef, *(column[order].tolist() for column in joined)))
 
 
 def references_in_order(view: BlockView, positions: Positions) -> list[EventRef]:

@@ -1,5 +1,6 @@
 """The events of a sealed segment: fixed columns, in which a user's events are neighbours in order of time."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -42,6 +43,8 @@ class SealedBlock:
         self.max_time = int(columns.times_us.max(initial=INT64_MIN))
         self.last_sequence = segment_id + int(columns.deltas.max(initial=0))
         self._users, self._starts, self._ends = _user_ranges(columns.scopes, dictionary)
+        # One value is found in a view of the same memory in a third of the time that an array takes.
+        self._user_numbers, self._times = self._users.data, columns.times_us.data
 
     @classmethod
     def from_rows(cls, segment_id: int, rows: Sequence[EventRow], interners: Interners) -> "SealedBlock":
@@ -136,12 +139,12 @@ class SealedBlock:
 
     def select(self, query: Query) -> Positions:
         """See BlockView."""
-        low, high, timely = self._window(query)
+        low, high, timely = self._window(query, *self._user_range(query))
         return self._positions(both(timely, self._context(query, low, high)), low, high)
 
     def first(self, query: Query, limit: int, *, oldest_first: bool) -> Positions:
         """See BlockView."""
-        low, high, timely = self._window(query)
+        low, high, timely = self._window(query, *self._user_range(query))
         if self._in_order_of_time(query):
             return self._walk(query, low, high, limit, oldest_first=oldest_first)
         positions = self._positions(both(timely, self._context(query, low, high)), low, high)
@@ -151,7 +154,7 @@ class SealedBlock:
     def tally(self, query: Query) -> tuple[int, int]:
         """See BlockView."""
         start, end = self._user_range(query)
-        low, high, timely = self._window(query)
+        low, high, timely = self._window(query, start, end)
         context = self._context(query, start, end)
         if context is None:
             return end - start, high - low if timely is None else int(np.count_nonzero(timely))
@@ -208,26 +211,23 @@ class SealedBlock:
     def _user_range(self, query: Query) -> tuple[int, int]:
         if query.user is None:
             return 0, self.count
-        at = int(self._users.searchsorted(np.uint32(query.user)))
-        if at == len(self._users) or self._users[at] != query.user:
+        at = bisect_left(self._user_numbers, query.user)
+        if at == len(self._user_numbers) or self._user_numbers[at] != query.user:
             return 0, 0
-        return int(self._starts[at]), int(self._ends[at])
+        return self._starts.item(at), self._ends.item(at)
 
     def _in_order_of_time(self, query: Query) -> bool:
         return query.user is not None or len(self._users) == 1
 
-    def _window(self, query: Query) -> tuple[int, int, Flags | None]:
-        """The rows to look at, and which of them are inside the window; None stands for all of them."""
-        low, high = self._user_range(query)
-        times = self.columns.times_us[low:high]
+    def _window(self, query: Query, low: int, high: int) -> tuple[int, int, Flags | None]:
+        """The rows of a user's range to look at, and which are inside the window; None stands for all of them."""
         if not self._in_order_of_time(query):
-            return low, high, query.timely(times, self.min_time, self.max_time)
-        first, end = 0, high - low
+            return low, high, query.timely(self.columns.times_us[low:high], self.min_time, self.max_time)
         if query.start_us > self.min_time:
-            first = int(times.searchsorted(np.int64(query.start_us)))
+            low = bisect_left(self._times, query.start_us, low, high)
         if query.end_us < self.max_time:
-            end = int(times.searchsorted(np.int64(query.end_us), "right"))
-        return low + first, low + max(first, end), None
+            high = bisect_right(self._times, query.end_us, low, high)
+        return low, high, None
 
     def _context(self, query: Query, low: int, high: int) -> Flags | None:
         columns, flags, dead = self.columns, None, self._dead

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 
 import numpy as np
@@ -39,9 +40,11 @@ class Reads:
     def window(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowSlice:
         """See Timeline."""
         selection = selection_of(where)
-        counts = self._index.counts(selection)
+        # One more says whether there is more.
+        chunk = min(limit + 1, REFS_AT_ONCE)
+        counts, refs = self._index.counted_page(selection, before=after, limit=chunk)
         found = _Slice(where, limit, self._reads_max)
-        for run in self._newest(selection, after, limit + 1):
+        for run in self._newest(selection, refs, after, chunk):
             if not found.take(run):
                 break
         return WindowSlice(
@@ -118,14 +121,17 @@ class Reads:
         return _summary(earliest, latest, types, days)
 
     def _newest(
-        self, selection: Selection, after: EventPosition | None, wanted: int
+        self, selection: Selection, refs: Sequence[EventRef], after: EventPosition | None, chunk: int
     ) -> Iterator[Sequence[StoredEvent]]:
-        """The events of a selection behind a position, newest first, some at a time; about `wanted` are looked up."""
-        for refs in self._index.iterate(selection, before=after, chunk=min(wanted, REFS_AT_ONCE)):
+        """The events of a selection behind a position, newest first, some at a time; `refs` are its first page."""
+        if not refs:
+            return
+        rest = self._index.iterate(replace(selection, end_us=refs[-1].time_us - 1), chunk=chunk)
+        for page in chain((refs,), rest):
             start = 0
-            while start < len(refs):
-                end = _end_of_time(refs, start + BODIES_AT_ONCE)
-                yield from self._in_order(refs[start:end], after)
+            while start < len(page):
+                end = _end_of_time(page, start + BODIES_AT_ONCE)
+                yield from self._in_order(page[start:end], after)
                 start = end
 
     def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:

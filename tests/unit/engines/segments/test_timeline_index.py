@@ -83,6 +83,11 @@ def test_events_are_counted_by_context_and_by_window(trial: TimelineTrial) -> No
     for _ in range(100):
         selection = trial.selection()
         assert trial.index.counts(selection) == trial.counts(selection)
+        page = trial.index.page(selection, limit=5)
+        assert trial.index.counted_page(selection, limit=5) == (trial.counts(selection), page)
+        before = (page[-1].time_us, "any") if page else (0, "any")
+        behind = trial.index.page(selection, before=before, limit=5)
+        assert trial.index.counted_page(selection, before=before, limit=5) == (trial.counts(selection), behind)
     assert trial.index.count == len(trial.alive)
 
 
