@@ -326,3 +326,34 @@ def test_an_address_in_use_is_one_clear_line(address: str) -> None:
     assert done.returncode == 1
     assert f"127.0.0.1:{port}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--user", "ada@example.com"), "--user must be"),
+        (("--namespace", "team..recipes"), "label ''"),
+        (("--namespace", "{user_id}.notes"), "give --user, too"),
+        (("--namespace", "{team}.notes", *ADA), "{team}, which nothing fills"),
+    ],
+)
+def test_an_identity_that_has_no_place_for_memories_is_refused_at_the_start(
+    address: str, options: tuple[str, ...], said: str
+) -> None:
+    done = subprocess.run(
+        command(address, *options),
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_user_who_is_no_label_is_fine_where_memories_are_elsewhere() -> None:
+    Identity(namespace=("team", "recipes"), user="ada@example.com").check()

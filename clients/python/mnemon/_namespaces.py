@@ -51,6 +51,11 @@ def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str
     return found
 
 
+def is_label(text: str) -> bool:
+    """Whether a text can be a label of a namespace."""
+    return bool(text) and "." not in text and _is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
+
+
 def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]:
     # The others are named, so that an error can say which keys there are.
     return {
@@ -76,7 +81,7 @@ def _check_label(label: object) -> None:
     shown = repr(label[:80])
     if "{" in label or "}" in label:
         raise _bad(f"the namespace's label {shown} must be a key in braces as a whole, or have none")
-    if not label or "." in label or not _is_unicode(label) or len(label.encode()) > LABEL_BYTES_MAX:
+    if not is_label(label):
         raise _bad(f'the namespace\'s label {shown} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
 
 

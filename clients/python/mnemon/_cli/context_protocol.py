@@ -7,6 +7,7 @@ import click
 
 from mnemon._cli.fact_options import labels
 from mnemon._cli.session import Session
+from mnemon._errors import ConfigurationError
 from mnemon._tool_definitions import ALL_ACTIONS
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -71,6 +72,10 @@ def serve_mcp(
         actions=actions,
         shared_knowledge=shared_knowledge,
     )
+    try:
+        identity.check()
+    except ConfigurationError as error:
+        raise click.UsageError(error.message) from error
 
     async def serve() -> None:
         async with session.asyncio_client() as client:
