@@ -179,6 +179,48 @@ def test_pages_that_cannot_be_read_cost_the_events_in_them_and_no_others() -> No
     assert "00000000000000000005-0001.segment.unreadable" in trial.files.names()
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES])
+@pytest.mark.parametrize("at_start", [False, True])
+def test_a_file_that_cannot_be_opened_for_a_while_is_not_taken_for_lost(error: int, *, at_start: bool) -> None:
+    trial = three_segments()
+    name = trial.name_of(5)
+    trial.files.unopenable = {name: error}
+    if at_start:
+        trial.reopen()
+    else:
+        trial.keeper.store.readers.forget(name)
+        trial.scrub()
+    assert trial.lost == [] and name in trial.files.names()
+    failure = trial.keeper.failure()
+    assert failure is not None and name in failure and errno.errorcode[error] in failure
+    trial.files.unopenable = {}
+    trial.clocks.pass_time(60)
+    trial.run()
+    trial.check()
+    assert trial.lost == [] and trial.severities == ["warning", "healthy"]
+
+
+def test_a_file_that_the_disk_does_not_open_any_more_is_lost_and_kept_and_the_warning_says_where() -> None:
+    trial = three_segments()
+    name = trial.name_of(5)
+    trial.files.unopenable = {name: errno.EIO}
+    trial.reopen()
+    assert sorted(trial.found()) == sorted(trial.expected.keys() - {5, 6, 7, 8}) and trial.lost == [(5, 8, 4)]
+    assert trial.quarantine.names() == [] and f"{name}.unreadable" in trial.files.names()
+    assert trial.manifest.notes[0] is not None and f"{name}.unreadable" in trial.manifest.notes[0].remediation
+
+
+def test_the_warning_of_a_damaged_file_says_where_it_is_and_that_of_a_missing_one_does_not() -> None:
+    trial = three_segments()
+    trial.damage(1, trial.span(2)[0] + 30)
+    trial.scrub()
+    trial.files.unlink(trial.name_of(5))
+    trial.scrub()
+    remedies = [note.remediation for note in trial.manifest.notes if note is not None]
+    assert ["quarantine" in remedy for remedy in remedies] == [True, False]
+    assert all("restore the events from a backup" in remedy for remedy in remedies)
+
+
 def test_garbage_behind_a_sealed_file_costs_nothing() -> None:
     trial = three_segments()
     name = trial.name_of(1)

@@ -1,5 +1,6 @@
 """A timeline without records.db and without a thread: its keeper does what is due when it is told to, step by step."""
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.segments.codec import encode
 from mnemon_server.engines.segments.event_rows import event_row
-from mnemon_server.engines.segments.files import ReadFile
+from mnemon_server.engines.segments.files import ReadFile, translated
 from mnemon_server.engines.segments.index import TimelineIndex
 from mnemon_server.engines.segments.keeper import TimelineKeeper
 from mnemon_server.engines.segments.layout import SegmentDamagedError
@@ -175,6 +176,8 @@ class TrialFiles(FaultyFiles):
         self.changes = 0
         self.bad_bytes: dict[str, range] = {}
         """By file, bytes that cannot be read."""
+        self.unopenable: dict[str, int] = {}
+        """By file, the error number with which it cannot be opened for reading."""
         self.rotten: dict[str, int] = {}
         """By file, a byte that is another on the disk than in memory."""
         self.bad_cached: dict[str, int] = {}
@@ -189,6 +192,9 @@ class TrialFiles(FaultyFiles):
         super().check(operation)
 
     def open_read(self, name: str, *, uncached: bool = False) -> ReadFile:
+        if (error := self.unopenable.get(name)) is not None:
+            with translated("open", name):
+                raise OSError(error, os.strerror(error))
         rotten = (self.rotten if uncached else self.bad_cached).get(name)
         return _TrialReadFile(super().open_read(name, uncached=uncached), self.bad_bytes.get(name, range(0)), rotten)
 

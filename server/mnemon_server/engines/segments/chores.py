@@ -21,7 +21,7 @@ from mnemon_server.engines.segments.scrubbing import read_all
 from mnemon_server.engines.segments.sealing import seal_segment
 from mnemon_server.engines.segments.settings import TimelineSettings
 from mnemon_server.engines.segments.store import SegmentStore
-from mnemon_server.engines.segments.warning_texts import failed_warning, full_warning
+from mnemon_server.engines.segments.warning_texts import failed_warning, full_warning, unrepaired_warning
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Chores:
         except StorageFullError:
             problem = full_warning()
         except StorageFailedError as error:
-            problem = failed_warning(str(error))
+            problem = (unrepaired_warning if name == "repair" else failed_warning)(str(error))
         except Exception:
             log.exception("%s failed", name)
             problem = failed_warning("of an unexpected error, which the log names")

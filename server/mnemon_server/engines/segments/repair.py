@@ -1,6 +1,7 @@
 """Repairing a damaged segment: everything sound goes into a new file, and what is lost is told exactly."""
 
 import contextlib
+import errno
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,12 +32,14 @@ from mnemon_server.engines.segments.salvage import Damage, Salvage, salvage_fram
 from mnemon_server.engines.segments.scrubbing import is_sound
 from mnemon_server.engines.segments.sealed_block import SealedBlock
 from mnemon_server.engines.segments.segment_reader import SegmentReader
-from mnemon_server.engines.segments.store import SegmentStore, Swap, file_name
+from mnemon_server.engines.segments.store import UNREADABLE_SUFFIX, SegmentStore, Swap, file_name
 from mnemon_server.engines.segments.warning_texts import repaired_warning
 
 log = logging.getLogger(__name__)
 
 _RUN = 500
+_LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG})
+"""With anything else that opening a file fails with, such as too many open files, its bytes may be sound."""
 
 
 @dataclass(slots=True)
@@ -153,10 +156,12 @@ class Repairer:
         header = self._store.header(row)
         try:
             file = self._store.files.open_read(file_name(row), uncached=True)
-            closing.callback(file.close)
-            return file, salvage_frames(file, header, _beginning(file))
-        except StorageFailedError:
+        except StorageFailedError as error:
+            if not _is_lost(error):
+                raise
             return None, Salvage(header, 0, damages=[Damage(0, 0, "the file is missing", None, None)])
+        closing.callback(file.close)
+        return file, salvage_frames(file, header, _beginning(file))
 
     def _rows(self, row: SegmentRow) -> dict[int, bytes]:
         rows: dict[int, bytes] = {}
@@ -193,7 +198,10 @@ class Repairer:
 
     def _rewrite(self, findings: _Findings) -> None:
         row, store = findings.row, self._store
-        is_copied = findings.file is None or store.set_aside(file_name(row))
+        name = file_name(row)
+        is_there = name in store.files.names()
+        is_copied = is_there and store.set_aside(name)
+        kept_at = "in the quarantine" if is_copied else f"beside the others, as {name}{UNREADABLE_SUFFIX}"
         added = self._write(findings) if findings.alive else None
         lost = tuple(run.of(row.segment_id, self._clock()) for run in findings.lost())
         swap = Swap(
@@ -201,8 +209,8 @@ class Repairer:
             added=added,
             erased={row.segment_id: sorted(findings.gone)},
             lost=lost,
-            warning=repaired_warning(row, lost),
-            keeps_files=not is_copied,
+            warning=repaired_warning(row, lost, kept_at if is_there else ""),
+            keeps_files=is_there and not is_copied,
         )
         store.swap(swap)
         self._held_before.pop(row.segment_id, None)
@@ -228,6 +236,11 @@ class Repairer:
 def _runs(events: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
     while run := list(islice(events, _RUN)):
         yield run
+
+
+def _is_lost(error: StorageFailedError) -> bool:
+    """Whether a file that could not be opened is not there, or is itself what the disk cannot read."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _LOST
 
 
 def _beginning(file: ReadFile) -> bytes:

@@ -28,20 +28,31 @@ def failed_warning(problem: str) -> TimelineWarning:
     )
 
 
-def repaired_warning(row: SegmentRow, lost: Sequence[LostRange]) -> TimelineWarning:
-    """A damaged segment was rewritten."""
+def unrepaired_warning(problem: str) -> TimelineWarning:
+    """A segment that may be damaged could not be looked at, or not be rewritten."""
+    return TimelineWarning(
+        "warning",
+        f"a segment of the timeline could not be read or repaired: {problem}; nothing of it was given up",
+        "check the disk, the permissions of the folder, and how many files may be open; it is tried again every few"
+        " seconds",
+    )
+
+
+def repaired_warning(row: SegmentRow, lost: Sequence[LostRange], kept_at: str) -> TimelineWarning:
+    """A damaged segment was rewritten. `kept_at` says where the damaged file is; empty where there was none."""
+    kept = f"; the damaged file is {kept_at}" if kept_at else ""
     if not lost:
         return TimelineWarning(
             "warning",
             f"segment {row.segment_id} of the timeline was damaged, and was rewritten; no event was lost",
-            "check the disk; the damaged file is in the quarantine",
+            f"check the disk{kept}",
         )
     count = sum(run.event_count for run in lost)
     return TimelineWarning(
         "critical",
         f"segment {row.segment_id} of the timeline was damaged, and {_events(count)} lost: {_ranges(lost)}; the "
         f"segment's events are of {_time(row.min_time_us)} to {_time(row.max_time_us)}",
-        "check the disk, and restore the events from a backup; the damaged file is in the quarantine",
+        f"check the disk, and restore the events from a backup{kept}",
     )
 
 
