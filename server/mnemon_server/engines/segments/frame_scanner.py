@@ -1,6 +1,7 @@
 """Reading frames one after the other out of a file, of which no more than a frame and a chunk is held at a time."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from mnemon_server.engines.segments.files import ReadFile
@@ -130,11 +131,10 @@ class FrameScanner:
 
 def close_runs(offsets: list[int]) -> Iterator[list[int]]:
     """Ascending offsets, split where so much lies between two that a read of its own is cheaper."""
-    run: list[int] = []
-    for offset in offsets:
-        if run and (offset - run[-1] > _GAP_BYTES or offset - run[0] > CHUNK_BYTES):
-            yield run
-            run = []
-        run.append(offset)
-    if run:
-        yield run
+    first = 0
+    for position, (before, offset) in enumerate(pairwise(offsets), 1):
+        if offset - before > _GAP_BYTES or offset - offsets[first] > CHUNK_BYTES:
+            yield offsets[first:position]
+            first = position
+    if offsets:
+        yield offsets[first:]

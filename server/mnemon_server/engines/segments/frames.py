@@ -20,6 +20,10 @@ FRAME_START = struct.pack("<HB", FRAME_MAGIC, FRAME_VERSION)
 """How every frame begins."""
 
 _FRAME = struct.Struct("<HBBIQI")
+_EVENT_FRAME = struct.Struct("<IIQI")
+_EVENT_HEADER = struct.Struct("<IQIIQ")
+_EVENT_START = 1 << 24 | FRAME_VERSION << 16 | FRAME_MAGIC
+"""Magic, version and kind of an event's frame as one number."""
 _BOUND_HEADER = struct.Struct("<IQHBBIQ")
 _PLACE = struct.Struct("<IQ")
 _CHECKSUM = struct.Struct("<I")
@@ -142,15 +146,14 @@ def event_at(seed: int, offset: int, data: bytes, position: int) -> Frame | None
     size, start = len(data), position + FRAME_HEADER_BYTES
     if position + FRAME_OVERHEAD > size:
         return None
-    magic, version, kind, length, sequence, checksum = _FRAME.unpack_from(data, position)
+    begins, length, sequence, checksum = _EVENT_FRAME.unpack_from(data, position)
     end = start + length
-    if magic != FRAME_MAGIC or version != FRAME_VERSION or kind != 1 or length > BODY_MAX:
-        return None
-    if end + FRAME_CHECKSUM_BYTES > size:
+    if begins != _EVENT_START or length > BODY_MAX or end + FRAME_CHECKSUM_BYTES > size:
         return None
     body = data[start:end]
-    header = _PLACE.pack(seed, offset) + data[position : start - FRAME_CHECKSUM_BYTES]
-    if value(header) != checksum or (extend(checksum, body),) != _CHECKSUM.unpack_from(data, end):
+    if value(_EVENT_HEADER.pack(seed, offset, begins, length, sequence)) != checksum:
+        return None
+    if (extend(checksum, body),) != _CHECKSUM.unpack_from(data, end):
         return None
     return Frame(sequence, body, offset)
 

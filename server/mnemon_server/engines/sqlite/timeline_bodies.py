@@ -70,7 +70,8 @@ class BodyReader:
 
         For the writer's thread, which must not wait for a repair.
         """
-        bodies = _stored(connection, refs)
+        unsealed = _unsealed(refs)
+        bodies = event_bodies(connection, unsealed) if unsealed else {}
         self._read_sealed(refs, bodies)
         missing = [ref.sequence for ref in refs if ref.sequence not in bodies]
         if not missing:
@@ -83,10 +84,11 @@ class BodyReader:
 
     def _read_all(self, refs: Sequence[EventRef], bodies: Bodies) -> None:
         """Adds the bodies that are where the references say."""
-        if any(ref.offset == NO_OFFSET for ref in refs):
+        if unsealed := _unsealed(refs):
             with self._connections.lend() as connection:
-                bodies.update(_stored(connection, refs))
-        self._read_sealed(refs, bodies)
+                bodies.update(event_bodies(connection, unsealed))
+        if len(unsealed) < len(refs):
+            self._read_sealed(refs, bodies)
 
     def _find_again(self, missing: Sequence[EventRef]) -> list[EventRef]:
         """Where they are now; segments that hold one, and did so before, are repaired first."""
@@ -101,16 +103,17 @@ class BodyReader:
         return [ref for ref in found if ref.offset != NO_OFFSET or ref not in before]
 
     def _read_sealed(self, refs: Sequence[EventRef], bodies: Bodies) -> None:
-        sealed: dict[int, list[EventRef]] = {}
-        for ref in refs:
-            if ref.offset != NO_OFFSET:
-                sealed.setdefault(ref.segment_id, []).append(ref)
-        for segment_id, some in sealed.items():
-            offsets = [ref.offset for ref in some]
+        sealed: dict[int, tuple[list[int], list[int]]] = {}
+        for _, sequence, segment_id, offset in refs:
+            if offset != NO_OFFSET:
+                sequences, offsets = sealed.setdefault(segment_id, ([], []))
+                sequences.append(sequence)
+                offsets.append(offset)
+        for segment_id, (sequences, offsets) in sealed.items():
             for name in self._ledger.file_names(segment_id):
                 frames = self._frames(name, offsets)
-                if [frame.sequence for frame in frames] == [ref.sequence for ref in some]:
-                    bodies.update({frame.sequence: frame.body for frame in frames})
+                if [frame.sequence for frame in frames] == sequences:
+                    bodies.update(zip(sequences, [frame.body for frame in frames], strict=True))
                     break
 
     def _frames(self, name: str, offsets: Sequence[int]) -> list[Frame]:
@@ -121,6 +124,6 @@ class BodyReader:
             return []
 
 
-def _stored(connection: apsw.Connection, refs: Sequence[EventRef]) -> Bodies:
-    sequences = [ref.sequence for ref in refs if ref.offset == NO_OFFSET]
-    return event_bodies(connection, sequences) if sequences else {}
+def _unsealed(refs: Sequence[EventRef]) -> list[int]:
+    """Those whose bodies are in rows."""
+    return [ref.sequence for ref in refs if ref.offset == NO_OFFSET]

@@ -137,8 +137,7 @@ class Reads:
     def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
         """These events, which are all of their times, in order; those up to a position are left out."""
         if len(refs) <= TIED_AT_ONCE:
-            run = list(self._stored(refs))
-            run.sort(key=_position, reverse=True)
+            run = sorted(self._stored(refs), key=_position, reverse=True)
             yield (
                 run
                 if after is None or not run or run[0].position < after
@@ -155,9 +154,11 @@ class Reads:
         rest = iter(refs)
         while some := list(islice(rest, BODIES_AT_ONCE)):
             bodies = self._bodies.read(some)
-            for time_us, sequence, segment_id, _ in some:
-                if (body := bodies.get(sequence)) is not None:
-                    yield StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
+            yield from [
+                StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
+                for time_us, sequence, segment_id, _ in some
+                if (body := bodies.get(sequence)) is not None
+            ]
 
 
 class _Slice:
