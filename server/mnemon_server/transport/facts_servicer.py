@@ -54,7 +54,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             fact = await vault.facts.get(
                 namespace, request.key, renew_ttl=request.renew_ttl, versions=request.show_versions
             )
-        return convert.fact_to_pb(fact)
+        return await convert.fact_to_pb(fact)
 
     async def GetFacts(self, request: pb.GetFactsRequest, context: Context) -> pb.GetFactsResponse:  # noqa: N802
         names = checks.checked_names(request)

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -37,6 +38,7 @@ from mnemon_server.domain.records import (
     WriteReceipt,
 )
 from mnemon_server.transport.convert import facts as convert
+from mnemon_server.transport.convert.json_values import holds_many
 from mnemon_server.transport.convert.pause import LARGE_BYTES, converted
 from mnemon_server.transport.status import Failure
 
@@ -237,7 +239,7 @@ async def test_pages_hold_facts_and_the_way_on() -> None:
     page = await convert.page_to_pb(FactPage((FACT, PLAIN), 7), "token")
     assert (list(page.facts), page.next_page_token) == ([message_of(FACT), message_of(PLAIN)], "token")
     assert list((await convert.facts_to_pb([PLAIN])).facts) == [message_of(PLAIN)]
-    assert convert.fact_to_pb(FACT).fact == message_of(FACT)
+    assert (await convert.fact_to_pb(FACT)).fact == message_of(FACT)
     namespaces = convert.namespaces_to_pb(NamespacePage((("a",), ("a", "b")), ("a", "b")), "")
     assert [tuple(namespace.labels) for namespace in namespaces.namespaces] == [("a",), ("a", "b")]
 
@@ -264,21 +266,64 @@ def test_a_small_fact_is_converted_fast() -> None:
     assert (time.process_time() - began) / count < 300e-6
 
 
-async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
-    request = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"n": [0] * 20_000})))
-    turns = 0
+class Turns:
+    """How often others had their turn on the event loop meanwhile."""
 
-    async def serve_others() -> None:
-        nonlocal turns
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __aenter__(self) -> Self:
+        self._others = asyncio.create_task(self._serve_others())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._others.cancel()
+
+    async def _serve_others(self) -> None:
         while True:
-            turns += 1
+            self.count += 1
             await asyncio.sleep(0)
 
-    others = asyncio.create_task(serve_others())
-    put = await converted(convert.put_from_pb, request, request.ByteSize())
-    others.cancel()
+
+async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
+    request = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"n": [0] * 20_000})))
+    async with Turns() as turns:
+        put = await converted(convert.put_from_pb, request, request.ByteSize())
     assert put.value == {"n": [0] * 20_000}
-    assert turns > 3
+    assert turns.count > 3
+
+
+LARGE = replace(PLAIN, value={"n": [0] * 100_000})
+VERSIONED = replace(PLAIN, versions=(FactVersion(1, LARGE.value, PLAIN.updated_at),))
+
+
+@pytest.mark.parametrize("fact", [LARGE, VERSIONED], ids=["value", "version"])
+async def test_other_calls_are_served_while_a_large_fact_is_written(fact: Fact) -> None:
+    page, found = FactPage((fact,), None), FactSearchAnswer((FactMatch(fact),), DIAGNOSTICS)
+    for write in (
+        lambda: convert.fact_to_pb(fact),
+        lambda: convert.facts_to_pb([fact]),
+        lambda: convert.page_to_pb(page, ""),
+        lambda: convert.answer_to_pb(found),
+    ):
+        async with Turns() as turns:
+            message = await write()
+        assert message.ByteSize() > 20_000
+        assert turns.count > 3
+
+
+@pytest.mark.parametrize(
+    ("value", "is_many"),
+    [
+        ({}, False),
+        ({"a": [1, 2, {"b": [3]}]}, False),
+        ({"a": [1, 2, {"b": [3, 4]}]}, True),
+        ({str(number): number for number in range(7)}, True),
+        ({"a": "a text of many letters"}, False),
+    ],
+)
+def test_values_are_counted_however_they_are_nested(value: dict[str, Any], *, is_many: bool) -> None:
+    assert holds_many(value, most=6) is is_many
 
 
 async def test_a_small_message_is_read_where_it_is_and_errors_come_from_either_place() -> None:

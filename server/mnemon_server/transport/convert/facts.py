@@ -3,6 +3,7 @@
 What is no value raises ValueError; `checks.facts` says what is wrong with it.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -26,7 +27,7 @@ from mnemon_server.domain.facts import (
 )
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
-from mnemon_server.transport.convert.json_values import fill_object, object_from_pb
+from mnemon_server.transport.convert.json_values import fill_object, holds_many, object_from_pb
 from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.pause import Pause
 from mnemon_server.transport.convert.records import (
@@ -156,15 +157,23 @@ def fill_fact(target: pb.Fact, fact: Fact) -> None:
         fill_time(earlier.update_time, version.updated_at)
 
 
-def fill_match(target: pb.FactMatch, match: FactMatch) -> None:
-    """Writes a fact that was found into a message of its own."""
-    fill_fact(target.fact, match.fact)
+async def fill_match(target: pb.FactMatch, match: FactMatch) -> None:
+    """Writes a fact that was found into a message of its own; lets other calls through where it is large."""
+    await fill_any_fact(target.fact, match.fact)
     if match.score is not None:
         target.score = match.score
     if match.similarity is not None:
         target.similarity = match.similarity
     if match.keyword_score is not None:
         target.keyword_score = match.keyword_score
+
+
+async def fill_any_fact(target: pb.Fact, fact: Fact) -> None:
+    """The same as `fill_fact`, on a thread where the fact holds a great many values."""
+    if holds_many(fact.value) or any(holds_many(version.value) for version in fact.versions):
+        await asyncio.to_thread(fill_fact, target, fact)
+    else:
+        fill_fact(target, fact)
 
 
 def put_to_pb(receipt: FactReceipt) -> pb.PutFactResponse:
@@ -187,10 +196,10 @@ def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.PutFacts
     return message
 
 
-def fact_to_pb(fact: Fact) -> pb.GetFactResponse:
-    """One fact."""
+async def fact_to_pb(fact: Fact) -> pb.GetFactResponse:
+    """One fact; lets other calls through where it is large."""
     message = pb.GetFactResponse()
-    fill_fact(message.fact, fact)
+    await fill_any_fact(message.fact, fact)
     return message
 
 
@@ -199,7 +208,7 @@ async def facts_to_pb(facts: Iterable[Fact]) -> pb.GetFactsResponse:
     message = pb.GetFactsResponse()
     pause = Pause()
     for fact in facts:
-        fill_fact(message.facts.add(), fact)
+        await fill_any_fact(message.facts.add(), fact)
         await pause.where_due()
     return message
 
@@ -209,7 +218,7 @@ async def page_to_pb(page: FactPage, next_page_token: str) -> pb.ListFactsRespon
     message = pb.ListFactsResponse(next_page_token=next_page_token)
     pause = Pause()
     for fact in page.facts:
-        fill_fact(message.facts.add(), fact)
+        await fill_any_fact(message.facts.add(), fact)
         await pause.where_due()
     return message
 
@@ -219,7 +228,7 @@ async def answer_to_pb(answer: FactSearchAnswer) -> pb.SearchFactsResponse:
     message = pb.SearchFactsResponse(diagnostics=diagnostics_to_pb(answer.diagnostics))
     pause = Pause()
     for match in answer.matches:
-        fill_match(message.results.add(), match)
+        await fill_match(message.results.add(), match)
         await pause.where_due()
     return message
 

@@ -111,7 +111,7 @@ async def fill_output(target: pb.ToolOutput, output: ToolOutput) -> None:
     target.content = output.content
     pause = Pause()
     for match in output.artifact:
-        fill_match(target.artifact.add(), match)
+        await fill_match(target.artifact.add(), match)
         await pause.where_due()
 
 
