@@ -2,15 +2,20 @@
 
 import contextlib
 import errno
+import logging
+import os
+import queue
 import random
 import stat
 import threading
 from collections.abc import Callable
+from logging.handlers import QueueHandler
 from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
-from mnemon_server.engines.segments.files import Files, OsFiles
+from mnemon_server.engines.segments import files as segment_files
+from mnemon_server.engines.segments.files import Files, OsFiles, translated
 from mnemon_server.engines.segments.layout import HEADER_BYTES, SegmentDamagedError, segment_name
 from mnemon_server.engines.segments.segment_reader import SegmentReader
 from mnemon_server.engines.segments.segment_writer import SealedFile, SegmentWriter
@@ -51,6 +56,21 @@ def test_what_is_appended_is_read_back_at_any_place(files: Files) -> None:
     for opened in (file, again, reader):
         opened.close()
         opened.close()
+
+
+@pytest.mark.parametrize(("error", "level"), [(errno.ENOENT, "INFO"), (errno.EIO, "ERROR"), (errno.ENOSPC, "ERROR")])
+def test_the_log_takes_a_file_that_is_not_there_for_no_failure_of_the_disk(
+    error: int, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = queue.SimpleQueue[logging.LogRecord]()
+    logger = logging.getLogger("of this test")
+    monkeypatch.setattr(logger, "handlers", [QueueHandler(said)])
+    monkeypatch.setattr(logger, "level", logging.DEBUG)
+    monkeypatch.setattr(segment_files, "log", logger)
+    with pytest.raises(STORAGE_ERRORS), translated("open", "a"):
+        raise OSError(error, os.strerror(error))
+    record = said.get_nowait()
+    assert (record.levelname, record.getMessage()) == (level, f"could not open a: {OSError(error, os.strerror(error))}")
 
 
 def test_names_are_created_once_renamed_over_others_and_removed(files: Files) -> None:

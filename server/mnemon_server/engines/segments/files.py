@@ -209,7 +209,8 @@ def translated(action: str, name: str) -> Iterator[None]:
 
 def storage_error(action: str, name: str, error: OSError) -> StorageFullError | StorageFailedError:
     """The product's error for one of the operating system, such as "could not append to {name}"."""
-    log.error("could not %s %s: %s", action, name, error)
+    # A reader may come a moment after a file was rewritten under another name; who misses one for good says so.
+    log.log(logging.INFO if error.errno == errno.ENOENT else logging.ERROR, "could not %s %s: %s", action, name, error)
     what = f"could not {action} {name}"
     if error.errno in _FULL:
         return StorageFullError(f"{what}: no space is left on the disk; free some, or enlarge it")
