@@ -1,5 +1,6 @@
 """How facts are stored: checked, embedded together, and handed to the vault in their order."""
 
+import asyncio
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -7,9 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
 from mnemon_server.domain.facts import Fact, PutFact
+from mnemon_server.domain.json_size import holds_many
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction
@@ -20,6 +23,8 @@ from mnemon_server.services.facts_texts import IndexedTexts
 from mnemon_server.services.facts_writes import PreparedFact, StoredFact, store, store_content, with_content
 from mnemon_server.services.memory_creation import vector_bytes
 from mnemon_server.services.writes import request_key
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class FactPutting:
 
     async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
         """Stores facts in their order, one result each; what is wrong with one is no other's business."""
-        problems = [self._problem(request) for request in requests]
+        problems = await _aside(requests, self._problems)
         keys = [None if problem else _key(request) for request, problem in zip(requests, problems, strict=True)]
         valid = [i for i, problem in enumerate(problems) if problem is None]
         prepared = iter(await self._prepare([requests[i] for i in valid]))
@@ -75,7 +80,8 @@ class FactPutting:
         RevisionMismatchError where something else of the fact changed meanwhile, and is searched along with it.
         """
         request = with_content(fact, content)
-        if problem := self._problem(request):
+        [problem] = await _aside([request], self._problems)
+        if problem:
             return problem
         [prepared] = await self._prepare([request])
         if isinstance(prepared, MnemonError):
@@ -97,12 +103,12 @@ class FactPutting:
         except MnemonError as error:
             return error
 
-    def _problem(self, request: PutFact) -> InvalidArgumentError | None:
-        violations = list(put_violations(request, self._dimension))
-        return InvalidArgumentError(violations) if violations else None
+    def _problems(self, requests: Sequence[PutFact]) -> list[InvalidArgumentError | None]:
+        found = [list(put_violations(request, self._dimension)) for request in requests]
+        return [InvalidArgumentError(violations) if violations else None for violations in found]
 
     async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
-        texts = [IndexedTexts.of(request.value, request.index) for request in requests]
+        texts = await _aside(requests, _texts)
         passages = await fact_passages(self._embedder, requests, texts)
         return [
             parts
@@ -127,6 +133,17 @@ class FactPutting:
             for i, result in zip(places, await _results(run, future), strict=True):
                 results[i] = result
         return [result for result in results if result is not None]
+
+
+async def _aside(requests: Sequence[PutFact], look: Callable[[Sequence[PutFact]], list[Found]]) -> list[Found]:
+    """What is found in the requests; on a thread where one holds so much that other calls would notice."""
+    if any(holds_many(request.value) for request in requests):
+        return await asyncio.to_thread(look, requests)
+    return look(requests)
+
+
+def _texts(requests: Sequence[PutFact]) -> list[IndexedTexts]:
+    return [IndexedTexts.of(request.value, request.index) for request in requests]
 
 
 def _runs(facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey | None]) -> Iterator[list[int]]:

@@ -33,6 +33,7 @@ from mnemon_server.services.facts_documents import VERSIONS_BYTES_MAX, VERSIONS_
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
 from tests.support.gated_embedder import GatedEmbedder, until
 from tests.support.memory_stores import DIMENSION, NOON, fields_of
+from tests.support.turns import Turns
 
 THERE = Namespace(("org", "acme", "user", "ada"))
 FULL = PutFact(
@@ -368,6 +369,14 @@ async def test_limits_are_named(facts: OpenedFacts, change: dict[str, Any], fiel
     with pytest.raises(InvalidArgumentError) as caught:
         await facts.store.put(replace(FULL, **change))
     assert fields_of(caught.value) == [field]
+
+
+async def test_other_calls_are_served_while_a_large_value_is_looked_through(facts: OpenedFacts) -> None:
+    value = {"numbers": [0] * 100_000, "wrong": float("inf")}
+    async with Turns() as turns:
+        with pytest.raises(InvalidArgumentError, match="finite"):
+            await facts.store.put(PutFact(namespace=HERE, key="k", value=value))
+    assert turns.count > 3
 
 
 async def test_many_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> None:

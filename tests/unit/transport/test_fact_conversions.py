@@ -1,11 +1,10 @@
 """Facts and what is asked of them survive the way into messages and back."""
 
-import asyncio
 import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -38,11 +37,11 @@ from mnemon_server.domain.records import (
     WriteReceipt,
 )
 from mnemon_server.transport.convert import facts as convert
-from mnemon_server.transport.convert.json_values import holds_many
 from mnemon_server.transport.convert.pause import LARGE_BYTES, converted
 from mnemon_server.transport.status import Failure
 
 from tests.support.tool_messages import struct
+from tests.support.turns import Turns
 
 CREATED, UPDATED, ENDS = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3))
 ADA = Namespace(("user", "ada"))
@@ -266,25 +265,6 @@ def test_a_small_fact_is_converted_fast() -> None:
     assert (time.process_time() - began) / count < 300e-6
 
 
-class Turns:
-    """How often others had their turn on the event loop meanwhile."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    async def __aenter__(self) -> Self:
-        self._others = asyncio.create_task(self._serve_others())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._others.cancel()
-
-    async def _serve_others(self) -> None:
-        while True:
-            self.count += 1
-            await asyncio.sleep(0)
-
-
 async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
     request = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"n": [0] * 20_000})))
     async with Turns() as turns:
@@ -310,20 +290,6 @@ async def test_other_calls_are_served_while_a_large_fact_is_written(fact: Fact) 
             message = await write()
         assert message.ByteSize() > 20_000
         assert turns.count > 3
-
-
-@pytest.mark.parametrize(
-    ("value", "is_many"),
-    [
-        ({}, False),
-        ({"a": [1, 2, {"b": [3]}]}, False),
-        ({"a": [1, 2, {"b": [3, 4]}]}, True),
-        ({str(number): number for number in range(7)}, True),
-        ({"a": "a text of many letters"}, False),
-    ],
-)
-def test_values_are_counted_however_they_are_nested(value: dict[str, Any], *, is_many: bool) -> None:
-    assert holds_many(value, most=6) is is_many
 
 
 async def test_a_small_message_is_read_where_it_is_and_errors_come_from_either_place() -> None:

@@ -1,6 +1,5 @@
 """Tools, calls and what came of them survive the way into messages and back."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +38,7 @@ from mnemon_server.transport.checks import tools as checks
 from mnemon_server.transport.convert import tools as convert
 
 from tests.support.tool_messages import struct
+from tests.support.turns import Turns
 
 ROOM = 1 << 20
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
@@ -243,19 +243,11 @@ async def test_long_outputs_give_way_where_not_all_of_them_have_room() -> None:
 
 
 async def test_other_calls_are_served_while_what_came_of_many_calls_is_told() -> None:
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    turns = 0
     failed = ToolCallResult(call_id="abp-1", tool="x", outcome=ToolFailedError("it failed"))
-    others = asyncio.create_task(count_turns())
     executed = ExecutedText(ParseResult(raw_content=""), (failed,) * 10_000)
-    assert len((await convert.executed_to_pb(executed, bytes_max=ROOM)).results) == 10_000
-    others.cancel()
-    assert turns > 1
+    async with Turns() as turns:
+        assert len((await convert.executed_to_pb(executed, bytes_max=ROOM)).results) == 10_000
+    assert turns.count > 1
 
 
 async def test_a_fault_of_ours_says_nothing_of_itself() -> None:

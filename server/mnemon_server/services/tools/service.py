@@ -101,7 +101,9 @@ class ToolRunner:
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         parsed = await self.parse(request.text, request.options)
         planned = await self._offload(self._planned, parsed, request.context)
-        results = [await self._result(number, call, request) for number, call in enumerate(planned)]
+        results = [await self._result(number, call, request) for number, call in enumerate(planned[:CALLS_MAX])]
+        if len(planned) > CALLS_MAX:
+            results += await self._offload(_not_run, planned[CALLS_MAX:])
         return ExecutedText(parsed, tuple(results))
 
     def statistics(self) -> ProtocolStatistics:
@@ -117,16 +119,9 @@ class ToolRunner:
         return self._registry.forwarded_tool(tool).schema if tool in self._registry.names else None
 
     async def _result(self, number: int, call: PlannedCall, request: ExecuteText) -> ToolCallResult:
-        return ToolCallResult(
-            call_id=call.call_id,
-            tool=call.tool,
-            outcome=await self._outcome(number, call, request),
-            command_number=call.command_number,
-        )
+        return _result_of(call, await self._outcome(number, call, request))
 
     async def _outcome(self, number: int, call: PlannedCall, request: ExecuteText) -> ToolOutput | Exception:
-        if number >= CALLS_MAX:
-            return InvalidArgumentError.of("text", f"at most {CALLS_MAX} calls of a text are run; this one was not")
         one = CallTool(
             tool=call.tool,
             arguments=call.arguments,
@@ -145,3 +140,13 @@ class ToolRunner:
         namespace = self._memory.namespace_if_given(request.context)
         content = await tool.endpoint.call(request.tool, request.arguments, namespace, request.request_id)
         return ToolOutput(content)
+
+
+def _result_of(call: PlannedCall, outcome: ToolOutput | Exception) -> ToolCallResult:
+    return ToolCallResult(call_id=call.call_id, tool=call.tool, outcome=outcome, command_number=call.command_number)
+
+
+def _not_run(calls: Sequence[PlannedCall]) -> list[ToolCallResult]:
+    """One error for all of them: a text may hold tens of thousands."""
+    error = InvalidArgumentError.of("text", f"at most {CALLS_MAX} calls of a text are run; this one was not")
+    return [_result_of(call, error) for call in calls]

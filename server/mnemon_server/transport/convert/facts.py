@@ -25,9 +25,10 @@ from mnemon_server.domain.facts import (
     PutMode,
     filter_expression,
 )
+from mnemon_server.domain.json_size import holds_many
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
-from mnemon_server.transport.convert.json_values import fill_object, holds_many, object_from_pb
+from mnemon_server.transport.convert.json_values import fill_object, object_from_pb
 from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.pause import Pause
 from mnemon_server.transport.convert.records import (

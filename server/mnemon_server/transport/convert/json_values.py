@@ -10,8 +10,6 @@ from google.protobuf import struct_pb2 as pb
 
 OBJECT_BYTES_MAX = 6 << 20
 """Of a message: a number takes 11 bytes instead of 2, and nothing grows more, so that no object of 1 MiB is larger."""
-MANY = 2_000
-"""Values inside of one; to write so many into a message takes 3 ms."""
 _WHOLE_MAX = 2**53
 
 
@@ -32,20 +30,6 @@ def fill_object(target: pb.Struct, value: Mapping[str, Any]) -> None:
     fields = target.fields
     for key, item in value.items():
         _fill_value(fields[key], item)
-
-
-def holds_many(value: Any, *, most: int = MANY) -> bool:
-    """Whether a JSON value holds more than `most` others; looks at no more than that."""
-    waiting, count = [value], 0
-    while waiting:
-        item = waiting.pop()
-        if not isinstance(item, Mapping | list | tuple):
-            continue
-        count += len(item)
-        if count > most:
-            return True
-        waiting.extend(item.values() if isinstance(item, Mapping) else item)
-    return False
 
 
 def _object(message: pb.Struct) -> dict[str, Any]:

@@ -1,0 +1,20 @@
+"""How much a JSON value holds is told without going over all of it."""
+
+from typing import Any
+
+import pytest
+from mnemon_server.domain.json_size import holds_many
+
+
+@pytest.mark.parametrize(
+    ("value", "is_many"),
+    [
+        ({}, False),
+        ({"a": [1, 2, {"b": [3]}]}, False),
+        ({"a": [1, 2, {"b": [3, 4]}]}, True),
+        ({str(number): number for number in range(7)}, True),
+        ({"a": "a text of many letters"}, False),
+    ],
+)
+def test_values_are_counted_however_they_are_nested(value: dict[str, Any], *, is_many: bool) -> None:
+    assert holds_many(value, most=6) is is_many
