@@ -47,7 +47,7 @@ def fill(disk: Path) -> Path:
 async def test_disk_full(small_disk: Path) -> None:
     async with whole_server(small_disk / "data", timeline_segment_max_events=20) as connection:
         episodic = connection.episodic
-        before = [happened(f"before {n}", NOW - timedelta(minutes=n)) for n in range(50)]
+        before = [happened(f"before {n}", NOW - timedelta(minutes=n + 1)) for n in range(50)]
         await record(episodic, *before)
         filler = fill(small_disk)
         acknowledged, number = 0, 0
