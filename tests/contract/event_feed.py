@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import EpisodicEvent, PruneReason
 from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError, InvalidCursorError, NotServingError
 from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.facts import Fact
@@ -28,6 +29,7 @@ from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.base import Vault
+from mnemon_server.engines.timeline import EventWrite
 from mnemon_server.services import event_tail
 from mnemon_server.services.event_cursors import Cursors
 from mnemon_server.services.event_feed import EventFeed
@@ -320,6 +322,25 @@ class EventFeedContract(ABC):
         assert isinstance(page.records[0], Document)
         assert batch.records == page.records
         assert basic.records == ()
+
+    async def test_in_the_full_view_an_id_that_was_used_again_does_not_stand_for_the_pruned_event(
+        self, vault: Vault, feed: EventFeed
+    ) -> None:
+        timeline = vault.timeline
+        assert await asyncio.to_thread(timeline.wait_until_warm, WAIT_S)
+        for user in ("ada", "bob"):
+            event = EpisodicEvent(
+                "e", "task", START, content="what happened", scope=Scope(user=user), record_time=START
+            )
+            timeline.append([EventWrite(event, id_is_new=False)]).result()
+            if user == "ada":
+                [stored] = timeline.get(["e"])
+                assert stored is not None
+                timeline.prune([stored], PruneReason.REQUESTED).result()
+
+        page = await feed.list(ListQuery(full=True))
+        assert [event.scope.user for event in page.events] == ["ada", "ada", "bob"]
+        assert [record is not None for record in page.records] == [False, False, True]
 
     async def test_a_message_of_the_full_view_holds_no_more_text_than_can_be_sent(
         self, vault: Vault, feed: EventFeed

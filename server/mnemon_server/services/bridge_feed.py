@@ -1,6 +1,5 @@
 """What the log and the timeline say, as what the bridge has to handle."""
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -10,11 +9,11 @@ from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent
 from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.segments.hashes import content_digest
 from mnemon_server.engines.timeline import Timeline
 from mnemon_server.services.bridge_routing import Skip, skip_reason
 from mnemon_server.services.bridge_saving import Item
 from mnemon_server.services.bridge_state import Suspension
+from mnemon_server.services.event_identity import details_of, is_told_of
 
 FOLLOWED = EventFilter(
     types=frozenset(
@@ -51,7 +50,7 @@ def items_of_log(
     items = []
     for event, one, skip in zip(events, said, skips, strict=True):
         # An id may have been used again, for an event that comes later, and that other words of the log are about.
-        is_meant = event.record_id in stored and _is_told_of(event, one, decoded[event.record_id])
+        is_meant = event.record_id in stored and is_told_of(event, one, decoded[event.record_id])
         found = stored[event.record_id] if is_meant else None
         progress = {
             "position": event.sequence,
@@ -87,12 +86,6 @@ def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, s
     return items
 
 
-def details_of(event: Event) -> dict[str, Any]:
-    """What an event says beyond its type."""
-    details: dict[str, Any] = json.loads(event.details)
-    return details
-
-
 def suspension_of(event: Event) -> Suspension:
     """The warning that an event is."""
     said = details_of(event)
@@ -103,17 +96,6 @@ def _skip_reason(policy: RoutingPolicy, said: dict[str, Any]) -> Skip | None:
     if said.get("imported"):
         return Skip.IMPORTED
     return skip_reason(policy, said["event_type"], said["importance"])
-
-
-def _is_told_of(event: Event, said: dict[str, Any], stored: EpisodicEvent) -> bool:
-    """Whether an event of the log is about this one of the timeline."""
-    return (
-        event.scope == stored.scope
-        and said["event_type"] == stored.event_type
-        and said["event_time"] == to_microseconds(stored.event_time)
-        and said["importance"] == stored.importance
-        and said["content_hash"] == content_digest(stored.content).hex()
-    )
 
 
 def _item_of(event: EpisodicEvent, progress: dict[str, Any]) -> Item:

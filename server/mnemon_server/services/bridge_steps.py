@@ -18,12 +18,13 @@ from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.timeline import Timeline
-from mnemon_server.services.bridge_feed import FOLLOWED, details_of, items_of_log, runs_of, suspension_of
+from mnemon_server.services.bridge_feed import FOLLOWED, items_of_log, runs_of, suspension_of
 from mnemon_server.services.bridge_ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge_reconciliation import Reconciled, linked_to, reconcile
 from mnemon_server.services.bridge_routing import Skip
 from mnemon_server.services.bridge_saving import Item, can_save, prepared
 from mnemon_server.services.bridge_state import State, Suspension
+from mnemon_server.services.event_identity import details_of
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.semantic import SemanticStore
 

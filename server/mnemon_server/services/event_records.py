@@ -9,6 +9,8 @@ from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Record
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.segments.codec import decode
+from mnemon_server.services.event_identity import details_of, is_told_of
 
 BYTES_MAX = 3 << 20
 READ_AT_ONCE = 32
@@ -77,9 +79,18 @@ class EventRecords:
         for reader, records in wanted.items():
             records.update(zip(records, reader([*records]), strict=True))
         return [
-            wanted[reader][event.record_id] if (reader := self._readers.get(event.type)) is not None else None
+            _if_meant(event, wanted[reader][event.record_id])
+            if (reader := self._readers.get(event.type)) is not None
+            else None
             for event in events
         ]
+
+
+def _if_meant(event: Event, record: Record | None) -> Record | None:
+    """The record; None where another event of the timeline, and be it another user's, has the id now."""
+    if not isinstance(record, StoredEvent) or is_told_of(event, details_of(event), decode(record.body)):
+        return record
+    return None
 
 
 def _size(record: Record | None) -> int:
