@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mnemon_server.domain.archive import COLLECTIONS, ImportConflict, ImportOutcome, RecordKind
-from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.collections import FACTS, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError
@@ -16,7 +16,10 @@ from mnemon_server.domain.namespaces import decode_namespace
 from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordStamps, VaultTransaction
 from mnemon_server.services.conflicts.superseding import SUPERSEDED, prune_details
+from mnemon_server.services.facts_documents import has_expired
+from mnemon_server.services.facts_writes import EXPIRED
 from mnemon_server.services.facts_writes import details as fact_details
+from mnemon_server.services.facts_writes import remove as remove_fact
 from mnemon_server.services.semantic_health import Capacity
 
 _OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
@@ -79,6 +82,9 @@ def decided(stored: Document, new: Document, stamps: RecordStamps | None, policy
 
 
 def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy: ImportConflict) -> Became:
+    if stored is not None and _is_over(stored, each, tx.now):
+        remove_fact(tx.collection(FACTS), stored, EXPIRED)
+        stored = None
     if stored is not None and (outcome := decided(stored, each.document, each.stamps, policy)) is not None:
         return outcome
     event, details = _told(each, is_new=stored is None)
@@ -86,6 +92,11 @@ def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy
         document=each.document, passages=each.passages or (), event=event, details=details, stamps=each.stamps
     )
     return _OUTCOMES[tx.collection(COLLECTIONS[each.kind]).put_document(write).outcome]
+
+
+def _is_over(stored: Document, each: Incoming, now: datetime) -> bool:
+    """Whether what is there is a fact that has expired, and the record is one that has not."""
+    return each.kind is RecordKind.FACT and has_expired(stored, now) and not has_expired(each.document, now)
 
 
 def _is_newer(stamps: RecordStamps | None, stored: Document) -> bool:

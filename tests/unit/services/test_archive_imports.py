@@ -107,6 +107,24 @@ async def test_a_taken_id_is_settled_as_was_asked(
 
 
 @ENGINES
+@pytest.mark.parametrize("policy", ImportConflict)
+async def test_a_fact_that_has_expired_is_in_no_imports_way(
+    engine: str, tmp_path: Path, policy: ImportConflict
+) -> None:
+    async with open_archive(engine, tmp_path) as opened:
+        end = opened.clock.time + timedelta(seconds=60)
+        mortal = fact(ttl_s=60.0, expire_time=end)
+        assert created(await opened.take(mortal))
+        opened.clock.pass_hours(1)
+        assert await opened.outcomes(mortal, on_conflict=policy) == ["unchanged"]
+        assert await opened.outcomes(fact(), on_conflict=policy) == ["created"]
+        assert opened.stored(FACTS, record_id(ACME, "k")).fields["expire_time"] is None
+        assert [event.type for event in opened.events()] == [
+            EventType.FACT_CREATED, EventType.FACT_DELETED, EventType.FACT_CREATED,
+        ]  # fmt: skip
+
+
+@ENGINES
 async def test_of_two_records_of_a_message_with_one_id_the_later_one_counts(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         pair = memory(content="first"), memory(content="second", update_time=LATER)
