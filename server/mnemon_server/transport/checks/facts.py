@@ -170,8 +170,10 @@ def _filter_violations(request: Filtered) -> Iterator[FieldViolation]:
         yield FieldViolation("filter", "is required; with `subtree` and no namespace, it means all facts")
         return
     message = request.filter
-    if message.namespace or not message.subtree:
+    if message.namespace:
         yield from namespace_violations(tuple(message.namespace), "filter.namespace")
+    elif not message.subtree:
+        yield FieldViolation("filter.namespace", "must not be empty unless subtree is set: it would mean every fact")
     if message.HasField("where"):
         yield from _where_violations(message.where)
 
