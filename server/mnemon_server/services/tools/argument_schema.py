@@ -95,11 +95,16 @@ def _schema_violations(schema: Mapping[str, Any]) -> Iterator[FieldViolation]:
     try:
         Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
     except SchemaError as error:
-        for violation in _violations(error):
+        for violation in _violations(_most_telling(error)):
             yield FieldViolation(_joined(PARAMETERS, violation.field), violation.description)
     else:
         resource = DRAFT202012.create_resource(schema)
         yield from _reference_violations(REGISTRY.resolver_with_root(resource), resource)
+
+
+def _most_telling(error: SchemaError) -> SchemaError | ValidationError:
+    """Of a choice that nothing fits, such as that of types, the one that lists names."""
+    return next((each for each in error.context or () if each.validator == "enum"), error)
 
 
 def _reference_violations(resolver: Any, resource: Resource[Any]) -> Iterator[FieldViolation]:
@@ -207,6 +212,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Any], str]] = {
     "minLength": lambda count: f"must have at least {count} characters",
     "maxLength": lambda count: f"must have at most {count} characters",
     "pattern": lambda pattern: f"must match the pattern {_shown(pattern)}",
+    "format": lambda name: f"must be a valid {'regular expression' if name == 'regex' else name}",
     "minItems": lambda count: f"must have at least {count} items",
     "maxItems": lambda count: f"must have at most {count} items",
     "uniqueItems": lambda _: "must not have the same item twice",
