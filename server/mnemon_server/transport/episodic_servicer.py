@@ -18,6 +18,7 @@ from mnemon_server.transport.convert.records import checked_time_from_pb
 from mnemon_server.transport.event_runs import EventRuns, Tally
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.page_tokens import next_event_token, page_query, read_event_token
 from mnemon_server.transport.status import Failure
 from mnemon_server.transport.tenancy import TenantServicer
@@ -56,17 +57,17 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
             async for outcomes in _outcomes(vault.episodic, request_iterator):
                 yield await answers.results_to_pb(outcomes)
 
-    async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> pb.QueryWindowResponse:  # noqa: N802
+    async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
         checks.check_query_window(request)
         query = page_query(request, "top_k")
         after = read_event_token(request.page_token, query)
         async with self.vault(context) as vault:
             page = await vault.episodic.window(convert.window_query_from_pb(request, after))
-        return answers.window_to_pb(page, next_event_token(page.next_position, query))
+        return answers.window_to_bytes(page, next_event_token(page.next_position, query))
 
     async def ListRecentEvents(  # noqa: N802
         self, request: pb.ListRecentEventsRequest, context: Context
-    ) -> pb.ListRecentEventsResponse:
+    ) -> Encoded:
         checks.check_list_recent_events(request)
         query = page_query(request)
         async with self.vault(context) as vault:
@@ -75,7 +76,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
                 read_event_token(request.page_token, query),
                 page_size(request.page_size, TOP_K_DEFAULT),
             )
-        return answers.recent_to_pb(page, next_event_token(page.next_position, query))
+        return answers.recent_to_bytes(page, next_event_token(page.next_position, query))
 
     async def SummarizeRange(  # noqa: N802
         self, request: pb.SummarizeRangeRequest, context: Context

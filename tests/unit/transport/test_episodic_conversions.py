@@ -200,7 +200,8 @@ def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
         mode=SearchMode.HYBRID, pending=3,
     )  # fmt: skip
     scores = (EventScore(0.75, 0.5, 0.25), EventScore(0.5, None, 0.0))
-    message = answers.window_to_pb(WindowPage((STORED, STORED), None, diagnostics, scores), "token")
+    page = WindowPage((STORED, STORED), None, diagnostics, scores)
+    message = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, "token"))
     assert ([*message.events], message.next_page_token) == ([MESSAGE, MESSAGE], "token")
     assert message.diagnostics == pb.WindowDiagnostics(
         total_scanned=9, filtered_by_context=1, filtered_by_window=2, returned=2,
@@ -210,14 +211,26 @@ def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
         pb.EventScore(relevance=0.75, similarity=0.5, keyword=0.25), pb.EventScore(relevance=0.5, keyword=0.0),
     ]  # fmt: skip
     assert not message.scores[1].HasField("similarity")
-    plain = answers.window_to_pb(WindowPage((), None, WindowDiagnostics()), "")
+    plain = pb.QueryWindowResponse.FromString(answers.window_to_bytes(WindowPage((), None, WindowDiagnostics()), ""))
     assert (plain.diagnostics.mode, len(plain.events), plain.HasField("diagnostics")) == (0, 0, True)
 
 
 def test_pages_and_single_events_go_out_as_they_are_kept() -> None:
-    page = answers.recent_to_pb(WindowPage((STORED,), None, WindowDiagnostics()), "token")
+    recent = answers.recent_to_bytes(WindowPage((STORED,), None, WindowDiagnostics()), "token")
+    page = pb.ListRecentEventsResponse.FromString(recent)
     assert ([*page.events], page.next_page_token) == ([MESSAGE], "token")
     assert answers.event_to_pb(STORED).event == MESSAGE
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_a_page_is_the_message_that_its_events_make_whatever_their_sizes(size: int) -> None:
+    """A body of `size` bytes where one can have as many, and one of a few more."""
+    longer = pb.EpisodicEvent(content="x" * size)
+    surplus = longer.ByteSize() - size
+    messages = [longer, pb.EpisodicEvent(content="x" * max(0, size - surplus)), MESSAGE]
+    events = tuple(STORED._replace(body=message.SerializeToString()) for message in messages)
+    answer = answers.recent_to_bytes(WindowPage(events, None, WindowDiagnostics()), "")
+    assert [*pb.ListRecentEventsResponse.FromString(answer).events] == messages
 
 
 def test_an_event_of_which_nothing_is_said_is_there_all_the_same() -> None:

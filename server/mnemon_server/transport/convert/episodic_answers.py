@@ -1,10 +1,12 @@
 """Conversion of the episodic memory service's answers.
 
-The bodies of events are messages already: they are parsed into the answers, and no value is made of them.
+The bodies of events are messages already, and no value is made of them. An answer with many of them is written around
+them: parsed into a message, they would only be written again.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any
 
 from mnemon.v1 import episodic_pb2 as pb
@@ -29,6 +31,8 @@ from mnemon_server.transport.status import Failure
 
 _STATES_TO_PB = {state: pb.TimelineState.Value(f"TIMELINE_STATE_{state.name}") for state in TimelineState}
 _DAY_ZERO = EPOCH.date().toordinal()
+_LENGTH_DELIMITED, _SEVEN_BITS, _MORE = 2, 0x7F, 0x80
+"""Of the wire format: a type of fields, and the parts of a byte in a number of any length."""
 _AT_A_STRETCH = 128
 """Results between two looks at the clock."""
 
@@ -60,21 +64,19 @@ async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.Record
     return message
 
 
-def window_to_pb(page: WindowPage, next_page_token: str) -> pb.QueryWindowResponse:
-    """The events of a window, and what was looked at for them."""
+def window_to_bytes(page: WindowPage, next_page_token: str) -> bytes:
+    """A QueryWindowResponse: the events of a window, and what was looked at for them."""
     message = pb.QueryWindowResponse(next_page_token=next_page_token)
-    _fill_events(message.events, page.events)
     _fill_diagnostics(message.diagnostics, page.diagnostics)
     for score in page.scores:
         _fill_score(message.scores.add(), score)
-    return message
+    return _with_events(page.events, message, pb.QueryWindowResponse.EVENTS_FIELD_NUMBER)
 
 
-def recent_to_pb(page: WindowPage, next_page_token: str) -> pb.ListRecentEventsResponse:
-    """A page of the newest events."""
+def recent_to_bytes(page: WindowPage, next_page_token: str) -> bytes:
+    """A ListRecentEventsResponse: a page of the newest events."""
     message = pb.ListRecentEventsResponse(next_page_token=next_page_token)
-    _fill_events(message.events, page.events)
-    return message
+    return _with_events(page.events, message, pb.ListRecentEventsResponse.EVENTS_FIELD_NUMBER)
 
 
 def event_to_pb(event: StoredEvent) -> pb.GetEventResponse:
@@ -167,11 +169,25 @@ class _Results:
         self._append(self._filled)
 
 
-def _fill_events(target: Any, events: Iterable[StoredEvent]) -> None:
-    """Writes events into a repeated field."""
-    add = target.add
+def _with_events(events: Iterable[StoredEvent], rest: Any, field: int) -> bytes:
+    """A message with these events in a repeated field, and `rest`, which has none: joined, messages are merged."""
+    pieces: list[bytes] = []
     for event in events:
-        add().MergeFromString(event.body)
+        body = event.body
+        pieces += (_field_start(field, len(body)), body)
+    pieces.append(rest.SerializeToString())
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=4_096)
+def _field_start(field: int, size: int) -> bytes:
+    """What stands before a message of so many bytes in a field with a number below 16."""
+    start = bytearray([field << 3 | _LENGTH_DELIMITED])
+    while size > _SEVEN_BITS:
+        start.append(size & _SEVEN_BITS | _MORE)
+        size >>= 7
+    start.append(size)
+    return bytes(start)
 
 
 def _fill_diagnostics(target: pb.WindowDiagnostics, diagnostics: WindowDiagnostics) -> None:
