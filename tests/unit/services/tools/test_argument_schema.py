@@ -144,7 +144,10 @@ def test_arguments_beyond_a_mebibyte_or_32_levels_are_refused() -> None:
             {"type": "object", "properties": {"a": {"type": "int"}}},
             'parameters.properties.a.type: must be one of "array", "boolean", "integer"',
         ),
-        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "a.pattern: must be a valid regular expression"),
+        (
+            {"type": "object", "properties": {"a": {"pattern": "("}}},
+            "parameters.properties.a.pattern: must be a valid regular",
+        ),
         ({"type": "object", "required": "city"}, "parameters.required: must be a list"),
         ({"type": "object", "properties": {"a": {"minimum": float("nan")}}}, "parameters: its numbers must be finite"),
         (
