@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from mnemon_server.services.completions import completion
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -17,8 +19,12 @@ class Offload:
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """What `function` returns or raises. Cancelling the caller does not stop a call that has begun."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+        future = self._executor.submit(function, *args, **kwargs)
+        try:
+            return await completion(future)
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
 
     def close(self) -> None:
         """Waits for the calls that have begun, and drops those that have not."""
