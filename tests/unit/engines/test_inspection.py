@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from click.testing import CliRunner
 from mnemon.v1.episodic_pb2 import EpisodicEvent
 from mnemon_server.cli import cli
-from mnemon_server.engines.segments.files import OsFiles
+from mnemon_server.engines.segments import segment_reader
+from mnemon_server.engines.segments.files import OsFiles, ReadFile
 from mnemon_server.engines.segments.inspection import find_segments, inspect_segment
-from mnemon_server.engines.segments.layout import FOOTER_BYTES, epoch_digest
+from mnemon_server.engines.segments.layout import FOOTER_BYTES, SegmentHeader, epoch_digest
+from mnemon_server.engines.segments.salvage import Salvage, salvage_frames
 from mnemon_server.engines.segments.segment_reader import SegmentReader
 from mnemon_server.engines.segments.segment_writer import SegmentWriter
 
@@ -164,6 +167,17 @@ def test_segments_that_overlap_are_named_but_not_a_segment_and_what_it_was_rewri
     assert any("both hold events from 101 to 119" in text for text in told["contradictions"])
 
 
+def test_a_link_to_a_segment_is_followed(timeline: Timeline, tmp_path: Path) -> None:
+    link = tmp_path / "elsewhere" / "a.segment"
+    link.parent.mkdir()
+    link.symlink_to(timeline.first)
+    code, found = run_json("inspect", link)
+    assert (code, found["segments"][0]["state"], found["segments"][0]["path"]) == (0, "sealed", str(link))
+    link.unlink()
+    link.symlink_to(tmp_path / "gone")
+    assert inspect_segment(link).problem.startswith("could not open gone")
+
+
 def test_segments_in_quarantine_are_not_verified(timeline: Timeline) -> None:
     files = OsFiles(timeline.first.parent)
     files.copy_to(timeline.first.name, OsFiles(timeline.first.parent / "quarantine"))
@@ -190,6 +204,30 @@ def test_a_segment_that_is_being_written_and_sealed_is_never_called_damaged(tmp_
     thread.join()
     assert states <= {"sealed", "open"}
     assert all(inspect_segment(path).state == "sealed" for path in find_segments(tmp_path))
+
+
+def test_a_segment_that_begins_while_it_is_looked_at_is_not_called_damaged(
+    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = timeline.last.read_bytes()
+    timeline.last.write_bytes(b"")
+
+    def begun_meanwhile(file: ReadFile, header: SegmentHeader | None, beginning: bytes) -> Salvage:
+        if header is None:
+            timeline.last.write_bytes(content)
+        return salvage_frames(file, header, beginning)
+
+    monkeypatch.setattr(segment_reader, "salvage_frames", begun_meanwhile)
+    assert inspect_segment(timeline.last).state == "open"
+
+
+def test_a_file_that_has_just_been_created_is_given_a_moment_for_its_header(
+    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = timeline.last.read_bytes()
+    timeline.last.write_bytes(b"")
+    monkeypatch.setattr(time, "sleep", lambda seconds: timeline.last.write_bytes(content))
+    assert inspect_segment(timeline.last).state == "open"
 
 
 def test_nothing_is_changed(timeline: Timeline) -> None:

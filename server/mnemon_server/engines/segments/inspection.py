@@ -1,5 +1,6 @@
 """What segments look like to somebody who has nothing but the files: the reports of `mnemon-server timeline`."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from mnemon_server.engines.segments.layout import Footer, SegmentDamagedError, S
 from mnemon_server.engines.segments.salvage import Damage, Salvage
 from mnemon_server.engines.segments.segment_reader import SegmentReader
 
-_ATTEMPTS = 3
+_ATTEMPTS, _PAUSE_S = 4, 0.05
 _QUARANTINE = "quarantine"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -62,10 +63,14 @@ class SegmentReport:
 
 def inspect_segment(path: Path) -> SegmentReport:
     """Reads a whole file, whatever it is, and changes nothing. A server may be writing to it meanwhile."""
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE_S)
+        size = _size_of(path)
         report = _inspect(path)
-        # What looks like damage may be a write under way, if the file has grown since its size was taken.
-        if report.is_sound or not path.exists() or path.stat().st_size == report.size:
+        # What looks like damage may be a write under way, if the file has grown since before it was looked at, or is
+        # empty, as each one is for a moment.
+        if report.is_sound or not path.exists() or _size_of(path) == size > 0:
             break
     return report
 
@@ -131,14 +136,19 @@ def as_json(report: SegmentReport) -> dict[str, Any]:
     }
 
 
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _inspect(path: Path) -> SegmentReport:
-    size = path.stat().st_size if path.exists() else 0
+    # A server follows no link to a segment; who looks at a copy of a timeline may have laid it out with some.
+    file = path.resolve()
     try:
-        with SegmentReader(OsFiles(path.parent), path.name, epoch=None) as reader:
+        with SegmentReader(OsFiles(file.parent), file.name, epoch=None) as reader:
             salvage = reader.salvage()
             problem = _problem_of_whole(reader, salvage)
     except MnemonError as error:
-        return SegmentReport(path, SegmentState.REFUSED, size, problem=str(error))
+        return SegmentReport(path, SegmentState.REFUSED, _size_of(path), problem=str(error))
     torn = salvage.damages[0] if salvage.damages and salvage.is_torn else None
     damages = () if torn else tuple(salvage.damages)
     return SegmentReport(
