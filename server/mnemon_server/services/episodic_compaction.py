@@ -7,6 +7,7 @@ from contextlib import suppress
 from contextvars import Context
 
 from mnemon_server.domain.episodic import CompactionProgress
+from mnemon_server.domain.errors import NotServingError
 from mnemon_server.engines.timeline import Timeline
 
 REPORT_EVERY_S = 1.0
@@ -39,7 +40,9 @@ class _Run:
 
 def _log_failure(task: "asyncio.Task[CompactionProgress]") -> None:
     """Nobody may be left who follows it."""
-    if not task.cancelled() and (error := task.exception()) is not None:
+    error = None if task.cancelled() else task.exception()
+    # That the vault is closed ends it in good order: what was not rewritten is left for the next time.
+    if error is not None and not isinstance(error, NotServingError):
         log.warning("the timeline could not be compacted: %s", error)
 
 

@@ -1,13 +1,17 @@
 """A compaction is shared by all who follow it, reports while it lasts, and goes on without them."""
 
 import asyncio
+import logging
+import queue
 import threading
 from collections.abc import AsyncIterator
+from logging.handlers import QueueHandler
 
 import pytest
 from mnemon_server.domain.episodic import CompactionProgress
-from mnemon_server.domain.errors import StorageFullError
+from mnemon_server.domain.errors import MnemonError, NotServingError, StorageFullError
 from mnemon_server.engines.timeline import Timeline
+from mnemon_server.services import episodic_compaction
 from mnemon_server.services.episodic_compaction import REPORT_EVERY_S, SharedCompaction
 
 from tests.support.episodic_stores import OpenedEpisodic, open_episodic
@@ -100,6 +104,30 @@ async def test_events_are_recorded_while_it_runs(opened: OpenedEpisodic) -> None
 
     assert "meanwhile" in await opened.contents()
     await call.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(NotServingError("the timeline is being closed"), []), (StorageFullError("full"), ["full"])],
+)
+async def test_the_log_takes_the_end_of_a_vault_for_no_failure(
+    error: MnemonError, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended:
+        """A compaction that ends at once."""
+
+        def compact(self, _report: object) -> CompactionProgress:
+            raise error
+
+    records = queue.SimpleQueue[logging.LogRecord]()
+    logger = logging.getLogger("of this test")
+    monkeypatch.setattr(logger, "handlers", [QueueHandler(records)])
+    monkeypatch.setattr(episodic_compaction, "log", logger)
+    with pytest.raises(type(error)):
+        await all_of(SharedCompaction(as_timeline(Ended())).follow())
+    await asyncio.sleep(0)
+    told = [records.get_nowait().getMessage() for _ in range(records.qsize())]
+    assert told == [f"the timeline could not be compacted: {message}" for message in said]
 
 
 async def test_a_run_that_fails_tells_all_who_follow_it_and_the_next_is_a_new_one(opened: OpenedEpisodic) -> None:
