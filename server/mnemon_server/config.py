@@ -234,8 +234,26 @@ class Settings:
             "Most memory for the vectors of one collection and their graph; beyond it, scans read the file.", at_least=0
         ),
     )
-    fusion_vector_weight: float = field(
-        default=0.5, metadata=_row("Share of meaning in a hybrid search; the rest is words.", at_least=0, at_most=1)
+    fusion: str = field(
+        default="absolute",
+        metadata=_row(
+            "What a hybrid search adds up: scores that compare across queries, scores scaled query by query, or ranks.",
+            choices=("absolute", "weighted", "rrf"),
+        ),
+    )
+    fusion_vector_weight: float | None = field(
+        default=None,
+        metadata=_row(
+            "Share of meaning in a hybrid search; the rest is words. Auto is 0.6 for weighted, else 0.5.",
+            at_least=0,
+            at_most=1,
+        ),
+    )
+    fusion_rrf_k: int = field(
+        default=60,
+        metadata=_row(
+            "With rrf, how little the first ranks stand out: a rank counts (k + 1) / (k + rank).", at_least=1
+        ),
     )
     search_context_weight: float = field(
         default=0.75,

@@ -33,6 +33,9 @@ CHOSEN_BY = METRICS.index("recall@10")
 DEPTH = 20
 SETTING = "MNEMON_SEARCH_CONTEXT_WEIGHT"
 RERANKING = "MNEMON_SEARCH_RERANKING"
+FUSION = "MNEMON_FUSION"
+FUSIONS = {"weighted": "hybrid, scores scaled query by query", "rrf": "hybrid, ranks fused"}
+"""Labels of those that are not the default."""
 
 Values = NDArray[np.float64]
 """METRICS of the questions of a conversation, of shape (questions, metrics)."""
@@ -71,6 +74,9 @@ def run(conversations: Sequence[Conversation], folder: Path | None = None) -> St
                 if weight in (0.0, DEFAULT_WEIGHT):
                     label = "keyword" if weight else "keyword, each record alone"
                     rows[label] = [_measure_mode(client, each, SearchMode.KEYWORD) for each in conversations]
+        for fusion, label in FUSIONS.items():
+            with serving(folder=folder, settings={FUSION: fusion}) as client:
+                rows[label] = [_measure_mode(client, each, SearchMode.HYBRID) for each in conversations]
         with serving(folder=folder, settings={RERANKING: "true"}) as client:
             reranked = [np.array(_measure_asked(ask(client, each))) for each in conversations]
     return _summarize(rows, asked, reranked)

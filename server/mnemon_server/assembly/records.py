@@ -8,6 +8,7 @@ from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTI
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault
+from mnemon_server.engines.fusion import Fusion, FusionMethod
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.sqlite.vault import SQLiteVault
@@ -24,6 +25,11 @@ def is_in_memory(settings: Settings) -> bool:
     return settings.knowledge_store_backend == "in_memory"
 
 
+def fusion_of(settings: Settings) -> Fusion:
+    """How hybrid searches of all collections, and of events, join meaning and words."""
+    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k)
+
+
 def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> Vault:
     """The tenant's records; blocks, and raises what SQLiteVault does."""
     if is_in_memory(settings):
@@ -38,6 +44,7 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
         timeline=timeline_settings(settings),
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
         context_weight=settings.search_context_weight,
+        fusion=fusion_of(settings),
         # What ChromaDB indexes needs no second graph.
         graphs_of=[SEMANTIC, FACTS, *(collection for collection, backend in backends if backend == "local")],
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from mnemon_server.assembly.records import is_in_memory, vault_folder
+from mnemon_server.assembly.records import fusion_of, is_in_memory, vault_folder
 from mnemon_server.config import Settings
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
@@ -48,7 +48,7 @@ def open_documents(
         collection=collection,
         applier=_open_applier(settings, tenant, records, model, collection, "chroma") if in_chroma else None,
         exact_scan_max=settings.exact_scan_passages_max,
-        vector_weight=settings.fusion_vector_weight,
+        fusion=fusion_of(settings),
         ranker=default_ranker() if settings.search_reranking else None,
     )
 
@@ -69,7 +69,7 @@ def open_memories(
         applier=_open_applier(settings, tenant, records, model, collection, "chroma-memories") if in_chroma else None,
         decay=decay_of(settings),
         exact_scan_max=settings.exact_scan_passages_max,
-        vector_weight=settings.fusion_vector_weight,
+        fusion=fusion_of(settings),
         ranker=default_ranker() if settings.search_reranking else None,
     )
 
@@ -96,7 +96,7 @@ def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, mode
         batcher,
         model=model,
         exact_scan_max=settings.exact_scan_passages_max,
-        vector_weight=settings.fusion_vector_weight,
+        fusion=fusion_of(settings),
         ranker=default_ranker() if settings.search_reranking else None,
     )
 

@@ -37,6 +37,7 @@ from mnemon_server.domain.validation import (
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.completions import completion
 from mnemon_server.services.facts_checks import filter_violations, names_violations, pattern_violations
 from mnemon_server.services.facts_deletion import FactDeletion
@@ -46,7 +47,6 @@ from mnemon_server.services.facts_namespaces import list_namespaces
 from mnemon_server.services.facts_putting import FactPutting, PutResult
 from mnemon_server.services.facts_search import FactSearch
 from mnemon_server.services.facts_writes import renew
-from mnemon_server.services.fusion import VECTOR_WEIGHT
 from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.offload import Offload
 from mnemon_server.services.pages import read_page
@@ -72,7 +72,7 @@ class FactStore:
         model: EmbeddingModel,
         clock: Clock = system_clock,
         exact_scan_max: int = 20_000,
-        vector_weight: float = VECTOR_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
         ranker: Ranker | None = None,
         reader_threads: int = 4,
     ) -> None:
@@ -84,7 +84,7 @@ class FactStore:
             model: what `embedder` runs.
             clock: the time by which facts expire for whoever reads; the vault's own is that of its commits.
             exact_scan_max: up to so many candidate passages are compared one by one.
-            vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
+            fusion: how meaning and words become the score of a hybrid search.
             ranker: takes a second look at what a hybrid search finds; None: nobody does.
             reader_threads: reads at the same time.
         """
@@ -99,7 +99,7 @@ class FactStore:
             embedder.embed_query,
             applier=None,
             exact_scan_max=exact_scan_max,
-            vector_weight=vector_weight,
+            fusion=fusion,
             ranker=ranker,
             threads=reader_threads,
         )

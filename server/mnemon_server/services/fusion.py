@@ -1,10 +1,4 @@
-"""How the two halves of a hybrid search become one score.
-
-The score is the weighted mean of the cosine similarity, nothing below 0, and of BM25 relative to the query's own text.
-Both are absolute, so the mean is: the query's own text scores 1, an unrelated one near 0, and scores compare across
-queries. On long conversations equal weights find as much as a sum of scores scaled query by query, and more than a
-fusion of ranks; exponents on either half and other weights gain nothing that holds from one conversation to the next.
-"""
+"""Brings the two halves of a hybrid search together: which passage each of their scores is of."""
 
 from dataclasses import dataclass
 
@@ -12,9 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.base import PassageIds, Scores
-from mnemon_server.engines.keywords import query_terms
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 
-VECTOR_WEIGHT = 0.5
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What was not compared: no passage of it has more than these in common with the query, 0 to 1."""
+
+    vector_max: float
+    keyword_max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,16 @@ class FusedScores:
     keyword_scores: NDArray[np.float64]
     cosines: NDArray[np.float64]
     """What the vector scores were before all below 0 became 0."""
+    vector_parts: NDArray[np.float64]
+    """What the vector scores count for in the score, as `keyword_parts` are what the keyword scores do."""
+    keyword_parts: NDArray[np.float64]
+    left_out_max: float
+    """No passage that was left out scores higher."""
 
 
-def effective_weight(query: str, vector_weight: float) -> float:
-    """The share of meaning in the score: all of it where the query has no word."""
-    return vector_weight if query_terms(query) else 1.0
-
-
-def fuse(query: str, vector: Scores, keyword: Scores, *, vector_weight: float = VECTOR_WEIGHT) -> FusedScores:
+def fuse(
+    query: str, vector: Scores, keyword: Scores, *, fusion: Fusion = DEFAULT_FUSION, left_out: LeftOut | None = None
+) -> FusedScores:
     """The fused score of every passage that either half found; of the vector alone where the query has no word."""
     places, is_new = _places(keyword.passage_ids, vector.passage_ids)
     passage_ids = np.concatenate((vector.passage_ids, keyword.passage_ids[is_new]))
@@ -43,9 +45,20 @@ def fuse(query: str, vector: Scores, keyword: Scores, *, vector_weight: float = 
     keyword_scores[places] = keyword.scores
     vector_scores: NDArray[np.float64] = np.clip(cosines, 0.0, 1.0)
     np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
-    weight = effective_weight(query, vector_weight)
-    scores = weight * vector_scores + (1.0 - weight) * keyword_scores
-    return FusedScores(passage_ids, scores, vector_scores, keyword_scores, cosines)
+    fused = fusion.fuse(query, vector_scores, keyword_scores)
+    bound = 1.0
+    if left_out is not None:
+        bound = fusion.bound(query, vector_scores, keyword_scores, left_out.vector_max, left_out.keyword_max)
+    return FusedScores(
+        passage_ids=passage_ids,
+        scores=fused.scores,
+        vector_scores=vector_scores,
+        keyword_scores=keyword_scores,
+        cosines=cosines,
+        vector_parts=fused.vector_parts,
+        keyword_parts=fused.keyword_parts,
+        left_out_max=bound,
+    )
 
 
 def _places(wanted: PassageIds, known: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -61,10 +61,10 @@ from mnemon_server.domain.validation import (
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.completions import completion
 from mnemon_server.services.embedded_passages import embed_passages
 from mnemon_server.services.filters import lenient_filter, strict_filter
-from mnemon_server.services.fusion import VECTOR_WEIGHT
 from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.offload import Offload
@@ -121,7 +121,7 @@ class DocumentStore:
         collection: str = "",
         applier: IndexApplier | None = None,
         exact_scan_max: int = 20_000,
-        vector_weight: float = VECTOR_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
         ranker: Ranker | None = None,
         reader_threads: int = 4,
     ) -> None:
@@ -135,7 +135,7 @@ class DocumentStore:
             collection: the name of the collection in the vector index.
             applier: feeds the vector index; None for a backend without one.
             exact_scan_max: up to so many candidate passages are compared one by one.
-            vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
+            fusion: how meaning and words become the score of a hybrid search.
             ranker: takes a second look at what a hybrid search finds; None: nobody does.
             reader_threads: reads at the same time.
         """
@@ -153,7 +153,7 @@ class DocumentStore:
             backend=backend,
             applier=applier,
             exact_scan_max=exact_scan_max,
-            vector_weight=vector_weight,
+            fusion=fusion,
             ranker=ranker,
             threads=reader_threads,
         )

@@ -36,8 +36,8 @@ from mnemon_server.domain.validation import doc_id_violations, refuse, request_i
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.completions import completion
-from mnemon_server.services.fusion import VECTOR_WEIGHT
 from mnemon_server.services.gathered_reads import GatheredReads
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.memory_changes import Changed, MemoryChanges
@@ -72,7 +72,7 @@ class MemoryStore:
         decay: Mapping[DecayPolicy, Decay] = DEFAULT_DECAY,
         clock: Clock = system_clock,
         exact_scan_max: int = 20_000,
-        vector_weight: float = VECTOR_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
         ranker: Ranker | None = None,
         reader_threads: int = 4,
     ) -> None:
@@ -88,7 +88,7 @@ class MemoryStore:
             decay: how the confidence of each policy but `stable` fades.
             clock: the time by which it does.
             exact_scan_max: up to so many candidate passages are compared one by one.
-            vector_weight: share of meaning in a hybrid search, 0 to 1; the rest is words.
+            fusion: how meaning and words become the score of a hybrid search.
             ranker: takes a second look at what a hybrid search finds; None: nobody does.
             reader_threads: reads at the same time.
         """
@@ -107,7 +107,7 @@ class MemoryStore:
             embedder.embed_query,
             applier=applier,
             exact_scan_max=exact_scan_max,
-            vector_weight=vector_weight,
+            fusion=fusion,
             ranker=ranker,
             threads=reader_threads,
         )

@@ -115,10 +115,10 @@ def _match(hit: PassageHit, memory: Memory, explain: Callable[[PassageHit, Memor
 
 def _parts(hit: PassageHit, vector_weight: float) -> tuple[ScorePart, ...]:
     parts = []
-    if hit.cosine is not None:
-        parts.append(ScorePart("vector", _share(hit.cosine), vector_weight))
-    if hit.keyword_score is not None:
-        parts.append(ScorePart("keyword", hit.keyword_score, 1.0 - vector_weight))
+    if hit.vector_part is not None:
+        parts.append(ScorePart("vector", hit.vector_part, vector_weight))
+    if hit.keyword_part is not None:
+        parts.append(ScorePart("keyword", hit.keyword_part, 1.0 - vector_weight))
     moved = hit.score - sum(part.score * part.weight for part in parts)
     if abs(moved) > ROUNDING:
         parts.append(ScorePart("ranker", abs(moved), math.copysign(1.0, moved)))

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
@@ -38,6 +41,10 @@ class PassageHit:
     score: float
     cosine: float | None
     keyword_score: float | None
+    vector_part: float | None = None
+    """What the cosine counts for in the score, 0 to 1; None where it is not in it."""
+    keyword_part: float | None = None
+    """The same of the keyword score."""
 
     @classmethod
     def of(cls, document: Document, place: PassageLocation, row: int, ranking: Ranking) -> Self:
@@ -46,8 +53,10 @@ class PassageHit:
             document=document,
             place=place,
             score=min(max(float(ranking.scores[row]), 0.0), 1.0),
-            cosine=None if ranking.cosines is None else float(ranking.cosines[row]),
-            keyword_score=None if ranking.keyword_scores is None else float(ranking.keyword_scores[row]),
+            cosine=_in_row(ranking.cosines, row),
+            keyword_score=_in_row(ranking.keyword_scores, row),
+            vector_part=_in_row(ranking.vector_parts, row),
+            keyword_part=_in_row(ranking.keyword_parts, row),
         )
 
 
@@ -58,3 +67,7 @@ class PassageAnswer:
     hits: tuple[PassageHit, ...]
     diagnostics: SearchDiagnostics
     vector_weight: float
+
+
+def _in_row(column: NDArray[np.float64] | None, row: int) -> float | None:
+    return None if column is None else float(column[row])

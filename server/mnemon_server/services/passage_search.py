@@ -18,7 +18,8 @@ from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.base import PassageIds, PassageLocation, RecordEngine, Scores, Vector
-from mnemon_server.services.fusion import VECTOR_WEIGHT, effective_weight
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.services.fusion import LeftOut
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.passage_queries import PassageAnswer, PassageHit, PassageQuery
 from mnemon_server.services.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
@@ -75,7 +76,7 @@ class PassageSearch:
         *,
         applier: IndexApplier | None,
         exact_scan_max: int,
-        vector_weight: float = VECTOR_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
         ranker: Ranker | None = None,
         threads: int,
     ) -> None:
@@ -83,7 +84,7 @@ class PassageSearch:
         self._embed_query = embed_query
         self._applier = applier
         self._exact_scan_max = exact_scan_max
-        self._vector_weight = vector_weight
+        self._fusion = fusion
         self._ranker = ranker
         self._plan_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-planner")
 
@@ -123,6 +124,8 @@ class PassageSearch:
         )
 
     def _may_check(self, query: PassageQuery) -> bool:
+        if query.mode is SearchMode.HYBRID and not self._fusion.is_absolute:
+            return False  # what does not match must not be what a score is relative to
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
     def _complete(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> PassageAnswer:
@@ -141,7 +144,7 @@ class PassageSearch:
     def _weight(self, query: PassageQuery) -> float:
         """The share of meaning in the scores."""
         if query.mode is SearchMode.HYBRID:
-            return effective_weight(query.text, self._vector_weight)
+            return self._fusion.weight(query.text)
         return 1.0 if query.mode is SearchMode.VECTOR else 0.0
 
     def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
@@ -191,15 +194,8 @@ class PassageSearch:
         proposed = np.union1d(near.passage_ids, words.passage_ids)
         if plan.among is not None:
             proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
-        weight = self._weight(query)
-        return self._scan(
-            query,
-            plan,
-            vector,
-            proposed,
-            exact=False,
-            left_out_max=weight * max(left_out_max, 0.0) + (1.0 - weight) * word_left_out_max,
-        )
+        left_out = LeftOut(max(left_out_max, 0.0), word_left_out_max)
+        return self._scan(query, plan, vector, proposed, exact=False, left_out=left_out)
 
     # What the vector index proposes
 
@@ -246,7 +242,7 @@ class PassageSearch:
         *,
         exact: bool,
         degraded: str = "",
-        left_out_max: float = 1.0,
+        left_out: LeftOut | None = None,
     ) -> Ranking:
         """Compares the vectors of `among`, or of all, one by one, and joins what the words gave."""
         near = self._records.scan_vectors(vector, among)
@@ -256,10 +252,10 @@ class PassageSearch:
             query.text,
             near,
             plan.keywords,
-            vector_weight=self._vector_weight,
+            fusion=self._fusion,
             exact=exact,
             degraded=degraded,
-            left_out_max=left_out_max,
+            left_out=left_out,
         )
 
     def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.engines.base import PassageIds, Scores
-from mnemon_server.services.fusion import fuse
+from mnemon_server.engines.fusion import Fusion
+from mnemon_server.services.fusion import LeftOut, fuse
 
 NOTHING = Scores(np.empty(0, np.int64), np.empty(0, np.float64))
 
@@ -25,6 +26,10 @@ class Ranking:
     degraded: str = ""
     left_out_max: float = 1.0
     """No passage that was left out scores higher."""
+    vector_parts: NDArray[np.float64] | None = None
+    """What the cosines count for in the scores, 0 to 1; None where they are not in them."""
+    keyword_parts: NDArray[np.float64] | None = None
+    """The same of the keyword scores."""
 
     def top(self, count: int, min_score: float = 0.0) -> NDArray[np.intp]:
         """Rows of the `count` best scores that are at least `min_score`, best first; of equals, the older passage."""
@@ -43,13 +48,19 @@ def by_meaning(found: Scores, *, exact: bool, scanned: int, degraded: str = "", 
         scanned=scanned,
         degraded=degraded,
         left_out_max=left_out_max,
+        vector_parts=np.clip(found.scores, 0.0, 1.0),
     )
 
 
 def by_word(found: Scores) -> Ranking:
     """Ranked by words: every passage that shares one is there."""
     return Ranking(
-        passage_ids=found.passage_ids, scores=found.scores, cosines=None, keyword_scores=found.scores, exact=True
+        passage_ids=found.passage_ids,
+        scores=found.scores,
+        cosines=None,
+        keyword_scores=found.scores,
+        exact=True,
+        keyword_parts=found.scores,
     )
 
 
@@ -58,13 +69,14 @@ def by_both(
     near: Scores,
     words: Scores,
     *,
-    vector_weight: float,
+    fusion: Fusion,
     exact: bool,
     degraded: str = "",
-    left_out_max: float = 1.0,
+    left_out: LeftOut | None = None,
 ) -> Ranking:
     """Ranked by meaning and words; where not exact, what was not compared by meaning is left out."""
-    fused = fuse(query, near, words if exact else _among(words, near.passage_ids), vector_weight=vector_weight)
+    compared = words if exact else _among(words, near.passage_ids)
+    fused = fuse(query, near, compared, fusion=fusion, left_out=left_out)
     return Ranking(
         passage_ids=fused.passage_ids,
         scores=fused.scores,
@@ -73,7 +85,9 @@ def by_both(
         exact=exact,
         scanned=len(near.passage_ids),
         degraded=degraded,
-        left_out_max=left_out_max,
+        left_out_max=fused.left_out_max,
+        vector_parts=fused.vector_parts,
+        keyword_parts=fused.keyword_parts,
     )
 
 

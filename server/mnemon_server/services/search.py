@@ -16,6 +16,7 @@ from mnemon_server.domain.errors import FieldViolation, MnemonError, SearchError
 from mnemon_server.domain.records import SearchDiagnostics
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.base import RecordEngine, Vector
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.filters import lenient_filter
 from mnemon_server.services.index_applier import IndexApplier
 from mnemon_server.services.passage_queries import PassageHit, PassageQuery
@@ -34,7 +35,7 @@ class DocumentSearch:
         backend: str,
         applier: IndexApplier | None,
         exact_scan_max: int,
-        vector_weight: float,
+        fusion: Fusion = DEFAULT_FUSION,
         ranker: Ranker | None = None,
         threads: int,
     ) -> None:
@@ -45,7 +46,7 @@ class DocumentSearch:
             embed_query,
             applier=applier,
             exact_scan_max=exact_scan_max,
-            vector_weight=vector_weight,
+            fusion=fusion,
             ranker=ranker,
             threads=threads,
         )

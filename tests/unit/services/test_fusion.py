@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from mnemon_server.engines.base import Scores
-from mnemon_server.services.fusion import FusedScores, fuse
+from mnemon_server.engines.fusion import Fusion, FusionMethod
+from mnemon_server.services.fusion import FusedScores, LeftOut, fuse
 
 
 def scores(values: dict[int, float]) -> Scores:
@@ -13,7 +14,7 @@ def scores(values: dict[int, float]) -> Scores:
 def fused(
     vector: dict[int, float], keyword: dict[int, float], query: str = "two words", weight: float = 0.5
 ) -> FusedScores:
-    return fuse(query, scores(vector), scores(keyword), vector_weight=weight)
+    return fuse(query, scores(vector), scores(keyword), fusion=Fusion(vector_weight=weight))
 
 
 def by_id(answer: FusedScores) -> dict[int, float]:
@@ -81,3 +82,42 @@ def test_gaps_between_the_ids_change_no_score(first: int) -> None:
     expected = {passage_id: score for passage_id, score in by_id(whole).items() if passage_id != first + 7}
     assert by_id(gappy) == expected
     assert len(by_id(whole)) == len(whole.passage_ids) == 43
+
+
+def test_weighted_scales_each_half_by_what_was_compared() -> None:
+    fusion = Fusion(FusionMethod.WEIGHTED)
+    answer = fuse("two words", scores({1: 0.5, 2: 0.3, 3: 0.1, 4: -0.7}), scores({2: 0.2, 3: 0.1}), fusion=fusion)
+    # Scaled: meaning 1, 0.6, 0.2, 0; words 0, 1, 0.5, 0; meaning has 0.6.
+    assert by_id(answer) == pytest.approx({1: 0.6, 2: 0.76, 3: 0.32, 4: 0.0})
+    assert answer.cosines.tolist() == [0.5, 0.3, 0.1, -0.7]
+
+
+def test_ranks_are_fused_whatever_the_scores_are() -> None:
+    fusion = Fusion(FusionMethod.RRF, rrf_k=1)
+    answer = fuse("two words", scores({1: 0.9, 2: 0.2, 3: 0.2, 4: 0.0}), scores({2: 0.01, 5: 1.0}), fusion=fusion)
+    # A rank counts 2 / (1 + rank); equals share theirs; what has nothing in common has none.
+    assert by_id(answer) == pytest.approx({1: 0.5, 2: 2 / 3, 3: 1 / 3, 4: 0.0, 5: 0.5})
+
+
+@pytest.mark.parametrize("method", FusionMethod)
+def test_the_best_of_both_halves_scores_1_and_what_has_nothing_in_common_0(method: FusionMethod) -> None:
+    answer = fuse("two words", scores({1: 1.0, 2: 0.0}), scores({1: 1.0}), fusion=Fusion(method))
+    assert answer.scores.tolist() == [1.0, 0.0]
+    nothing = fuse("two words", scores({1: 0.0, 2: -0.5}), scores({}), fusion=Fusion(method))
+    assert nothing.scores.tolist() == [0.0, 0.0]
+    assert fuse("two words", scores({}), scores({}), fusion=Fusion(method)).scores.size == 0
+
+
+@pytest.mark.parametrize("method", FusionMethod)
+def test_what_was_left_out_scores_no_higher_than_is_said_beside_what_was_compared(method: FusionMethod) -> None:
+    rng = np.random.default_rng(3)
+    below = 0
+    for _ in range(50):
+        vector, keyword = (scores(dict(enumerate(rng.random(12).round(1).tolist()))) for _ in range(2))
+        fusion = Fusion(method, rrf_k=int(rng.integers(1, 60)))
+        left_out = LeftOut(*rng.random(2).round(1).tolist())
+        told = fuse("two words", vector, keyword, fusion=fusion, left_out=left_out)
+        no_nearer = (told.vector_scores <= left_out.vector_max) & (told.keyword_scores <= left_out.keyword_max)
+        assert np.all(told.scores[no_nearer] <= told.left_out_max + 1e-9)
+        below += told.left_out_max < told.scores.max()
+    assert below > 10

@@ -57,7 +57,6 @@ def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: obje
         backend="in_memory",
         applier=None,
         exact_scan_max=1000,
-        vector_weight=0.5,
         ranker=ranker,
         threads=1,
     )

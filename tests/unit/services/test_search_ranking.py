@@ -28,7 +28,6 @@ def test_documents_unlike_the_query_come_in_the_order_of_their_unlikeness() -> N
         backend="in_memory",
         applier=None,
         exact_scan_max=10,
-        vector_weight=0.5,
         threads=1,
     )
     answer = search.find(SearchQuery(text="other", mode=SearchMode.VECTOR))

@@ -460,7 +460,9 @@ class SearchResult(_message.Message):
     KEYWORD_SCORE_FIELD_NUMBER: _builtins.int
     PASSAGE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """Relevance from 0 (none) to 1 (the query's own text); comparable across queries of one mode."""
+    """Relevance from 0 (none) to 1 (the query's own text); comparable across queries of one mode, but where the server was
+    told to scale scores query by query, or to fuse ranks.
+    """
     source: _builtins.str
     """metadata["source"] where it is text, else the backend's name."""
     vector_score: _builtins.float

@@ -718,7 +718,7 @@ class ScorePart(_message.Message):
     name: _builtins.str
     """"vector", "keyword", or, on a server that reranks, "ranker": what the second look added or took."""
     score: _builtins.float
-    """The part's own score, 0 to 1."""
+    """The part's own score, 0 to 1: as it is, or, on a server that scales scores or fuses ranks, what became of it."""
     weight: _builtins.float
     """Its weight; -1 where the ranker took something."""
     contribution: _builtins.float

@@ -19,6 +19,7 @@ from mnemon_server.domain.episodic import (
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.base import Vector
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT
 from mnemon_server.engines.segments.files import OsFiles
 from mnemon_server.engines.segments.index import TimelineIndex
@@ -78,6 +79,7 @@ class SQLiteTimeline:
         model_identity: str = "",
         embed: EmbedTexts | None = None,
         context_weight: float = CONTEXT_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
     ) -> None:
         """Begins to load the index, in the background.
 
@@ -90,6 +92,7 @@ class SQLiteTimeline:
             model_identity: the model that `embed` makes vectors with.
             embed: makes the vectors of events, called in the background; None where they get none.
             context_weight: what a word counts for the next event, see `keyword_context`.
+            fusion: how meaning and words become one relevance.
         """
         index, ledger = records.index, records.ledger
         self._records = records
@@ -117,6 +120,7 @@ class SQLiteTimeline:
             embed=embed,
             wait_until_warm=self._keeper.wait_until_warm,
             context_weight=context_weight,
+            fusion=fusion,
         )
         ledger.listen(self._note_appended, self._note_removed)
         self._keeper.start()

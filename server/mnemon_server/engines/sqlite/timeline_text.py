@@ -13,6 +13,7 @@ from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.base import Vector
+from mnemon_server.engines.fusion import Fusion
 from mnemon_server.engines.segments.codec import text_of
 from mnemon_server.engines.segments.index import TimelineIndex
 from mnemon_server.engines.sqlite import timeline_tables
@@ -86,6 +87,7 @@ class TextIndex:
         embed: EmbedTexts | None,
         wait_until_warm: Callable[[float], bool],
         context_weight: float,
+        fusion: Fusion,
     ) -> None:
         """Does nothing yet.
 
@@ -97,6 +99,7 @@ class TextIndex:
             model_identity: of the model that makes the vectors.
             embed: makes the vectors; None where there are to be none.
             context_weight: what a word counts for the next event, see `keyword_context`.
+            fusion: how meaning and words become one relevance.
             wait_until_warm: waits so many seconds for all events to be known; says whether they are.
         """
         identity = f"{epoch.hex()} {'' if embed is None else model_identity}"
@@ -104,6 +107,7 @@ class TextIndex:
         """Whether events get vectors."""
         self._source = source
         self._context_weight = context_weight
+        self._fusion = fusion
         self._work = TextWork(folder, source, identity=identity, embed=embed, clock=clock)
         self._thread = TextThread(self._work, wait_until_warm)
         self.appended, self.removed = self._thread.appended, self._thread.removed
@@ -131,7 +135,7 @@ class TextIndex:
         if file is not None:
             try:
                 with file.readers.lend() as connection:
-                    scores, done = _search(connection, query, vector, among, mode, self._context_weight)
+                    scores, done = self._search(connection, query, vector, among, mode)
                 return self._of_those_there(scores, among[among > done])
             except StorageFailedError:
                 log.debug("the text index of the timeline was closed meanwhile")
@@ -141,6 +145,30 @@ class TextIndex:
                     self._work.note_damaged(file)
                     self._thread.wake()
         return self._of_those_there(_nothing(mode), among)
+
+    def _search(
+        self, connection: apsw.Connection, query: str, vector: Vector | None, among: Sequences, mode: SearchMode
+    ) -> tuple[TextScores, int]:
+        """What the file knows, and the sequence that it has come to."""
+        progress = read_progress(connection)
+        done = progress.words if vector is None else min(progress.words, progress.vectors)
+        by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
+        if mode is not SearchMode.VECTOR:
+            by_word = keyword_scores(connection, query, among, context_weight=self._context_weight)
+        if vector is not None:
+            by_meaning = similarities(connection, vector, among)
+        sequences, keyword, similarity = _joined(*by_word, *by_meaning)
+        relevance = self._relevance(query, keyword, similarity, mode)
+        return TextScores(sequences, relevance, similarity, keyword, mode, pending=0), done
+
+    def _relevance(self, query: str, keyword: Floats, similarity: Floats, mode: SearchMode) -> Floats:
+        match mode:
+            case SearchMode.KEYWORD:
+                return keyword
+            case SearchMode.VECTOR:
+                return similarity
+            case SearchMode.HYBRID:
+                return self._fusion.fuse(query, np.nan_to_num(similarity), keyword).scores
 
     def _of_those_there(self, scores: TextScores, behind: Sequences) -> TextScores:
         """Without what was removed but is still in the file; `behind` are those asked about that it may lack."""
@@ -159,27 +187,6 @@ class TextIndex:
         self._thread.close()
 
 
-def _search(
-    connection: apsw.Connection,
-    query: str,
-    vector: Vector | None,
-    among: Sequences,
-    mode: SearchMode,
-    context_weight: float,
-) -> tuple[TextScores, int]:
-    """What the file knows, and the sequence that it has come to."""
-    progress = read_progress(connection)
-    done = progress.words if vector is None else min(progress.words, progress.vectors)
-    by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
-    if mode is not SearchMode.VECTOR:
-        by_word = keyword_scores(connection, query, among, context_weight=context_weight)
-    if vector is not None:
-        by_meaning = similarities(connection, vector, among)
-    sequences, keyword, similarity = _joined(*by_word, *by_meaning)
-    relevance = _relevance(keyword, similarity, mode)
-    return TextScores(sequences, relevance, similarity, keyword, mode, pending=0), done
-
-
 def _joined(
     worded: Sequences, keyword: Floats, compared: Sequences, similarity: Floats
 ) -> tuple[Sequences, Floats, Floats]:
@@ -190,17 +197,6 @@ def _joined(
     known = np.isin(compared, sequences)
     similarities[np.searchsorted(sequences, compared[known])] = similarity[known]
     return sequences, keywords, similarities
-
-
-def _relevance(keyword: Floats, similarity: Floats, mode: SearchMode) -> Floats:
-    match mode:
-        case SearchMode.KEYWORD:
-            return keyword
-        case SearchMode.VECTOR:
-            return similarity
-        case SearchMode.HYBRID:
-            mean: Floats = (keyword + np.nan_to_num(similarity)) / 2
-            return mean
 
 
 def _nothing(mode: SearchMode) -> TextScores:

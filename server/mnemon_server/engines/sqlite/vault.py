@@ -14,6 +14,7 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT
 from mnemon_server.engines.segments.settings import TimelineSettings
@@ -50,24 +51,23 @@ class SQLiteVault:
         slice_reads_max: int = SLICE_READS_MAX,
         embed_events: EmbedTexts | None = None,
         context_weight: float = CONTEXT_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, creating what is missing; records of an older format are brought to the newest.
 
         Args:
             folder: where `records.db` lies; created with mode 0700.
-            model_identity: the embedding model of all vectors here.
-            dimension: components of a vector.
+            model_identity: the embedding model of all vectors here, each of `dimension` components.
             clock: the time of commits and of the lifetime of request ids.
-            vector_cache_bytes_max: a collection's vectors are held in memory up to this size, and read from the file
-                beyond it; a graph is built while both fit.
+            vector_cache_bytes_max: a collection's vectors are held in memory up to this size; so is a graph of them.
             graph: when and how the graph of a collection's vectors is built.
             graphs_of: the collections that may have one.
-            timeline: when segments of the timeline are sealed, and so on.
-            slice_reads_max: see SLICE_READS_MAX.
+            timeline: when its segments are sealed, and so on; `slice_reads_max` is explained at SLICE_READS_MAX.
             embed_events: makes the vectors of events, of that model, called in the background; None: they get none.
             context_weight: what a word counts for the next passage, see `keyword_context`; 0: nothing.
-            vfs: the file layer of records.db: the name of a registered SQLite VFS; the operating system's where None.
+            fusion: how meaning and words become the relevance of an event.
+            vfs: the name of a registered SQLite VFS for records.db; None: the operating system's.
 
         Raises:
             ConfigurationError: another process holds the folder, the file is not ours, or its format is newer.
@@ -105,6 +105,7 @@ class SQLiteVault:
             model_identity=model_identity,
             embed=embed_events,
             context_weight=context_weight,
+            fusion=fusion,
         )
 
     def _open(self, followers: Sequence[Follower]) -> None:

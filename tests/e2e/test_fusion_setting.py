@@ -1,0 +1,106 @@
+"""How meaning and words become one score is a setting, and means the same for documents, memories, facts and events."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mnemon.v1 import common_pb2, episodic_pb2, facts_pb2, memory_pb2
+from mnemon.v1 import knowledge_store_pb2 as pb
+
+from tests.support.episodic_messages import happened, record
+from tests.support.fact_messages import ADA, fact
+from tests.support.memory_messages import create
+from tests.support.server import Connection, eventually, whole_server
+
+HYBRID = common_pb2.SEARCH_MODE_HYBRID
+TEXTS = ("red apple pie", "green apple pie", "violet")
+QUERY = TEXTS[0]
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+Scores = dict[str, float]
+Search = Callable[[Connection, str], Awaitable[Scores]]
+
+
+async def documents(server: Connection, query: str) -> Scores:
+    """Stores the texts as documents, and finds them."""
+    for text in TEXTS:
+        await server.store.IndexDocument(pb.IndexDocumentRequest(document=pb.Document(doc_id=text, content=text)))
+    answer = await server.store.SearchDocuments(pb.SearchDocumentsRequest(query=query, mode=HYBRID))
+    return {result.document.doc_id: result.score for result in answer.results}
+
+
+async def memories(server: Connection, query: str) -> Scores:
+    """The same as memories, whose explanations must add up."""
+    for text in TEXTS:
+        await server.memories.CreateMemory(create(text))
+    request = memory_pb2.SearchMemoriesRequest(query=query, mode=HYBRID, explain=True)
+    answer = await server.memories.SearchMemories(request)
+    for match in answer.results:
+        parts = match.explanation.parts
+        assert [part.name for part in parts] == ["vector", "keyword"]
+        assert sum(part.contribution for part in parts) == pytest.approx(match.score)
+    return {match.memory.content: match.score for match in answer.results}
+
+
+async def facts(server: Connection, query: str) -> Scores:
+    """The same as facts."""
+    for text in TEXTS:
+        await server.facts.PutFact(facts_pb2.PutFactRequest(fact=fact(text, content=text)))
+    asked = facts_pb2.SearchFactsRequest(filter=facts_pb2.FactFilter(namespace=ADA), query=query, mode=HYBRID)
+    return {match.fact.key: match.score for match in (await server.facts.SearchFacts(asked)).results}
+
+
+async def events(server: Connection, query: str) -> Scores:
+    """The same as events, of which those with nothing in common are left out."""
+    await record(server.episodic, *(happened(text, NOW) for text in TEXTS))
+    request = episodic_pb2.QueryWindowRequest(last_days=1, query=query, mode=HYBRID)
+
+    async def is_done() -> bool:
+        return not (await server.episodic.QueryWindow(request)).diagnostics.pending
+
+    await eventually(is_done)
+    answer = await server.episodic.QueryWindow(request)
+    scores = [score.relevance for score in answer.scores]
+    return {TEXTS[2]: 0.0} | dict(zip((event.content for event in answer.events), scores, strict=True))
+
+
+SEARCHES: tuple[Search, ...] = (documents, memories, facts, events)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_ranks_are_fused_where_the_setting_says_so(tmp_path: Path, search: Search) -> None:
+    scores = await _searched(tmp_path, search, fusion="rrf", fusion_rrf_k=1)
+    # A rank counts 2 / (1 + rank), in both halves.
+    assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 2 / 3, TEXTS[2]: 0.0})
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_scores_are_scaled_query_by_query_where_the_setting_says_so(tmp_path: Path, search: Search) -> None:
+    scores = await _searched(tmp_path, search, query="apple", fusion="weighted")
+    # However little the best have in common with the query, they score 1.
+    assert scores == pytest.approx({TEXTS[0]: 1.0, TEXTS[1]: 1.0, TEXTS[2]: 0.0})
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_otherwise_a_score_says_how_much_there_is_in_common(tmp_path: Path, search: Search) -> None:
+    scores = await _searched(tmp_path, search)
+    assert scores[TEXTS[0]] == pytest.approx(1.0, abs=1e-3)
+    assert 0.2 < scores[TEXTS[1]] < 0.95
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+async def test_the_share_of_meaning_is_a_setting_as_well(tmp_path: Path, search: Search) -> None:
+    words, meaning = [
+        (await _searched(tmp_path / name, search, fusion_vector_weight=weight))[TEXTS[1]]
+        for name, weight in (("words", 0.0), ("meaning", 1.0))
+    ]
+    even = (await _searched(tmp_path / "even", search))[TEXTS[1]]
+    assert words != pytest.approx(meaning)
+    assert even == pytest.approx((words + meaning) / 2)
+
+
+async def _searched(folder: Path, search: Search, query: str = QUERY, **settings: Any) -> Scores:
+    async with whole_server(folder, timeline_embeddings=True, search_context_weight=0.0, **settings) as server:
+        return await search(server, query)
