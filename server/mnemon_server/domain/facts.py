@@ -199,7 +199,7 @@ def value_violations(value: object, field: str = "value") -> Iterator[FieldViola
         yield FieldViolation(field, "must be a JSON object")
     elif problem := _json_problem(value, VALUE_DEPTH_MAX):
         yield FieldViolation(field, problem)
-    elif len(json.dumps(value, ensure_ascii=False).encode()) > VALUE_BYTES_MAX:
+    elif len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()) > VALUE_BYTES_MAX:
         yield FieldViolation(field, f"must be at most {VALUE_BYTES_MAX:,} bytes as JSON in UTF-8")
 
 

@@ -354,6 +354,12 @@ async def test_what_is_wrong_with_a_fact_is_all_named(facts: OpenedFacts) -> Non
     assert await facts.keys() == []
 
 
+async def test_the_largest_value_comes_back(facts: OpenedFacts) -> None:
+    value = {"content": "x" * ((1 << 20) - len('{"content":""}'))}
+    await facts.store.put(replace(FULL, value=value))
+    assert (await facts.store.get(FULL.namespace, FULL.key)).value == value
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
