@@ -39,8 +39,12 @@ class MovingClock:
 
     def __init__(self, time: datetime = NOON) -> None:
         self.time = time
+        self.failures: list[Exception] = []
+        """What its next readings fail with."""
 
     def __call__(self) -> datetime:
+        if self.failures:
+            raise self.failures.pop()
         return self.time
 
     def pass_hours(self, hours: float) -> None:

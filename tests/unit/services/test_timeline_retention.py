@@ -42,8 +42,7 @@ class Kept:
             health=opened.store.health,
             offload=self.offload,
             clock=opened.clock,
-            uptime=lambda: self.uptime,
-            **options,
+            **{"uptime": lambda: self.uptime} | options,
         )
 
     async def record(self, old: int, new: int) -> None:
@@ -231,15 +230,13 @@ async def test_a_retention_longer_than_all_time_removes_nothing(kept: Kept) -> N
 async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(kept: Kept, failure: Exception) -> None:
     await kept.record(old=5, new=5)
     failures = [failure]
-    expired = kept.opened.timeline.expired
 
-    def failing(*given: Any, **options: Any) -> object:
+    def uptime() -> float:
         if failures:
             raise failures.pop()
-        return expired(*given, **options)
+        return kept.uptime
 
-    kept.opened.timeline.__dict__["expired"] = failing
-    async with kept.retention(interval_s=0.01):
+    async with kept.retention(interval_s=0.01, uptime=uptime):
         await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 1)
     assert await kept.count() == 5
 
