@@ -81,7 +81,11 @@ def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None
     """The exception for a failed call; `address` and `timeout` (seconds) serve the message where no server spoke."""
     code: grpc.StatusCode = error.code()
     details = _details_of(error)
-    return _class_of(code, details.reason)(
+    if _is_dropped(error):
+        kind: type[errors.MnemonError] = errors.ServerUnreachableError
+    else:
+        kind = _class_of(code, details.reason)
+    return kind(
         _message(code, error.details() or "", details.reason, address, timeout),
         code=code.name,
         reason=details.reason,
@@ -105,6 +109,11 @@ def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
     )
 
 
+def _is_dropped(error: grpc.RpcError) -> bool:
+    """Whether a server that shut down let go of the call. Who cancels a call on this side is told so in other words."""
+    return (error.code(), error.details()) == (grpc.StatusCode.CANCELLED, grpc.StatusCode.CANCELLED.name)
+
+
 def _class_of(code: grpc.StatusCode, reason: str) -> type[errors.MnemonError]:
     general = _BY_CODE.get(code, errors.MnemonError)
     special = _BY_REASON.get(reason, general)
@@ -119,6 +128,8 @@ def _message(code: grpc.StatusCode, text: str, reason: str, address: str, timeou
         return text
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"no server answers at {address}: {text}"
+    if code is grpc.StatusCode.CANCELLED and text == code.name:
+        return f"{address} ended the call before it was answered, as a server does that shuts down"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout is not None:
         return f"no answer from {address} within {timeout:g} s"
     return text or code.name

@@ -1,6 +1,8 @@
 """Statuses of a real gRPC server become the exceptions of the client, with all that they carry."""
 
 import re
+import threading
+from typing import Any
 
 import grpc
 import mnemon
@@ -9,7 +11,7 @@ from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
 from mnemon import _errors
 from mnemon._status import error_from_item
-from mnemon.v1 import common_pb2, errors_pb2
+from mnemon.v1 import common_pb2, errors_pb2, knowledge_store_pb2
 
 from tests.unit.client.scripted_server import failing, scripted_server, silent
 
@@ -160,6 +162,38 @@ def test_no_server_at_the_address_is_told_with_the_address() -> None:
         client.get("a")
 
     assert "127.0.0.1:1" in str(raised.value)
+
+
+async def test_a_call_that_a_server_drops_as_it_shuts_down_may_be_tried_elsewhere() -> None:
+    told_all = threading.Event()
+
+    def dropped(request: Any, context: grpc.ServicerContext) -> knowledge_store_pb2.GetDocumentResponse:
+        context.cancel()
+        told_all.wait(60)  # an answer could be quicker than the cancellation
+        return knowledge_store_pb2.GetDocumentResponse()
+
+    with scripted_server(dropped) as (address, _):
+        with mnemon.Client(address) as client, pytest.raises(mnemon.ServerUnreachableError, match=address) as told:
+            client.get("a")
+        async with mnemon.AsyncClient(address) as client_:
+            with pytest.raises(mnemon.ServerUnreachableError):
+                await client_.get("a")
+        told_all.set()
+
+    assert told.value.code == "CANCELLED"
+
+
+def test_a_call_that_its_own_client_ends_is_cancelled() -> None:
+    client: mnemon.Client
+
+    def closes_its_client(request: Any, context: grpc.ServicerContext) -> knowledge_store_pb2.GetDocumentResponse:
+        client.close()
+        return knowledge_store_pb2.GetDocumentResponse()
+
+    with scripted_server(closes_its_client) as (address, _):
+        client = mnemon.Client(address)
+        with pytest.raises(mnemon.CallCancelledError):
+            client.get("a")
 
 
 def test_an_item_of_a_stream_fails_as_the_single_call_would() -> None:
