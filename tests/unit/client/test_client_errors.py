@@ -1,7 +1,6 @@
 """Statuses of a real gRPC server become the exceptions of the client, with all that they carry."""
 
 import re
-import threading
 from typing import Any
 
 import grpc
@@ -165,11 +164,8 @@ def test_no_server_at_the_address_is_told_with_the_address() -> None:
 
 
 async def test_a_call_that_a_server_drops_as_it_shuts_down_may_be_tried_elsewhere() -> None:
-    told_all = threading.Event()
-
     def dropped(request: Any, context: grpc.ServicerContext) -> knowledge_store_pb2.GetDocumentResponse:
         context.cancel()
-        told_all.wait(60)  # an answer could be quicker than the cancellation
         return knowledge_store_pb2.GetDocumentResponse()
 
     with scripted_server(dropped) as (address, _):
@@ -178,7 +174,6 @@ async def test_a_call_that_a_server_drops_as_it_shuts_down_may_be_tried_elsewher
         async with mnemon.AsyncClient(address) as client_:
             with pytest.raises(mnemon.ServerUnreachableError):
                 await client_.get("a")
-        told_all.set()
 
     assert told.value.code == "CANCELLED"
 
