@@ -81,7 +81,7 @@ def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None
     """The exception for a failed call; `address` and `timeout` (seconds) serve the message where no server spoke."""
     code: grpc.StatusCode = error.code()
     details = _details_of(error)
-    if _is_dropped(error):
+    if _is_dropped(code, error.details()):
         kind: type[errors.MnemonError] = errors.ServerUnreachableError
     else:
         kind = _class_of(code, details.reason)
@@ -109,9 +109,9 @@ def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
     )
 
 
-def _is_dropped(error: grpc.RpcError) -> bool:
+def _is_dropped(code: grpc.StatusCode, text: str | None) -> bool:
     """Whether a server that shut down let go of the call. Who cancels a call on this side is told so in other words."""
-    return (error.code(), error.details()) == (grpc.StatusCode.CANCELLED, grpc.StatusCode.CANCELLED.name)
+    return code is grpc.StatusCode.CANCELLED and text == code.name
 
 
 def _class_of(code: grpc.StatusCode, reason: str) -> type[errors.MnemonError]:
@@ -128,7 +128,7 @@ def _message(code: grpc.StatusCode, text: str, reason: str, address: str, timeou
         return text
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"no server answers at {address}: {text}"
-    if code is grpc.StatusCode.CANCELLED and text == code.name:
+    if _is_dropped(code, text):
         return f"{address} ended the call before it was answered, as a server does that shuts down"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED and timeout is not None:
         return f"no answer from {address} within {timeout:g} s"

@@ -168,7 +168,7 @@ class TextIndex:
             case SearchMode.VECTOR:
                 return similarity
             case SearchMode.HYBRID:
-                return self._fusion.fuse(query, np.nan_to_num(similarity), keyword).scores
+                return self._fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
 
     def _of_those_there(self, scores: TextScores, behind: Sequences) -> TextScores:
         """Without what was removed but is still in the file; `behind` are those asked about that it may lack."""
