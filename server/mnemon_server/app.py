@@ -12,12 +12,12 @@ import grpc
 from mnemon_server.assembly.records import is_in_memory
 from mnemon_server.assembly.tools import open_registry
 from mnemon_server.assembly.vault import open_vault_of
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.factory import open_embedder
 from mnemon_server.embedding.graph_cache import Precision
-from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.server import GrpcServer
 from mnemon_server.transport.tenancy import DEFAULT_TENANT

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from mnemon_server import __version__
-from mnemon_server.address import Address
-from mnemon_server.config import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
-from mnemon_server.config_values import Setting, Texts
+from mnemon_server.commands.timeline_commands import timeline
+from mnemon_server.config.address import Address
+from mnemon_server.config.settings import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
+from mnemon_server.config.values import Setting, Texts
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.timeline_commands import timeline
 
 if TYPE_CHECKING:
     from mnemon_server.embedding.graph_cache import Precision
@@ -74,7 +74,7 @@ cli.add_command(timeline)
 @_configured
 def serve(loaded: LoadedSettings) -> None:
     """Serve until SIGTERM or Ctrl-C; a second one ends at once."""
-    from mnemon_server.serving import run_server
+    from mnemon_server.commands.serving import run_server
 
     try:
         run_server(loaded)
@@ -111,7 +111,7 @@ def reembed(loaded: LoadedSettings) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from mnemon_server.reembed import reembed_documents
+    from mnemon_server.commands.reembed import reembed_documents
 
     total = 0
     try:

@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mnemon_server import app
-from mnemon_server.config import Settings, settings_from_arguments
+from mnemon_server.commands.serving import loop_factory
+from mnemon_server.config.settings import Settings, settings_from_arguments
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.logs import leave_logs_to_the_program
-from mnemon_server.serving import loop_factory
 
 if TYPE_CHECKING:
     from mnemon import AsyncClient, Client

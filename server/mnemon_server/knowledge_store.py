@@ -22,7 +22,7 @@ from typing import Self
 import structlog
 
 from mnemon_server.app import open_document_store
-from mnemon_server.config import Settings, load_settings
+from mnemon_server.config.settings import Settings, load_settings
 from mnemon_server.domain.documents import TOP_K_DEFAULT, Document, SearchResult
 from mnemon_server.domain.errors import (
     BackendConnectionError,
@@ -35,7 +35,7 @@ from mnemon_server.domain.errors import (
     SearchError,
 )
 from mnemon_server.domain.records import FilterValue, MetadataValue
-from mnemon_server.services.knowledge_store import DocumentStore, KnowledgeStore
+from mnemon_server.services.documents.store import DocumentStore, KnowledgeStore
 
 __all__ = [
     "BackendConnectionError",

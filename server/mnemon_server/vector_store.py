@@ -23,7 +23,7 @@ from typing import Self
 import structlog
 
 from mnemon_server.app import open_configured_embedder
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
     BackendConnectionError,
@@ -36,9 +36,9 @@ from mnemon_server.domain.records import FilterValue, MetadataValue
 from mnemon_server.domain.vector_store import Neighbour, StoredText
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.engines.chroma.index import ChromaIndex
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.index_applier import IndexApplier
-from mnemon_server.services.vector_store import N_RESULTS_DEFAULT, RecordVectorStore, VectorStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.documents.vector_store import N_RESULTS_DEFAULT, RecordVectorStore, VectorStore
+from mnemon_server.services.search.index_applier import IndexApplier
 
 __all__ = [
     "BackendConnectionError",

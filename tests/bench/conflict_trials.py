@@ -17,7 +17,7 @@ from mnemon_server.embedding.base import Embedder
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.merging import merge
 from mnemon_server.services.conflicts.signals import Comparison, compare, signals_of
-from mnemon_server.services.conflicts.terms import content_hash
+from mnemon_server.services.semantic.terms import content_hash
 
 from tests.bench.classification import Answers
 from tests.bench.conflict_pairs import Outcome, Pair

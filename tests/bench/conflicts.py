@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 from mnemon_server.app import open_configured_embedder
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.base import Embedder
 
 from tests.bench import machine

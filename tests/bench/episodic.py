@@ -24,9 +24,9 @@ import google_crc32c
 import grpc
 from grpc import aio
 from mnemon.v1 import episodic_pb2, episodic_pb2_grpc
-from mnemon_server.engines.segments.files import OsFiles
-from mnemon_server.engines.segments.segment_reader import SegmentReader
-from mnemon_server.engines.sqlite.vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.format.files import OsFiles
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
 from rich.console import Console
 from rich.progress import Progress
 

@@ -20,12 +20,12 @@ import click
 import grpc
 import hnswlib
 from mnemon.v1 import memory_pb2, memory_pb2_grpc
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventType
 from mnemon_server.engines.base import DocumentWrite, PassageInput
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH
-from mnemon_server.engines.sqlite.vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 from rich.console import Console
 from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Trains the ranker of `services/reranking.py` on conversations, and writes its weights.
+"""Trains the ranker of `services/search/reranking.py` on conversations, and writes its weights.
 
     python -m tests.bench.train_ranker DATA [--on NAME]… [--out FILE]
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import numpy as np
 from mnemon import Client, Document, DocumentView, Scope, SearchMode
-from mnemon_server.services.reranking import (
+from mnemon_server.services.search.reranking import (
     DEPTH,
     FEATURES,
     WEIGHTS_FILE,

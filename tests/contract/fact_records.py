@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import EventFilter, EventType
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.filters import Condition, Expression, Negation, Operator, RecordFilter
 from mnemon_server.domain.namespaces import Namespace, encode_namespace, starts_with
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.knowledge_store import ConfiguredStore, Document, KnowledgeStore, SearchResult
 

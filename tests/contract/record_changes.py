@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, RevisionMismatchError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome, WriteReceipt
 from mnemon_server.engines.base import DocumentUpdate, IndexPosition, PassageInput, RecordEngine, RecordStamps

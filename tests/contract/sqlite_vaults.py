@@ -5,7 +5,7 @@ from typing import Any
 
 import apsw
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, ManualClock
 

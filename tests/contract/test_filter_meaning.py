@@ -25,7 +25,7 @@ from mnemon_server.domain.filters import (
 )
 from mnemon_server.domain.records import MetadataValue, Scope
 from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock, unit_vector
 

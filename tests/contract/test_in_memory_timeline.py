@@ -4,8 +4,8 @@ from pathlib import Path
 
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import ManualClock
 from tests.contract.timeline import TimelineContract

@@ -14,9 +14,9 @@ from mnemon_server.domain.records import AckLevel, Scope, SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.chroma.index import ChromaIndex
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.index_applier import IndexApplier
-from mnemon_server.services.memory import MemoryStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.search.index_applier import IndexApplier
 
 from tests.support.chroma_server import ChromaServer
 from tests.support.memory_stores import DIMENSION, MovingClock, Opened, contents

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DOCUMENTS, SEMANTIC
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import DocumentUpdate, RecordEngine, Vault
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.related import RelatedDocument, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 
 from tests.contract.record_engine import START, ManualClock, unit_vector
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite

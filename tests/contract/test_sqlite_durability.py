@@ -13,6 +13,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from mnemon_server.domain.changes import EventFilter, EventType
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
     ConfigurationError,
@@ -21,11 +22,10 @@ from mnemon_server.domain.errors import (
     StorageFailedError,
     StorageFullError,
 )
-from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import WriteReceipt
-from mnemon_server.engines.sqlite import SQLiteVault
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.support.faulty_vfs import FaultyVFS

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import apsw
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import VaultTransaction
-from mnemon_server.engines.sqlite import SQLiteVault, migrations
+from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, key, listed, write
 from tests.contract.sqlite_vaults import shape

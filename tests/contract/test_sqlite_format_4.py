@@ -6,13 +6,14 @@ from pathlib import Path
 
 import apsw
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES
 from mnemon_server.domain.documents import Document, FieldValue
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.engines.base import DocumentWrite, PassageInput
-from mnemon_server.engines.sqlite import SQLiteVault, migrations
+from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import found_by_word, key, listed, unit_vector, write
 from tests.contract.sqlite_vaults import shape

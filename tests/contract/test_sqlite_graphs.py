@@ -9,13 +9,13 @@ from pathlib import Path
 
 import apsw
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.domain.events import EventType
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine, Vault, Vector
 from mnemon_server.engines.hnsw import GraphSettings
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
 from tests.support.faulty_vfs import FaultyVFS

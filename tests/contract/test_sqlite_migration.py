@@ -7,17 +7,18 @@ from typing import Any
 import apsw
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import EventFilter
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, encode_metadata, scope_values
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.domain.events import EventFilter
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, RecordEngine
-from mnemon_server.engines.sqlite import SQLiteVault, keyword_index, migrations
+from mnemon_server.engines.sqlite import keyword_index, migrations
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, found_by_word, key, listed, unit_vector, write
 from tests.contract.sqlite_vaults import shape

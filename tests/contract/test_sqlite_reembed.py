@@ -11,9 +11,9 @@ from mnemon_server.domain.errors import ConfigurationError, EmbeddingModelMismat
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import PassageInput
-from mnemon_server.engines.related import RelatedQuery
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.engines.sqlite.reembed import reembed
+from mnemon_server.engines.promises.related import RelatedQuery
+from mnemon_server.engines.sqlite.upkeep.reembed import reembed
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, found_by_word, write
 from tests.contract.vault_transactions import rule, statement

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.engines.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import DIMENSION, ManualClock
 from tests.contract.timeline import DurableTimelineContract

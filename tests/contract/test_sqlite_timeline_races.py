@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.episodic import EpisodicEvent, EventSelection, PruneReason
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.engines.timeline import Timeline
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock
 from tests.contract.timeline_suite import ALL, append, get, happening, window

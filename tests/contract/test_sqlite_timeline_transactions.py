@@ -9,14 +9,15 @@ from typing import Any
 
 import apsw
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import EventReceipt, PruneReason, TimelineState
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import RequestKey
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.sqlite import SQLiteVault, timeline_tables
-from mnemon_server.engines.timeline import EventWrite
+from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.rows import tables as timeline_tables
+from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock, key, listed, write
 from tests.contract.test_sqlite_transactions import in_one_commit

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import EventFilter, EventType
 from mnemon_server.domain.collections import DOCUMENTS, RULES, SEMANTIC
 from mnemon_server.domain.errors import InvalidOperationError
-from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault, VaultTransaction
-from mnemon_server.engines.related import RelatedQuery
+from mnemon_server.engines.promises.related import RelatedQuery
 
 from tests.contract.record_engine import START, ManualClock, listed, unit_vector, write
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite

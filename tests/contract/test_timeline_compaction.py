@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.episodic import CompactionProgress, PruneReason
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.engines.segments.compaction import joinable
-from mnemon_server.engines.segments.layout import segment_name
-from mnemon_server.engines.segments.manifest import SegmentState
-from mnemon_server.engines.segments.rewriting import DRAFT_SUFFIX
-from mnemon_server.engines.segments.selection import Selection
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.format.layout import segment_name
+from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.timeline.upkeep.compaction import joinable
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
+from mnemon_server.engines.timeline.upkeep.rewriting import DRAFT_SUFFIX
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock
 from tests.contract.timeline_suite import SETTINGS as SUITE_SETTINGS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.episodic import TimelineState
-from mnemon_server.engines.segments.layout import FOOTER_BYTES
-from mnemon_server.engines.segments.manifest import SegmentState
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock
 from tests.contract.timeline_suite import SETTINGS, append_at, told, window

@@ -17,10 +17,10 @@ from mnemon_server.domain.episodic import PruneReason
 from mnemon_server.domain.errors import EmbeddingError
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.engines.sqlite.timeline_text_file import PART_SEQUENCES
-from mnemon_server.engines.sqlite.timeline_text_work import EmbedTexts
-from mnemon_server.engines.timeline import TextScores, Timeline
+from mnemon_server.engines.promises.timeline import TextScores, Timeline
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.rows.text_file import PART_SEQUENCES
+from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
 
 from tests.contract.record_engine import ManualClock
 from tests.contract.timeline_suite import ALL, SETTINGS, append, get, happening
@@ -343,7 +343,7 @@ def test_vectors_come_and_go_with_the_setting(open_timeline: OpenTimeline) -> No
 _CHILD = """
 import sys
 from pathlib import Path
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 from tests.contract.timeline_suite import append, happening
 timeline = SQLiteVault(Path(sys.argv[1]), model_identity="hashing/1", dimension=16).timeline
 timeline.wait_until_warm(30)

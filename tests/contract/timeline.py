@@ -1,4 +1,4 @@
-"""What every timeline must do: the suite behind `engines/timeline.py`. Subclass it and open a vault."""
+"""What every timeline must do: the suite behind `engines/promises/timeline.py`. Subclass it and open a vault."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import PruneReason
-from mnemon_server.engines.timeline import Timeline
+from mnemon_server.engines.promises.timeline import Timeline
 
 from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_machine import run_machine
@@ -21,7 +21,7 @@ from tests.support.server import wait_until
 class TimelineContract(
     TimelineWritesContract, TimelineReadsContract, TimelinePruningContract, TimelineTextContract, TimelineStateContract
 ):
-    """Every promise of `engines/timeline.py: Timeline`, as a test."""
+    """Every promise of `engines/promises/timeline.py: Timeline`, as a test."""
 
     machine_examples = 40
     durable = False

@@ -11,14 +11,14 @@ from typing import cast
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.clock import EPOCH, to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventSelection, PruneReason
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation, Operator, matches
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.segments.event_fields import field_reader
+from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.wire.events import decode
 
 from tests.contract.record_engine import START, ManualClock, key
 from tests.contract.timeline_suite import ALL, pages, told, try_append

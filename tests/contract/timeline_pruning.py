@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import Event, EventType
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import EventSelection, PruneReason, StoredEvent
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, StorageFailedError
-from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.timeline import Timeline
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_suite import (

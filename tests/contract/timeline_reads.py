@@ -15,12 +15,12 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation, Operator, matches
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.segments.event_fields import field_reader
-from mnemon_server.engines.timeline import (
+from mnemon_server.engines.promises.timeline import (
     SLICE_BYTES_MAX,
     Timeline,
 )
+from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.wire.events import decode
 
 from tests.contract.record_engine import START, ManualClock
 from tests.contract.timeline_suite import (

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.episodic import (
     CompactionProgress,
     PruneReason,
     TimelineState,
 )
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.timeline import (
+from mnemon_server.engines.promises.timeline import (
     TextScores,
     Timeline,
     TimelineWarning,

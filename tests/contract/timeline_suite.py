@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import Event, EventFilter, EventType
 from mnemon_server.domain.episodic import (
     EpisodicEvent,
     EventReceipt,
@@ -15,15 +16,14 @@ from mnemon_server.domain.episodic import (
     StoredEvent,
 )
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.timeline import (
+from mnemon_server.engines.promises.timeline import (
     SLICE_READS_MAX,
     EventWrite,
     Timeline,
 )
+from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import START, ManualClock
 

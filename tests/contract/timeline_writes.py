@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import Event, EventType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import (
@@ -17,11 +18,10 @@ from mnemon_server.domain.episodic import (
     EventReceipt,
 )
 from mnemon_server.domain.errors import RequestIdReusedError, StorageFailedError
-from mnemon_server.domain.events import Event, EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.timeline import EventWrite, Timeline
+from mnemon_server.engines.promises.timeline import EventWrite, Timeline
+from mnemon_server.wire.events import decode
 
 from tests.contract.record_engine import START, ManualClock, key, write
 from tests.contract.timeline_suite import (

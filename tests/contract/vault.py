@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import Event, EventFilter, EventLogState, EventType
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError
-from mnemon_server.domain.events import Event, EventFilter, EventLogState, EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.base import IndexPosition, Vault

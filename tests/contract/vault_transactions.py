@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import Event, EventFilter, EventType
 from mnemon_server.domain.collections import DOCUMENTS, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, RevisionMismatchError
-from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome
 from mnemon_server.engines.base import (
@@ -24,7 +24,7 @@ from mnemon_server.engines.base import (
     Vault,
     VaultTransaction,
 )
-from mnemon_server.engines.related import RelatedQuery
+from mnemon_server.engines.promises.related import RelatedQuery
 
 from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 

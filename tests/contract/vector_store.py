@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.vector_store import ConfiguredVectorStore, Neighbour, StoredText, VectorStore
@@ -40,7 +40,7 @@ BAD_TEXTS: list[tuple[str, str, dict[str, Any], str]] = [
 _CHILD = """
 import json, sys, time
 from pathlib import Path
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.vector_store import ConfiguredVectorStore
 options, uses_chroma = json.loads(sys.argv[1])
 options["data_dir"] = Path(options["data_dir"])

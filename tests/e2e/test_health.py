@@ -14,8 +14,8 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.vaults import OpenVault, VaultPool
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from mnemon_server.app import open_document_store
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.documents import Document, HealthStatus, IndexRequest, SearchQuery
 from mnemon_server.domain.errors import BackendConnectionError, InvalidOperationError, MnemonError
 from mnemon_server.domain.records import AckLevel, Scope
-from mnemon_server.services.knowledge_store import DocumentStore
+from mnemon_server.services.documents.store import DocumentStore
 
 from tests.support.chroma_server import ChromaServer
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.knowledge_store import ConfiguredStore
 

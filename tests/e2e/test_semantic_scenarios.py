@@ -17,7 +17,7 @@ from google.rpc import error_details_pb2
 from grpc import aio
 from mnemon.v1 import events_pb2 as events
 from mnemon.v1 import semantic_pb2 as pb
-from mnemon_server.services.write_pressure import RECOVERED_SHARE
+from mnemon_server.services.shared.write_pressure import RECOVERED_SHARE
 
 from tests.support.memory_messages import compare, metadata
 from tests.support.semantic_load import Overload, agreement, answers, load

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc import aio
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.transport import options
 from mnemon_server.transport.server import GrpcServer

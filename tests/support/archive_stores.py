@@ -16,18 +16,18 @@ from mnemon_server.domain.archive import (
     RecordKind,
     VectorModel,
 )
+from mnemon_server.domain.changes import Event, EventFilter
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document, Passage
-from mnemon_server.domain.events import Event, EventFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
-from mnemon_server.services.archive import ArchiveStore
-from mnemon_server.services.archive_export import Part
-from mnemon_server.services.archive_writes import Became
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic_health import Capacity
+from mnemon_server.services.archive.exporting import Part
+from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.archive.writes import Became
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.health import Capacity
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import open_vault

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any, cast
 
 from mnemon_server.domain.bridge import LINK_KEY, BridgeStatus
+from mnemon_server.domain.changes import Event, EventFilter, EventType
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction
-from mnemon_server.engines.timeline import EventWrite, Timeline, TimelineWarning
-from mnemon_server.services.bridge import Bridge
-from mnemon_server.services.bridge_state import STATE_KEY, state_from_json
+from mnemon_server.engines.promises.timeline import EventWrite, Timeline, TimelineWarning
+from mnemon_server.services.bridge.bridge import Bridge
+from mnemon_server.services.bridge.state import STATE_KEY, state_from_json
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.offload import Offload
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, DIMENSION, WAIT_S, eventually, open_vault

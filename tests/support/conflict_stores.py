@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mnemon_server.domain.changes import Event, EventFilter
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import Decision
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import Event, EventFilter
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault, VaultTransaction, Vector
-from mnemon_server.services.completions import completion
-from mnemon_server.services.conflicts.decisions import stored_decision
-from mnemon_server.services.conflicts.planning import NewSemantic
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic_documents import to_semantic
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.decisions import stored_decision
+from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.shared.completions import completion
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, open_vault

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from mnemon_server.domain.changes import Event, EventFilter, EventType
 from mnemon_server.domain.episodic import (
     CompactionProgress,
     EpisodicEvent,
@@ -20,19 +21,18 @@ from mnemon_server.domain.episodic import (
     StoredEvent,
 )
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.engines.timeline import EventWrite, Timeline
-from mnemon_server.services.episodic import EpisodicStore
-from mnemon_server.services.episodic_pruning import PAUSE_S
+from mnemon_server.engines.promises.timeline import EventWrite, Timeline
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.services.timeline.pruning import PAUSE_S
+from mnemon_server.services.timeline.store import EpisodicStore
+from mnemon_server.wire.events import decode
 
 from tests.support.memory_stores import MovingClock
 

@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.domain.events import Event, EventFilter
+from mnemon_server.domain.changes import Event, EventFilter
 from mnemon_server.domain.facts import Fact, FactFilter, FactMatch, PutFact
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.embedding.batcher import WAITING_TEXTS_MAX, EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.facts import FactStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.facts.store import FactStore
 
 from tests.support.memory_stores import DIMENSION, MovingClock
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from mnemon_server.engines.segments.files import AppendFile, Files, ReadFile, copy_file, translated
+from mnemon_server.engines.timeline.format.files import AppendFile, Files, ReadFile, copy_file, translated
 
 SECTOR = 512
 

@@ -15,8 +15,8 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vault
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.memory import MemoryStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.memories.store import MemoryStore
 
 ENGINES = ("in_memory", "sqlite")
 DIMENSION = 64

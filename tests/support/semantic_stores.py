@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mnemon_server.domain.changes import Event, EventFilter, EventType
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
-from mnemon_server.domain.events import Event, EventFilter, EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SavedSemantic, SaveSemantic, SemanticMatch, SemanticMemory, SemanticPage
 from mnemon_server.embedding.base import Embedder
@@ -22,10 +22,10 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import DocumentWrite, Vault, VaultTransaction
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.conflicts.decisions import decision_document, decision_to_json
-from mnemon_server.services.semantic import SemanticStore
-from mnemon_server.services.semantic_documents import put_semantic
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.semantic.stored_form import put_semantic
 
 from tests.support.memory_stores import MovingClock
 

@@ -32,7 +32,7 @@ from mnemon.v1 import (
     semantic_pb2_grpc,
     tools_pb2_grpc,
 )
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.transport.server import GrpcServer
 
 WAIT_S = 60.0

@@ -11,18 +11,18 @@ from datetime import UTC, datetime, timedelta
 from mnemon_server.domain.episodic import CompactionProgress, EpisodicEvent, LostRange
 from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.codec import encode
-from mnemon_server.engines.segments.event_rows import event_row
-from mnemon_server.engines.segments.files import ReadFile, translated
-from mnemon_server.engines.segments.index import TimelineIndex
-from mnemon_server.engines.segments.keeper import TimelineKeeper
-from mnemon_server.engines.segments.layout import SegmentDamagedError
-from mnemon_server.engines.segments.manifest import Change, SegmentRow, SegmentState, SyncedFile
-from mnemon_server.engines.segments.rows import NO_OFFSET, EventRef, EventRow
-from mnemon_server.engines.segments.selection import Selection
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.engines.segments.store import file_name
-from mnemon_server.engines.timeline import TimelineWarning
+from mnemon_server.engines.promises.timeline import TimelineWarning
+from mnemon_server.engines.timeline.format.files import ReadFile, translated
+from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
+from mnemon_server.engines.timeline.index.event_rows import event_row
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRef, EventRow
+from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.engines.timeline.upkeep.manifest import Change, SegmentRow, SegmentState, SyncedFile
+from mnemon_server.engines.timeline.upkeep.store import file_name
+from mnemon_server.wire.events import encode
 
 from tests.support.faulty_files import FaultyFiles, Operation
 

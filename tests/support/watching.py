@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from mnemon_server.domain.events import Event, EventFilter
+from mnemon_server.domain.changes import Event, EventFilter
 from mnemon_server.domain.feed import Batch, Edge, FeedMessage, Progress, Start, Started, WatchQuery
-from mnemon_server.services.event_feed import EventFeed
+from mnemon_server.services.feed.feed import EventFeed
 
 WAIT_S = 60.0
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.address import Address
-from mnemon_server.config import SETTINGS, Settings, load_settings, render_markdown
-from mnemon_server.config_values import Setting, parse_value
+from mnemon_server.config.address import Address
+from mnemon_server.config.settings import SETTINGS, Settings, load_settings, render_markdown
+from mnemon_server.config.values import Setting, parse_value
 from mnemon_server.domain.errors import ConfigurationError
 
 CONFIGURATION = Path(__file__).parents[2] / "server" / "CONFIGURATION.md"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon_server.engines.keywords import QUERY_TERMS_MAX, STOP_WORDS, analyze, query_terms
 from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.ranking.keywords import QUERY_TERMS_MAX, STOP_WORDS, analyze, query_terms
 
 TABLES = keyword_index.KeywordTables("note")
 WORDS = ["ada", "boat", "cedar", "drum", "ember", "fern", "glade", "harbor", "iris", "jade"]

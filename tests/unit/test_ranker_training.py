@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mnemon_server.services.reranking import FEATURES, Candidate, author_of
+from mnemon_server.services.search.reranking import FEATURES, Candidate, author_of
 
 from tests.bench.metrics import measure
 from tests.bench.train_ranker import Asked, measure_ranker, train, write_weights

@@ -1,24 +1,10 @@
 """Mnemon's Python client: one server that remembers for AI agents."""
 
-from mnemon._archive_async import AsyncArchive
-from mnemon._archive_sync import Archive
-from mnemon._archive_values import ImportConflict, ImportOutcome, ImportResult, RecordKind
-from mnemon._bridge_values import BridgeState, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
-from mnemon._client import AsyncClient
-from mnemon._conflict_values import ArbitrationAnswer, DetectedConflicts, MergeAnswer, ResolutionPreview, UnmergeAnswer
-from mnemon._decision_values import (
-    Arbitration,
-    ArbitrationAction,
-    ArbitrationFactor,
-    ArbitrationSide,
-    ArbitrationStrategy,
-    Conflict,
-    ConflictSignal,
-    Decision,
-    DecisionPage,
-    MergeStatistics,
-    SignalType,
-)
+from mnemon._async.archive import AsyncArchive
+from mnemon._async.client import AsyncClient
+from mnemon._async.facts import AsyncFacts
+from mnemon._async.tools import AsyncTools
+from mnemon._async.watch import AsyncWatch
 from mnemon._errors import (
     AbortedError,
     AlreadyExistsError,
@@ -68,35 +54,6 @@ from mnemon._errors import (
     UnimplementedError,
     UnknownBaseRuleError,
 )
-from mnemon._event_values import (
-    EpisodicPruned,
-    EpisodicSaved,
-    Event,
-    EventDetails,
-    EventPage,
-    EventType,
-    FactChange,
-    PrunedEvent,
-    Reconciliation,
-    ServiceWarning,
-)
-from mnemon._fact_values import (
-    Fact,
-    FactAnswer,
-    FactIndex,
-    FactLike,
-    FactMatch,
-    FactPage,
-    FactReceipt,
-    FactVersion,
-    Namespace,
-    NamespacePage,
-    PutMode,
-    PutResult,
-)
-from mnemon._facts_async import AsyncFacts
-from mnemon._facts_sync import Facts
-from mnemon._filters import F, Filter, FilterLike
 from mnemon._memory_tools import (
     ManageMemoryTool,
     MemoryTool,
@@ -105,90 +62,34 @@ from mnemon._memory_tools import (
     create_manage_memory_tool,
     create_search_memory_tool,
 )
-from mnemon._memory_values import (
-    DecayPolicy,
-    MatchExplanation,
-    Memory,
-    MemoryFilters,
-    MemoryForecast,
-    MemoryLike,
-    MemoryMatch,
-    MemoryPage,
-    MemoryStatus,
-    PurgeReceipt,
-    RecallAnswer,
-    RememberResult,
-    ScorePart,
-    VectorIndexStatus,
-)
-from mnemon._requests import DocumentLike
-from mnemon._rule_values import (
-    LoadReceipt,
-    MergeRule,
-    ResolvedRule,
-    RuleDeleteReceipt,
-    RuleOrder,
-    RulePage,
-    StoredRule,
-)
-from mnemon._semantic_values import (
-    ConflictPolicy,
-    IndexState,
-    MemoryReference,
-    SaveAnswer,
-    SaveResult,
-    SemanticDeleteReceipt,
-    SemanticFilters,
-    SemanticIndexStatus,
-    SemanticMatch,
-    SemanticMemory,
-    SemanticMemoryLike,
-    SemanticMemoryPage,
-    SimilarityAnswer,
-    SimilarityDiagnostics,
-    SnapshotReceipt,
-)
-from mnemon._sync import Client
-from mnemon._timeline_values import (
-    CompactionProgress,
-    EpisodicEvent,
-    EventFilters,
-    EventReceipt,
-    EventScore,
-    EventSummary,
-    LostRange,
-    PruneReceipt,
-    RecordResult,
-    TimelinePage,
-    TimelineState,
-    TimelineStatus,
-    WindowAnswer,
-    WindowDiagnostics,
-)
+from mnemon._messages.document_requests import DocumentLike
+from mnemon._sync.archive import Archive
+from mnemon._sync.client import Client
+from mnemon._sync.facts import Facts
+from mnemon._sync.tools import Tools
+from mnemon._sync.watch import Watch
 from mnemon._tool_definitions import (
     MemoryAction,
     ResponseFormat,
     SchemaStyle,
 )
-from mnemon._tool_values import (
-    BlockProblem,
-    ExecutedText,
-    ParsedText,
-    ParseOptions,
-    ProtocolStats,
-    Schemas,
-    Tool,
-    ToolCall,
-    ToolCallResult,
-    ToolFallback,
-    ToolKind,
-    ToolOutput,
-    ToolProtocol,
-    VcpCommand,
+from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
+from mnemon._values.bridge import BridgeState, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
+from mnemon._values.conflicts import ArbitrationAnswer, DetectedConflicts, MergeAnswer, ResolutionPreview, UnmergeAnswer
+from mnemon._values.decisions import (
+    Arbitration,
+    ArbitrationAction,
+    ArbitrationFactor,
+    ArbitrationSide,
+    ArbitrationStrategy,
+    Conflict,
+    ConflictSignal,
+    Decision,
+    DecisionPage,
+    MergeStatistics,
+    SignalType,
 )
-from mnemon._tools_async import AsyncTools
-from mnemon._tools_sync import Tools
-from mnemon._values import (
+from mnemon._values.documents import (
     AckLevel,
     BulkDeleteReceipt,
     Document,
@@ -211,8 +112,107 @@ from mnemon._values import (
     WriteOutcome,
     WriteReceipt,
 )
-from mnemon._watch_async import AsyncWatch
-from mnemon._watch_sync import Watch
+from mnemon._values.facts import (
+    Fact,
+    FactAnswer,
+    FactIndex,
+    FactLike,
+    FactMatch,
+    FactPage,
+    FactReceipt,
+    FactVersion,
+    Namespace,
+    NamespacePage,
+    PutMode,
+    PutResult,
+)
+from mnemon._values.feed import (
+    EpisodicPruned,
+    EpisodicSaved,
+    Event,
+    EventDetails,
+    EventPage,
+    EventType,
+    FactChange,
+    PrunedEvent,
+    Reconciliation,
+    ServiceWarning,
+)
+from mnemon._values.filters import F, Filter, FilterLike
+from mnemon._values.memories import (
+    DecayPolicy,
+    MatchExplanation,
+    Memory,
+    MemoryFilters,
+    MemoryForecast,
+    MemoryLike,
+    MemoryMatch,
+    MemoryPage,
+    MemoryStatus,
+    PurgeReceipt,
+    RecallAnswer,
+    RememberResult,
+    ScorePart,
+    VectorIndexStatus,
+)
+from mnemon._values.rules import (
+    LoadReceipt,
+    MergeRule,
+    ResolvedRule,
+    RuleDeleteReceipt,
+    RuleOrder,
+    RulePage,
+    StoredRule,
+)
+from mnemon._values.semantic import (
+    ConflictPolicy,
+    IndexState,
+    MemoryReference,
+    SaveAnswer,
+    SaveResult,
+    SemanticDeleteReceipt,
+    SemanticFilters,
+    SemanticIndexStatus,
+    SemanticMatch,
+    SemanticMemory,
+    SemanticMemoryLike,
+    SemanticMemoryPage,
+    SimilarityAnswer,
+    SimilarityDiagnostics,
+    SnapshotReceipt,
+)
+from mnemon._values.timeline import (
+    CompactionProgress,
+    EpisodicEvent,
+    EventFilters,
+    EventReceipt,
+    EventScore,
+    EventSummary,
+    LostRange,
+    PruneReceipt,
+    RecordResult,
+    TimelinePage,
+    TimelineState,
+    TimelineStatus,
+    WindowAnswer,
+    WindowDiagnostics,
+)
+from mnemon._values.tools import (
+    BlockProblem,
+    ExecutedText,
+    ParsedText,
+    ParseOptions,
+    ProtocolStats,
+    Schemas,
+    Tool,
+    ToolCall,
+    ToolCallResult,
+    ToolFallback,
+    ToolKind,
+    ToolOutput,
+    ToolProtocol,
+    VcpCommand,
+)
 
 __all__ = [
     "AbortedError",

@@ -12,10 +12,10 @@ from typing import Any
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
 
-from mnemon import _convert as convert
-from mnemon._archive_values import FORMAT_VERSION, ArchiveLine, RecordKind
-from mnemon._convert import invalid
 from mnemon._enums import members_by_number, numbers_by_member
+from mnemon._messages import documents as convert
+from mnemon._messages.documents import invalid
+from mnemon._values.archive import FORMAT_VERSION, ArchiveLine, RecordKind
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import common_pb2, episodic_pb2, knowledge_store_pb2
 

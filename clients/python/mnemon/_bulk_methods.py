@@ -6,22 +6,16 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from mnemon import _fact_requests as fact_requests
-from mnemon import _fact_values as facts
-from mnemon import _memory_requests as memory_requests
-from mnemon import _memory_values as memories
-from mnemon import _requests as requests
-from mnemon import _semantic_requests as semantic_requests
-from mnemon import _semantic_values as semantic
-from mnemon import _timeline_convert as timeline_convert
-from mnemon import _timeline_requests as timeline_requests
-from mnemon import _timeline_values as timeline
-from mnemon import _values as values
 from mnemon._bulk import BulkMethod
-from mnemon._convert import receipt_from_pb
 from mnemon._errors import MnemonError
-from mnemon._semantic_convert import saved_from_pb
+from mnemon._messages import document_requests as requests
+from mnemon._messages import fact_requests, memory_requests, semantic_requests, timeline_requests
+from mnemon._messages import timeline as timeline_convert
+from mnemon._messages.documents import receipt_from_pb
+from mnemon._messages.semantic import saved_from_pb
 from mnemon._status import error_from_item
+from mnemon._values import documents as values
+from mnemon._values import facts, memories, semantic, timeline
 from mnemon.v1 import episodic_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
 
 

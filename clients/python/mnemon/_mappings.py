@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mnemon._convert import invalid
-from mnemon._fact_values import Fact
+from mnemon._messages.documents import invalid
+from mnemon._values.facts import Fact
 
 Record = Mapping[str, Any]
 

@@ -7,13 +7,13 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 from mnemon import _tool_definitions as definitions
-from mnemon._client import AsyncClient
-from mnemon._convert import invalid, text
-from mnemon._fact_values import FactMatch
+from mnemon._async.client import AsyncClient
+from mnemon._messages.documents import invalid, text
 from mnemon._namespaces import needed_of, template_keys, template_labels
-from mnemon._sync import Client
+from mnemon._sync.client import Client
 from mnemon._tool_definitions import ResponseFormat, SchemaStyle, ToolDefinition
-from mnemon._tool_values import ToolOutput
+from mnemon._values.facts import FactMatch
+from mnemon._values.tools import ToolOutput
 
 TextAndFacts: TypeAlias = tuple[str, list[FactMatch]]
 """What search_memory returns with the format "content_and_artifact"."""

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 
-from mnemon import _event_values as events
 from mnemon._errors import (
     CallCancelledError,
     DeadlineExceededError,
@@ -12,7 +11,8 @@ from mnemon._errors import (
     ServerUnreachableError,
     UnavailableError,
 )
-from mnemon._event_convert import event_from_pb
+from mnemon._messages.feed import event_from_pb
+from mnemon._values import feed as events
 from mnemon.v1 import events_pb2 as pb
 
 SILENT_INTERVALS = 2.5

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from mnemon_server.assembly.timeline import timeline_settings
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.fusion import Fusion, FusionMethod
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite.vault import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from mnemon_server.assembly.records import fusion_of, is_in_memory, vault_folder
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.facts import Fact
@@ -14,22 +14,22 @@ from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import RecordEngine, Vault
 from mnemon_server.engines.chroma.index import ChromaIndex
-from mnemon_server.services.archive import ArchiveStore
-from mnemon_server.services.bridge import Bridge
+from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.resolution import ConflictResolver
-from mnemon_server.services.event_feed import EventFeed
-from mnemon_server.services.event_retention import EventRetention
-from mnemon_server.services.facts import FactStore
-from mnemon_server.services.facts_documents import has_expired, to_fact
-from mnemon_server.services.index_applier import IndexApplier
-from mnemon_server.services.knowledge_store import DocumentStore
-from mnemon_server.services.memory import MemoryStore
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.reranking import default_ranker
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic import SemanticStore
-from mnemon_server.services.semantic_documents import to_semantic
-from mnemon_server.services.semantic_health import Capacity
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.facts.stored_form import has_expired, to_fact
+from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.feed.retention import EventRetention
+from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.reranking import default_ranker
+from mnemon_server.services.semantic.health import Capacity
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.shared.offload import Offload
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 

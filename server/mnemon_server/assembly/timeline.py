@@ -4,15 +4,15 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault
-from mnemon_server.engines.segments.settings import TimelineSettings
-from mnemon_server.services.bridge import Bridge
-from mnemon_server.services.episodic import EpisodicStore
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.semantic import SemanticStore
-from mnemon_server.services.timeline_retention import TimelineRetention
+from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.services.bridge.bridge import Bridge
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.timeline.retention import TimelineRetention
+from mnemon_server.services.timeline.store import EpisodicStore
 
 
 def timeline_settings(settings: Settings) -> TimelineSettings:

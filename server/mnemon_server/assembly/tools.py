@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.tools import OperatorTool
-from mnemon_server.services.facts import FactStore
-from mnemon_server.services.offload import Offload
+from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.forwarding import HttpEndpoint, ToolEndpoint
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.tools.service import ToolRunner

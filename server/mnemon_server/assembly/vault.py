@@ -15,14 +15,14 @@ from mnemon_server.assembly.stores import (
 )
 from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
 from mnemon_server.assembly.tools import make_tools
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.services.conflicts.service import ConflictStore
-from mnemon_server.services.facts_expiry import FactExpiry
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.rule_files import apply_rules_file
-from mnemon_server.services.rules import RuleStore
+from mnemon_server.services.facts.expiry import FactExpiry
+from mnemon_server.services.rules.files import apply_rules_file
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.vaults import OpenVault
 

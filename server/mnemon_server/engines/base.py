@@ -1,8 +1,8 @@
 """What engines promise: the contract that `tests/contract` holds every engine to.
 
 Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, the timeline of episodic events
-(`engines/timeline.py`), and the log of what happened to them (`engines/event_log.py`). A `VectorIndex` is a cache of
-it: derived, disposable, rebuilt from the records whenever it is lost, damaged or behind.
+(`engines/promises/timeline.py`), and the log of what happened to them (`engines/promises/change_log.py`). A
+`VectorIndex` is a cache of it: derived, disposable, rebuilt from the records whenever it is lost, damaged or behind.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.event_log import EventLog
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.change_log import EventLog
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 
 if TYPE_CHECKING:  # which imports this module
-    from mnemon_server.engines.timeline import Timeline
+    from mnemon_server.engines.promises.timeline import Timeline
 
 Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]

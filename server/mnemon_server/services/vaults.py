@@ -10,16 +10,16 @@ from typing import Self
 
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
-from mnemon_server.services.archive import ArchiveStore
-from mnemon_server.services.bridge import Bridge
+from mnemon_server.services.archive.store import ArchiveStore
+from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
-from mnemon_server.services.episodic import EpisodicStore
-from mnemon_server.services.event_feed import EventFeed
-from mnemon_server.services.facts import FactStore
-from mnemon_server.services.knowledge_store import DocumentStore
-from mnemon_server.services.memory import MemoryStore
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic import SemanticStore
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.timeline.store import EpisodicStore
 from mnemon_server.services.tools.service import ToolRunner
 
 TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

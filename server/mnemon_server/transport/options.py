@@ -5,7 +5,7 @@ The runtime ignores a misspelt name without a word, so that the effect of each o
 
 from typing import Any
 
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 
 METADATA_BYTES_MAX = 16 << 10
 MIN_PING_INTERVAL_MS = 10_000

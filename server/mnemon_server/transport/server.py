@@ -37,15 +37,9 @@ from mnemon.v1 import (
     tools_pb2_grpc,
 )
 
-from mnemon_server.address import Address
-from mnemon_server.config import Settings
+from mnemon_server.config.address import Address
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.transport.archive_servicer import ArchiveServicer
-from mnemon_server.transport.bridge_servicer import BridgeServicer
-from mnemon_server.transport.conflict_servicer import ConflictServicer
-from mnemon_server.transport.episodic_servicer import EpisodicServicer
-from mnemon_server.transport.event_servicer import EventServicer
-from mnemon_server.transport.facts_servicer import FactServicer
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.interceptors.codec import Codec
@@ -54,15 +48,21 @@ from mnemon_server.transport.interceptors.error_guard import ErrorGuard
 from mnemon_server.transport.interceptors.limiter import Limiter
 from mnemon_server.transport.interceptors.request_log import RequestLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
-from mnemon_server.transport.knowledge_store_servicer import KnowledgeStoreServicer
-from mnemon_server.transport.memory_servicer import MemoryServicer
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
-from mnemon_server.transport.rules_servicer import RulesServicer
-from mnemon_server.transport.semantic_servicer import SemanticServicer
+from mnemon_server.transport.servicers.archive import ArchiveServicer
+from mnemon_server.transport.servicers.bridge import BridgeServicer
+from mnemon_server.transport.servicers.change import EventServicer
+from mnemon_server.transport.servicers.conflict import ConflictServicer
+from mnemon_server.transport.servicers.episodic import EpisodicServicer
+from mnemon_server.transport.servicers.facts import FactServicer
+from mnemon_server.transport.servicers.knowledge_store import KnowledgeStoreServicer
+from mnemon_server.transport.servicers.memory import MemoryServicer
+from mnemon_server.transport.servicers.rules import RulesServicer
+from mnemon_server.transport.servicers.semantic import SemanticServicer
+from mnemon_server.transport.servicers.tools import ToolServicer
 from mnemon_server.transport.tenancy import DEFAULT_TENANT, TenantServicer
 from mnemon_server.transport.tls import server_credentials
-from mnemon_server.transport.tools_servicer import ToolServicer
 from mnemon_server.transport.unknown_methods import UnknownMethods
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from mnemon_server.config import Settings
+from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
 
 _log = structlog.get_logger()

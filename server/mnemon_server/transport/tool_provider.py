@@ -10,7 +10,7 @@ from mnemon.v1 import tool_provider_pb2_grpc
 
 from mnemon_server.domain.errors import ToolFailedError, ToolUnreachableError
 from mnemon_server.domain.tools import ANSWER_BYTES_MAX, OperatorTool
-from mnemon_server.transport.convert.json_values import fill_object
+from mnemon_server.transport.convert.shared.json_values import fill_object
 
 _FRAMING_BYTES = 16
 RECONNECT_MS_MAX = 5_000

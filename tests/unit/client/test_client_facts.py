@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import AsyncClient, Client, Fact
-from mnemon import _fact_convert as fact_convert
-from mnemon import _fact_requests as fact_requests
-from mnemon._json_convert import object_from_pb, object_to_pb
+from mnemon._messages import fact_requests
+from mnemon._messages import facts as fact_convert
+from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
 

@@ -7,8 +7,8 @@ import mnemon
 import pytest
 from google.protobuf import json_format
 from mnemon import F
-from mnemon._filters import as_filter
-from mnemon._memory_convert import filter_to_pb, memory_filter_to_pb
+from mnemon._messages.memories import filter_to_pb, memory_filter_to_pb
+from mnemon._values.filters import as_filter
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, Memory
-from mnemon import _memory_convert as memory_convert
-from mnemon import _memory_requests as memory_requests
 from mnemon._bulk import BATCH_ITEMS_MAX
+from mnemon._messages import memories as memory_convert
+from mnemon._messages import memory_requests
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import memory_pb2 as pb
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import mnemon
 import pytest
 from mnemon import AsyncClient, Client, create_manage_memory_tool, create_search_memory_tool
-from mnemon._json_convert import object_from_pb
+from mnemon._messages.json import object_from_pb
 from mnemon.v1 import facts_pb2
 from mnemon.v1 import tools_pb2 as pb
 

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client
-from mnemon import _rule_convert as rule_convert
-from mnemon._rule_values import MergeRule
+from mnemon._messages import rules as rule_convert
+from mnemon._values.rules import MergeRule
 from mnemon.v1 import conflicts_pb2
 from mnemon.v1 import rules_pb2 as pb
 

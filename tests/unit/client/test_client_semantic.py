@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, F, SemanticMemory
-from mnemon import _decision_convert as decision_convert
-from mnemon import _semantic_convert as semantic_convert
-from mnemon._event_convert import event_from_pb
+from mnemon._messages import decisions as decision_convert
+from mnemon._messages import semantic as semantic_convert
+from mnemon._messages.feed import event_from_pb
 from mnemon.v1 import common_pb2, conflicts_pb2, decisions_pb2, errors_pb2, events_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 

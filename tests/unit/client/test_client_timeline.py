@@ -12,9 +12,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemon import Client, EpisodicEvent, F, RoutingPolicy
-from mnemon import _timeline_convert as timeline_convert
 from mnemon._bulk_methods import RecordEvents
-from mnemon._event_convert import event_from_pb
+from mnemon._messages import timeline as timeline_convert
+from mnemon._messages.feed import event_from_pb
 from mnemon.v1 import bridge_pb2, common_pb2, events_pb2, semantic_pb2
 from mnemon.v1 import episodic_pb2 as pb
 

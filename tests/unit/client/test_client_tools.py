@@ -7,7 +7,7 @@ import grpc
 import mnemon
 import pytest
 from mnemon import AsyncClient, Client
-from mnemon._json_convert import object_from_pb, object_to_pb
+from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon.v1 import common_pb2, errors_pb2, facts_pb2
 from mnemon.v1 import tools_pb2 as pb
 

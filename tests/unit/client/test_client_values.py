@@ -8,8 +8,8 @@ import mnemon
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon import _convert as convert
-from mnemon import _requests as requests
+from mnemon._messages import document_requests as requests
+from mnemon._messages import documents as convert
 from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 

@@ -24,11 +24,12 @@ from mnemon import (
     ToolOutput,
     ToolProtocol,
 )
-from mnemon._cli import fact_render, tool_render
-from mnemon._cli.fact_lines import read_facts
+from mnemon._cli.documents.sources import Unreadable
+from mnemon._cli.facts import render as fact_render
+from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.json_lines import Line
-from mnemon._cli.sources import Unreadable
-from mnemon._json_convert import object_from_pb
+from mnemon._cli.tools import render as tool_render
+from mnemon._messages.json import object_from_pb
 from mnemon.v1 import facts_pb2, tools_pb2
 from rich.console import Console, RenderableType
 

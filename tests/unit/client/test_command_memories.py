@@ -21,11 +21,11 @@ from mnemon import (
     SearchDiagnostics,
     SearchMode,
 )
+from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.json_lines import Line
-from mnemon._cli.memory_lines import read_lines
-from mnemon._cli.memory_options import comparison, future, moment, past
-from mnemon._cli.memory_render import forecast_table, memory_sheet, memory_table, recall_table
-from mnemon._cli.sources import Unreadable
+from mnemon._cli.memories.lines import read_lines
+from mnemon._cli.memories.options import comparison, future, moment, past
+from mnemon._cli.memories.render import forecast_table, memory_sheet, memory_table, recall_table
 from mnemon.v1.knowledge_store_pb2 import HEALTH_STATUS_HEALTHY, CheckHealthResponse
 from mnemon.v1.memory_pb2 import GetStatusResponse
 from rich.console import Console

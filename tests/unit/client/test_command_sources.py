@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mnemon import Document, Scope
-from mnemon._cli.sources import Skipped, Source, SourceOptions, Unreadable, find_inputs, read_inputs
+from mnemon._cli.documents.sources import Skipped, Source, SourceOptions, Unreadable, find_inputs, read_inputs
 
 
 def read(*paths: Path | str, options: SourceOptions | None = None) -> list[Source]:

@@ -21,7 +21,7 @@ from mnemon import (
     SimilarityAnswer,
     SimilarityDiagnostics,
 )
-from mnemon._cli import statement_render as render
+from mnemon._cli.semantic import render
 from mnemon.v1 import rules_pb2
 from rich.console import Console
 

@@ -20,12 +20,12 @@ from mnemon import (
     WindowAnswer,
     WindowDiagnostics,
 )
-from mnemon._cli import event_render as render
-from mnemon._cli.event_lines import read_events
+from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.json_lines import Line
-from mnemon._cli.sources import Unreadable
+from mnemon._cli.timeline import render
+from mnemon._cli.timeline.lines import read_events
 from mnemon._cli.watching import _line
-from mnemon._event_convert import event_from_pb
+from mnemon._messages.feed import event_from_pb
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon.v1 import events_pb2
 from rich.console import Console

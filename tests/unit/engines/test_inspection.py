@@ -14,18 +14,18 @@ import pytest
 from click.testing import CliRunner
 from mnemon.v1.episodic_pb2 import EpisodicEvent
 from mnemon_server.cli import cli
-from mnemon_server.engines.segments import segment_reader
-from mnemon_server.engines.segments.files import OsFiles, ReadFile
-from mnemon_server.engines.segments.inspection import find_segments, inspect_segment
-from mnemon_server.engines.segments.layout import FOOTER_BYTES, SegmentHeader, epoch_digest
-from mnemon_server.engines.segments.salvage import Salvage, salvage_frames
-from mnemon_server.engines.segments.segment_reader import SegmentReader
-from mnemon_server.engines.segments.segment_writer import SegmentWriter
+from mnemon_server.engines.timeline.format import segment_reader
+from mnemon_server.engines.timeline.format.files import OsFiles, ReadFile
+from mnemon_server.engines.timeline.format.inspection import find_segments, inspect_segment
+from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES, SegmentHeader, epoch_digest
+from mnemon_server.engines.timeline.format.salvage import Salvage, salvage_frames
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.timeline.format.segment_writer import SegmentWriter
 
 from tests.support.repository import ROOT
 from tests.support.segment_files import EPOCH, bodies, header, summary, write_open, write_sealed
 
-README = ROOT / "server" / "mnemon_server" / "engines" / "segments" / "README.md"
+README = ROOT / "server" / "mnemon_server" / "engines" / "timeline" / "format" / "README.md"
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
-from mnemon_server.engines.segments import files as segment_files
-from mnemon_server.engines.segments.files import Files, OsFiles, translated
-from mnemon_server.engines.segments.layout import HEADER_BYTES, SegmentDamagedError, segment_name
-from mnemon_server.engines.segments.segment_reader import SegmentReader
-from mnemon_server.engines.segments.segment_writer import SealedFile, SegmentWriter
+from mnemon_server.engines.timeline.format import files as segment_files
+from mnemon_server.engines.timeline.format.files import Files, OsFiles, translated
+from mnemon_server.engines.timeline.format.layout import HEADER_BYTES, SegmentDamagedError, segment_name
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.timeline.format.segment_writer import SealedFile, SegmentWriter
 
 from tests.support.faulty_files import FaultyFiles, Operation
 from tests.support.segment_files import EPOCH, INDEX, bodies, header, summary, write_open, write_sealed

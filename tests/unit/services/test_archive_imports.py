@@ -19,11 +19,11 @@ from mnemon_server.domain.archive import (
     ImportStart,
     RecordKind,
 )
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.facts import record_id
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope

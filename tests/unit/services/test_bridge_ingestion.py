@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.bridge import BridgeState, RoutingPolicy
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, SemanticMemory
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import RoutingPolicy
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.errors import StorageFullError
-from mnemon_server.domain.events import EventType
 from mnemon_server.engines.base import VaultTransaction
-from mnemon_server.services.bridge_feed import items_of_log
-from mnemon_server.services.bridge_ledger import BridgeLedger, ChangedError
-from mnemon_server.services.bridge_state import State
+from mnemon_server.services.bridge.feed import items_of_log
+from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge.state import State
 
 from tests.support.bridge_stores import BridgedStores, happening, open_bridged
 from tests.support.memory_stores import ENGINES

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DECISIONS
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.resolution import MemoryRef

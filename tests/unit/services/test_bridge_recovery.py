@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.bridge import BridgeStatus
-from mnemon_server.domain.events import EventType
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
-from mnemon_server.services.bridge_state import (
+from mnemon_server.services.bridge.state import (
     STATE_KEY,
     CatchUp,
     State,
@@ -19,7 +19,7 @@ from mnemon_server.services.bridge_state import (
     state_from_json,
     state_to_json,
 )
-from mnemon_server.services.event_retention import EventRetention
+from mnemon_server.services.feed.retention import EventRetention
 
 from tests.support.bridge_stores import BridgedStores, details, happening, open_bridged
 from tests.support.memory_stores import ENGINES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemon_server.domain.bridge import PruneAction, RoutingMode, RoutingPolicy
 from mnemon_server.domain.semantic import ConflictPolicy
-from mnemon_server.services.bridge_routing import (
+from mnemon_server.services.bridge.routing import (
     policy_of,
     policy_values,
     policy_violations,

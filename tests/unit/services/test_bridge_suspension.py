@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import BridgeState, RoutingPolicy
-from mnemon_server.domain.events import EventType
-from mnemon_server.engines.timeline import TimelineWarning
-from mnemon_server.services.bridge import Bridge
+from mnemon_server.domain.changes import EventType
+from mnemon_server.engines.promises.timeline import TimelineWarning
+from mnemon_server.services.bridge.bridge import Bridge
 
 from tests.support.bridge_stores import WARNING, BridgedStores, contents, details, happening, open_bridged
 from tests.support.memory_stores import ENGINES

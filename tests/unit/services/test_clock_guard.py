@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from mnemon_server.services.clock_guard import BELIEVED_AFTER_S, ClockGuard
+from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard
 
 from tests.support.memory_stores import MovingClock
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import MnemonError, StorageFullError
-from mnemon_server.engines.timeline import EventWrite
-from mnemon_server.services.episodic_appends import BULK_MIN, TOGETHER_MAX, Appended, GatheredAppends
+from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.services.timeline.appends import BULK_MIN, TOGETHER_MAX, Appended, GatheredAppends
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT_S = 60.0

@@ -12,7 +12,7 @@ from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventSel
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope
-from mnemon_server.services.episodic_checks import (
+from mnemon_server.services.timeline.checks import (
     is_sound,
     pruning_violations,
     record_violations,

@@ -10,9 +10,9 @@ from logging.handlers import QueueHandler
 import pytest
 from mnemon_server.domain.episodic import CompactionProgress
 from mnemon_server.domain.errors import MnemonError, NotServingError, StorageFullError
-from mnemon_server.engines.timeline import Timeline
-from mnemon_server.services import episodic_compaction
-from mnemon_server.services.episodic_compaction import REPORT_EVERY_S, SharedCompaction
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.timeline import compaction as episodic_compaction
+from mnemon_server.services.timeline.compaction import REPORT_EVERY_S, SharedCompaction
 
 from tests.support.episodic_stores import OpenedEpisodic, open_episodic
 from tests.support.server import until

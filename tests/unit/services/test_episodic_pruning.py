@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.episodic import EventSelection, PrunedEvents, StoredEvent
 from mnemon_server.domain.errors import InvalidArgumentError, RequestIdReusedError, StorageFailedError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.engines.base import Vault
-from mnemon_server.services import episodic_pruning
+from mnemon_server.services.timeline import pruning as episodic_pruning
 
 from tests.support.episodic_stores import (
     ADA,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, RecordEvent, TimelineState, WindowQuery
 from mnemon_server.domain.errors import (
     EventNotFoundError,
@@ -15,9 +16,8 @@ from mnemon_server.domain.errors import (
     RequestIdReusedError,
     StorageFailedError,
 )
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.codec import decode
+from mnemon_server.wire.events import decode
 
 from tests.support.episodic_stores import (
     ADA,

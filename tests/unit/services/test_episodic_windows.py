@@ -22,7 +22,7 @@ from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import Vector
-from mnemon_server.engines.timeline import Sequences, TextScores
+from mnemon_server.engines.promises.timeline import Sequences, TextScores
 
 from tests.support.episodic_stores import (
     ADA,

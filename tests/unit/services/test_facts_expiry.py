@@ -8,8 +8,8 @@ from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, filter_expression
 from mnemon_server.domain.records import WriteOutcome
-from mnemon_server.services import facts as facts_module
-from mnemon_server.services.facts_expiry import FactExpiry
+from mnemon_server.services.facts import store as facts_module
+from mnemon_server.services.facts.expiry import FactExpiry
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of
 from tests.support.gated_embedder import until

@@ -9,7 +9,7 @@ from mnemon_server.domain.errors import FactNotFoundError, InvalidArgumentError
 from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import SearchMode, WriteOutcome
-from mnemon_server.services import facts_namespaces
+from mnemon_server.services.facts import namespaces as facts_namespaces
 
 from tests.support.colliding_namespaces import COLLIDING
 from tests.support.fact_stores import HERE, OpenedFacts, open_facts

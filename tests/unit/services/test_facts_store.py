@@ -28,7 +28,7 @@ from mnemon_server.domain.facts import (
 )
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import SearchMode, WriteOutcome, WriteReceipt
-from mnemon_server.services.facts_documents import VERSIONS_BYTES_MAX, VERSIONS_MAX
+from mnemon_server.services.facts.stored_form import VERSIONS_BYTES_MAX, VERSIONS_MAX
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
 from tests.support.gated_embedder import GatedEmbedder, until

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from mnemon_server.engines.base import Scores
-from mnemon_server.engines.fusion import Fusion, FusionMethod
-from mnemon_server.services.fusion import FusedScores, LeftOut, fuse
+from mnemon_server.ranking.fusion import Fusion, FusionMethod
+from mnemon_server.services.search.fusion import FusedScores, LeftOut, fuse
 
 
 def scores(values: dict[int, float]) -> Scores:

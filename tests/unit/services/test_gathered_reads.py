@@ -5,8 +5,8 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from mnemon_server.services.gathered_reads import TOGETHER_MAX, GatheredReads
-from mnemon_server.services.offload import Offload
+from mnemon_server.services.shared.gathered_reads import TOGETHER_MAX, GatheredReads
+from mnemon_server.services.shared.offload import Offload
 
 TIMEOUT_S = 60.0
 

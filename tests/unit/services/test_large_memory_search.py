@@ -20,7 +20,7 @@ from mnemon_server.domain.records import SearchMode
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import GraphSettings
-from mnemon_server.services.memory import MemoryStore
+from mnemon_server.services.memories.store import MemoryStore
 
 from tests.support.memory_stores import DIMENSION, Opened, contents, open_memories
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from mnemon_server.domain.changes import EventFilter, EventType
 from mnemon_server.domain.errors import (
     InvalidArgumentError,
     InvalidOperationError,
@@ -12,7 +13,6 @@ from mnemon_server.domain.errors import (
     RequestIdReusedError,
     RevisionMismatchError,
 )
-from mnemon_server.domain.events import EventFilter, EventType
 from mnemon_server.domain.memories import (
     CreateMemory,
     DecayPolicy,

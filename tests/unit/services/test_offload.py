@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from mnemon_server.services.offload import Offload
+from mnemon_server.services.shared.offload import Offload
 
 DEADLINE_S = 60.0
 

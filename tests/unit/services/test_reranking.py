@@ -11,7 +11,8 @@ from mnemon_server.domain.memories import MemoryQuery
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.services.reranking import (
+from mnemon_server.services.documents.search import DocumentSearch
+from mnemon_server.services.search.reranking import (
     FEATURES,
     SHIFT_MAX,
     Candidate,
@@ -20,7 +21,6 @@ from mnemon_server.services.reranking import (
     default_ranker,
     features,
 )
-from mnemon_server.services.search import DocumentSearch
 
 from tests.support.memory_stores import open_memories
 

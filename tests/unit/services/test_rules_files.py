@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.rules import LoadedRules
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.rule_files import FILE_BYTES_MAX, apply_rules_file
-from mnemon_server.services.rules import RuleStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.rules.files import FILE_BYTES_MAX, apply_rules_file
+from mnemon_server.services.rules.store import RuleStore
 
 YAML = """\
 # How the household settles what it disagrees on.

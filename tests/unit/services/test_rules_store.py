@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from mnemon_server.domain.changes import Event, EventFilter
 from mnemon_server.domain.errors import (
     CircularInheritanceError,
     InvalidArgumentError,
@@ -19,15 +20,14 @@ from mnemon_server.domain.errors import (
     RuleNotFoundError,
     UnknownBaseRuleError,
 )
-from mnemon_server.domain.events import Event, EventFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.rules import DeletedRule, LoadedRules, RuleOrder
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite import SQLiteVault
-from mnemon_server.services.completions import completion
-from mnemon_server.services.rules import RuleStore
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.shared.completions import completion
 
 BASE = {"name": "base", "priority": 2, "arbitration": {"merge_threshold": 0.1}}
 CHILD = {"name": "child", "extends": "base", "conditions": {"users": ["ada"]}}

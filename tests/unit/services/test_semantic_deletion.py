@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, RequestIdReusedError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMemory

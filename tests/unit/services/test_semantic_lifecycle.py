@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.errors import IndexWarmingError, ThrottledError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.semantic import IndexState, SavedSemantic, SemanticFilter, SimilarQuery
 from mnemon_server.engines.hnsw.settings import GraphSettings
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import (
     Conflict,
@@ -21,7 +22,6 @@ from mnemon_server.domain.errors import (
     MemoryNotFoundError,
     RequestIdReusedError,
 )
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.semantic import (
@@ -33,8 +33,8 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.base import VaultTransaction
-from mnemon_server.services.conflicts.planning import NewSemantic
-from mnemon_server.services.semantic_documents import save_plain
+from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.stored_form import save_plain
 
 from tests.support.gated_embedder import GatedEmbedder
 from tests.support.memory_stores import NOON, fields_of

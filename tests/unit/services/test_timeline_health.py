@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, StorageFailedError, StorageFullError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.services.health_signal import Problem
-from mnemon_server.services.write_pressure import SAMPLES_MIN
+from mnemon_server.services.shared.health_signal import Problem
+from mnemon_server.services.shared.write_pressure import SAMPLES_MIN
 
 from tests.support.episodic_stores import OpenedEpisodic, happening, open_episodic
 from tests.support.memory_stores import NOON, MovingClock

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
-from mnemon_server.domain.events import EventType
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.timeline import Timeline
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.timeline_retention import TimelineRetention
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.timeline.retention import TimelineRetention
 
 from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_episodic, receipts
 from tests.support.memory_stores import NOON, MovingClock

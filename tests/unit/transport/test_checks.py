@@ -10,7 +10,7 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.checks import documents as checks
-from mnemon_server.transport.checks.common import check_bulk
+from mnemon_server.transport.convert.shared.reading import check_bulk
 
 
 def value(**kind: Any) -> common_pb2.MetadataValue:

@@ -26,7 +26,7 @@ from mnemon_server.domain.records import (
     WriteReceipt,
 )
 from mnemon_server.transport.convert import documents as convert
-from mnemon_server.transport.convert import records
+from mnemon_server.wire import values as records
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TIMES = st.datetimes(timezones=st.just(UTC))

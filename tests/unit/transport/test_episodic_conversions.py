@@ -33,10 +33,10 @@ from mnemon_server.domain.episodic import (
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.engines.segments.codec import encode
 from mnemon_server.transport.convert import episodic as convert
 from mnemon_server.transport.convert import episodic_answers as answers
 from mnemon_server.transport.status import Failure
+from mnemon_server.wire.events import encode
 
 from tests.support.memory_messages import compare
 from tests.support.timeline_messages import NOON, happened, minutes, stamp

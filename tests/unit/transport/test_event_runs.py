@@ -8,7 +8,7 @@ import pytest
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import IndexWarmingError, InvalidArgumentError, RequestIdReusedError, StorageFullError
-from mnemon_server.transport.event_runs import ERRORS_MAX, PART, EventRuns, Tally
+from mnemon_server.transport.servicers.event_runs import ERRORS_MAX, PART, EventRuns, Tally
 from mnemon_server.transport.status import Failure
 
 from tests.support.episodic_stores import open_episodic

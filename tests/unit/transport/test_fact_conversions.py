@@ -37,7 +37,7 @@ from mnemon_server.domain.records import (
     WriteReceipt,
 )
 from mnemon_server.transport.convert import facts as convert
-from mnemon_server.transport.convert.pause import LARGE_BYTES, converted
+from mnemon_server.transport.convert.shared.pause import LARGE_BYTES, converted
 from mnemon_server.transport.status import Failure
 
 from tests.support.tool_messages import struct

@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2 as pb
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Negation, Operator
 from mnemon_server.transport.checks.filters import shape_violations
-from mnemon_server.transport.convert.filters import expression_from_pb
+from mnemon_server.transport.convert.shared.filters import expression_from_pb
 
 
 def condition(field: str = "agent", operator: int = pb.FILTER_OPERATOR_EQ, *values: Any) -> pb.Filter:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mnemon.v1 import facts_pb2, tools_pb2
 from mnemon_server.domain.facts import VALUE_BYTES_MAX, VALUE_DEPTH_MAX
 from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX
-from mnemon_server.transport.convert.json_values import OBJECT_BYTES_MAX, fill_object, object_from_pb
+from mnemon_server.transport.convert.shared.json_values import OBJECT_BYTES_MAX, fill_object, object_from_pb
 
 # No surrogates, which no message can carry; zero has one sign in what whole numbers become.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.episodic import EventPosition
 from mnemon_server.domain.errors import InvalidPageTokenError
-from mnemon_server.transport.page_tokens import (
+from mnemon_server.transport.servicers.page_tokens import (
     make_page_token,
     next_event_token,
     next_namespace_token,

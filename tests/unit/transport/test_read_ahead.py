@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
-from mnemon_server.transport.bulk import ReadAhead
+from mnemon_server.transport.servicers.bulk import ReadAhead
 
 from tests.support.server import until
 

@@ -19,8 +19,8 @@ from mnemon_server.domain.conflicts import (
     TimestampStrategy,
 )
 from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt
-from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
-from mnemon_server.services.conflicts.rule_schema import SCHEMA, checked_rule
+from mnemon_server.services.rules.inheritance import resolved_to_dict
+from mnemon_server.services.rules.schema import SCHEMA, checked_rule
 from mnemon_server.transport.convert import rules as convert
 
 EVERYTHING: dict[str, Any] = {

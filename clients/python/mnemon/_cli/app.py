@@ -5,24 +5,24 @@ import re
 import click
 
 from mnemon._channel import ADDRESS_VARIABLE, DEFAULT_ADDRESS, DEFAULT_TIMEOUT_S
-from mnemon._cli.archiving import export_archive, import_archive
-from mnemon._cli.bridging import bridge
-from mnemon._cli.calling import tools
-from mnemon._cli.changing import delete, rebuild_index
+from mnemon._cli.archive.commands import export_archive, import_archive
 from mnemon._cli.context_protocol import serve_mcp
-from mnemon._cli.forgetting import forget, reinforce
-from mnemon._cli.happening import happened, show_timeline, summary, timeline_status
-from mnemon._cli.indexing import index
-from mnemon._cli.keeping import facts
-from mnemon._cli.knowing import decisions, index_status, known, similar, unmerge
-from mnemon._cli.learning import learn, unlearn
-from mnemon._cli.pruning import compact, prune
-from mnemon._cli.reading import count, get, health, list_documents, search
-from mnemon._cli.recalling import forecast, list_memories, recall
-from mnemon._cli.recording import record
-from mnemon._cli.remembering import remember
-from mnemon._cli.ruling import rules
+from mnemon._cli.documents.delete import delete, rebuild_index
+from mnemon._cli.documents.index import index
+from mnemon._cli.documents.read import count, get, health, list_documents, search
+from mnemon._cli.facts.write import facts
+from mnemon._cli.memories.create import remember
+from mnemon._cli.memories.delete import forget, reinforce
+from mnemon._cli.memories.search import forecast, list_memories, recall
+from mnemon._cli.rules.commands import rules
+from mnemon._cli.semantic.save import learn, unlearn
+from mnemon._cli.semantic.search import decisions, index_status, known, similar, unmerge
 from mnemon._cli.session import Session
+from mnemon._cli.timeline.bridge import bridge
+from mnemon._cli.timeline.prune import compact, prune
+from mnemon._cli.timeline.query import happened, show_timeline, summary, timeline_status
+from mnemon._cli.timeline.record import record
+from mnemon._cli.tools.call import tools
 from mnemon._cli.watching import watch
 from mnemon._errors import MnemonError, ServerUnreachableError
 

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import click
 
-from mnemon._cli.fact_options import labels
+from mnemon._cli.facts.options import labels
 from mnemon._cli.session import Session
 from mnemon._errors import ConfigurationError
 from mnemon._tool_definitions import ALL_ACTIONS

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import click
 
+from mnemon._cli.documents.sources import STDIN, Unreadable
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
-from mnemon._cli.sources import STDIN, Unreadable
 from mnemon._errors import MnemonError
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mnemon._values import FilterValue, Scope
+from mnemon._values.documents import FilterValue, Scope
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mnemon import _values as values
+from mnemon._values import documents as values
 
 _PASSAGE_CHARACTERS_MAX = 400
 _FIRST_WORDS_CHARACTERS_MAX = 160

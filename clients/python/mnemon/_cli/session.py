@@ -8,8 +8,8 @@ from typing import TypeVar
 import click
 from rich.console import Console
 
-from mnemon._client import AsyncClient
-from mnemon._sync import Client
+from mnemon._async.client import AsyncClient
+from mnemon._sync.client import Client
 
 _AnyClient = TypeVar("_AnyClient", Client, AsyncClient)
 _PIPE_COLUMNS = 160

@@ -4,13 +4,14 @@ from datetime import datetime
 
 import click
 
-from mnemon import _values as values
 from mnemon._cli.options import json_option, scope_options
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
-from mnemon._decision_values import Decision
-from mnemon._event_convert import TYPES_TO_PB, Since
-from mnemon._event_values import (
+from mnemon._messages.feed import TYPES_TO_PB, Since
+from mnemon._sync.watch import Watch
+from mnemon._values import documents as values
+from mnemon._values.decisions import Decision
+from mnemon._values.feed import (
     EARLIEST,
     NOW,
     EpisodicPruned,
@@ -20,7 +21,6 @@ from mnemon._event_values import (
     Reconciliation,
     ServiceWarning,
 )
-from mnemon._watch_sync import Watch
 
 
 @click.command()

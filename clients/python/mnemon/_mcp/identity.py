@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mnemon._errors import ConfigurationError
 from mnemon._namespaces import LABEL_BYTES_MAX, is_label, template_keys, template_labels
-from mnemon._values import Scope
+from mnemon._values.documents import Scope
 
 _OPTIONS = {"org_id": "--org", "user_id": "--user", "agent_id": "--agent"}
 

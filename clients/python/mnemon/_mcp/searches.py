@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mnemon._client import AsyncClient
+from mnemon._async.client import AsyncClient
 from mnemon._mcp.identity import Identity
-from mnemon._timeline_values import EventFilters
-from mnemon._values import FilterValue
+from mnemon._values.documents import FilterValue
+from mnemon._values.timeline import EventFilters
 
 SEARCH_KNOWLEDGE, QUERY_TIMELINE = "search_knowledge", "query_timeline"
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from mnemon._client import AsyncClient
+from mnemon._async.client import AsyncClient
 from mnemon._errors import MnemonError
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import OWN_TOOLS

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from langgraph.store.base import Op, Result, SearchItem, TTLConfig
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
-from mnemon._client import AsyncClient
+from mnemon._async.client import AsyncClient
 from mnemon.langgraph._batches import (
     Batch,
     Gets,

@@ -19,7 +19,7 @@ from langgraph.store.base import (
 )
 
 from mnemon._errors import InvalidArgumentError
-from mnemon._fact_values import Fact, FactIndex, FactMatch, PutResult
+from mnemon._values.facts import Fact, FactIndex, FactMatch, PutResult
 
 PAGE_MAX = 1_000
 """Most names that the server takes, and most results that it returns, in one call."""

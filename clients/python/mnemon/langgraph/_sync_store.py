@@ -6,7 +6,7 @@ from itertools import islice
 
 from langgraph.store.base import BaseStore, Op, Result, SearchItem, TTLConfig
 
-from mnemon._sync import Client
+from mnemon._sync.client import Client
 from mnemon.langgraph._batches import Batch, IndexFields, Listing, Search, index_of, raise_first_error, search_item
 
 

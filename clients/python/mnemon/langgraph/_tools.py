@@ -10,9 +10,9 @@ from langchain_core.tools import StructuredTool, ToolException
 from langgraph.config import get_store
 
 import mnemon
-from mnemon._client import AsyncClient
+from mnemon._async.client import AsyncClient
 from mnemon._errors import ConfigurationError, InvalidArgumentError, NotFoundError
-from mnemon._sync import Client
+from mnemon._sync.client import Client
 from mnemon._tool_definitions import (
     MANAGE_INSTRUCTIONS,
     MANAGE_MEMORY,

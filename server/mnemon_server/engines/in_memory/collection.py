@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.base import (
@@ -26,12 +26,12 @@ from mnemon_server.engines.base import (
     VectorUsage,
 )
 from mnemon_server.engines.in_memory import keywords
-from mnemon_server.engines.in_memory.events import Call, InMemoryEventLog
+from mnemon_server.engines.in_memory.change_log import Call, InMemoryEventLog
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.related import related_documents
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.in_memory.stored import change, shown
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 
 
 class InMemoryCollection:

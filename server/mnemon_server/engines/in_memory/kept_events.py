@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, PruneReason, StoredEvent
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.in_memory.events import Call
+from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.lane import Lane
-from mnemon_server.engines.segments.codec import decode
-from mnemon_server.engines.timeline import TimelineWarning
+from mnemon_server.engines.promises.timeline import TimelineWarning
+from mnemon_server.wire.events import decode
 
 PRUNED_PER_EVENT_MAX = 256
 RECORD_ID = "timeline"

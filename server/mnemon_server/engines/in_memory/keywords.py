@@ -8,8 +8,8 @@ from typing import cast
 import apsw
 import numpy as np
 
-from mnemon_server.engines.keyword_context import Matches, scores
-from mnemon_server.engines.keywords import analyze, query_terms
+from mnemon_server.ranking.keyword_context import Matches, scores
+from mnemon_server.ranking.keywords import analyze, query_terms
 
 _stem = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
 

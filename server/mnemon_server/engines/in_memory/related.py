@@ -8,7 +8,7 @@ import numpy as np
 
 from mnemon_server.domain.collections import RelatedFields
 from mnemon_server.engines.in_memory.stored import Stored
-from mnemon_server.engines.related import RelatedDocument, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 
 
 def related_documents(stored: Iterable[Stored], fields: RelatedFields, query: RelatedQuery) -> list[RelatedDocument]:

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.document_fields import changed_fields, document_matches
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import document_digest, stored_field
 from mnemon_server.domain.errors import RevisionMismatchError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, IndexPosition, PassageInput, RecordStamps
 from mnemon_server.engines.in_memory import keywords
-from mnemon_server.engines.in_memory.events import Call
+from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.stored import Stored
 

@@ -1,4 +1,4 @@
-"""The timeline in a dictionary: the contract of `engines/timeline.py` in its shortest form."""
+"""The timeline in a dictionary: the contract of `engines/promises/timeline.py` in its shortest form."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,12 +26,10 @@ from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.base import Vector
 from mnemon_server.engines.in_memory import keywords
-from mnemon_server.engines.in_memory.events import InMemoryEventLog
+from mnemon_server.engines.in_memory.change_log import InMemoryEventLog
 from mnemon_server.engines.in_memory.kept_events import Kept, KeptEvents
 from mnemon_server.engines.in_memory.lane import Lane
-from mnemon_server.engines.segments.codec import encode
-from mnemon_server.engines.segments.event_fields import field_reader
-from mnemon_server.engines.timeline import (
+from mnemon_server.engines.promises.timeline import (
     SLICE_BYTES_MAX,
     SLICE_READS_MAX,
     EventWrite,
@@ -41,6 +39,8 @@ from mnemon_server.engines.timeline import (
     TimelineWarning,
     WindowSlice,
 )
+from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.wire.events import encode
 
 SEGMENT_EVENTS_MAX = 10_000
 DAY_US = 86_400_000_000

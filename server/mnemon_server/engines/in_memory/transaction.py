@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite
+from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
-from mnemon_server.engines.in_memory.events import Call
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.state import CollectionState
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 
 
 class InMemoryTransaction:

@@ -7,12 +7,12 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
+from mnemon_server.engines.in_memory.change_log import Call, InMemoryEventLog
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
-from mnemon_server.engines.in_memory.events import Call, InMemoryEventLog
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.timeline import SEGMENT_EVENTS_MAX, InMemoryTimeline
 from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
-from mnemon_server.engines.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
 
 
 class InMemoryVault:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 import apsw
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.document_fields import changed_fields
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.errors import RevisionMismatchError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import apsw
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables

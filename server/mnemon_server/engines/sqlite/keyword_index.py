@@ -21,10 +21,10 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.keyword_context import CONTEXT_WEIGHT, Matches
-from mnemon_server.engines.keyword_context import scores as context_scores
-from mnemon_server.engines.keywords import analyze, query_terms
 from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT, Matches
+from mnemon_server.ranking.keyword_context import scores as context_scores
+from mnemon_server.ranking.keywords import analyze, query_terms
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 

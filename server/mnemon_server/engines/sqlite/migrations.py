@@ -1,8 +1,8 @@
 """From each format of records.db to the next: what an older program wrote is kept, in the newest format.
 
 A later format appends one function to MIGRATIONS, and changes what a new file gets along with it (`tables.py`,
-`journal.py`, `schema.py`, `timeline_tables.py`, `values.py`). A function here works on the format of its day: where it
-shares statements with new files, and these change, it keeps the old ones as text of its own.
+`journal.py`, `schema.py`, `values.py`, and `engines/timeline/rows/tables.py`). A function here works on the format of
+its day: where it shares statements with new files, and these change, it keeps the old ones as text of its own.
 """
 
 import os
@@ -12,8 +12,9 @@ import apsw
 
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
-from mnemon_server.engines.sqlite import keyword_index, timeline_tables, values
+from mnemon_server.engines.sqlite import keyword_index, values
 from mnemon_server.engines.sqlite.tables import Tables, create_statements, document_indexes
+from mnemon_server.engines.timeline.rows import tables as timeline_tables
 
 EPOCH_BYTES = 16
 

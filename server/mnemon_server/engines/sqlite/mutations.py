@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.events import EventType
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.base import (
@@ -13,7 +13,7 @@ from mnemon_server.engines.base import (
     IndexPosition,
     RecordStats,
 )
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import changes, requests
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import numpy as np
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
 from mnemon_server.engines.base import (
@@ -23,7 +23,7 @@ from mnemon_server.engines.base import (
     Vector,
     VectorUsage,
 )
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import changes, keyword_index
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts

@@ -7,9 +7,10 @@ import apsw
 
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.sqlite import journal, timeline_tables, values
+from mnemon_server.engines.sqlite import journal, values
 from mnemon_server.engines.sqlite.migrations import INDEX_POSITION, MIGRATIONS, set_epoch
 from mnemon_server.engines.sqlite.tables import create_statements
+from mnemon_server.engines.timeline.rows import tables as timeline_tables
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from datetime import datetime
 
 import apsw
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
 from mnemon_server.engines.base import (
@@ -18,7 +18,7 @@ from mnemon_server.engines.base import (
     TransactionReceipt,
     VaultTransaction,
 )
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.mutations import Mutations

@@ -9,15 +9,15 @@ from mnemon_server.domain.conflicts import ContentStrategy, Decision, MergeStati
 from mnemon_server.domain.errors import DecisionNotFoundError
 from mnemon_server.domain.resolution import MergedMemories, Unmerged
 from mnemon_server.engines.base import Vault, VaultTransaction
-from mnemon_server.services.completions import completion
-from mnemon_server.services.conflicts.decisions import stored_decision
 from mnemon_server.services.conflicts.merges import MergeTerms, merge_stored
 from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.undo import unmerge
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic_documents import to_semantic
-from mnemon_server.services.writes import request_key
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.decisions import stored_decision
+from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.writes import request_key
 
 
 class ConflictChanges:

@@ -10,11 +10,11 @@ from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, Si
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.services.conflicts.severities import Severities, severities_of
 from mnemon_server.services.conflicts.signals import compare, detect, severity, signals_of
-from mnemon_server.services.conflicts.terms import terms_of
-from mnemon_server.services.semantic_documents import to_semantic
+from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.semantic.terms import terms_of
 
 ROUNDING = 1e-5
 """By how much a similarity that the index computed may be off."""

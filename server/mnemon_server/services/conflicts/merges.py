@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.errors import InvalidOperationError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.resolution import MergedMemories
 from mnemon_server.domain.rules import ResolvedRule
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.base import VaultTransaction
 from mnemon_server.services.conflicts.merging import Merged, merge
-from mnemon_server.services.conflicts.overrides import overridden
 from mnemon_server.services.conflicts.plans import find_rule, storage_problem
-from mnemon_server.services.conflicts.registry import MergeRuleRegistry
 from mnemon_server.services.conflicts.statements import find_statement, refuse_other_user
 from mnemon_server.services.conflicts.superseding import MERGED, DecisionNotes, put_merged, supersede
+from mnemon_server.services.rules.overrides import overridden
+from mnemon_server.services.rules.registry import MergeRuleRegistry
 
 _ASKED_FOR = ArbitrationResult(
     action=ArbitrationAction.MERGE,

@@ -17,12 +17,12 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.keywords import STOP_WORDS
-from mnemon_server.services.bridge_links import merged_metadata
+from mnemon_server.ranking.keywords import STOP_WORDS
 from mnemon_server.services.conflicts.arbitration import source_priority
 from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
 from mnemon_server.services.conflicts.signals import direction, exceeds
-from mnemon_server.services.conflicts.terms import normalised_keyword, words_of
+from mnemon_server.services.semantic.event_links import merged_metadata
+from mnemon_server.services.semantic.terms import normalised_keyword, words_of
 
 SUMMARIZED_ABOVE = 0.7
 """Share of words in common, of all words, beyond which SMART summarizes."""

@@ -16,11 +16,11 @@ from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, Semanti
 from mnemon_server.services.conflicts.arbitration import arbitrate, no_conflict
 from mnemon_server.services.conflicts.detection import Found, Reader, find_conflicts
 from mnemon_server.services.conflicts.merging import Merged, merge
-from mnemon_server.services.conflicts.planning import NewSemantic
-from mnemon_server.services.conflicts.registry import MergeRuleRegistry
 from mnemon_server.services.conflicts.signals import compare
-from mnemon_server.services.semantic_checks import statement_violations
-from mnemon_server.services.semantic_documents import find_duplicate, to_semantic
+from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.semantic.checks import statement_violations
+from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.stored_form import find_duplicate, to_semantic
 
 CONFLICTS_SHOWN = 100
 """Most conflicts that a save names."""

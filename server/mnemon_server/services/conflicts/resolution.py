@@ -3,14 +3,13 @@
 import uuid
 from dataclasses import replace
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationSide, Decision
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
 from mnemon_server.engines.base import RecordTransaction, VaultTransaction, Vector
-from mnemon_server.services.conflicts.planning import NewSemantic
 from mnemon_server.services.conflicts.plans import Plan, Settled, decision_of, plan_save
 from mnemon_server.services.conflicts.superseding import (
     MERGED,
@@ -20,8 +19,9 @@ from mnemon_server.services.conflicts.superseding import (
     put_superseded,
     supersede,
 )
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic_documents import as_duplicate, put_semantic, to_document
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, to_document
 
 Known = tuple[SemanticMemory | None, WriteReceipt | None]
 """What is known after a save, and its receipt."""

@@ -25,11 +25,8 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.base import Vault
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.changes import ConflictChanges
-from mnemon_server.services.conflicts.decisions import decision_filter, stored_decision
 from mnemon_server.services.conflicts.detection import find_conflicts
 from mnemon_server.services.conflicts.merges import MergeTerms, merge_unstored
-from mnemon_server.services.conflicts.overrides import overridden
-from mnemon_server.services.conflicts.planning import NewSemantic
 from mnemon_server.services.conflicts.plans import Plan, find_rule, plan_save, preview_plan
 from mnemon_server.services.conflicts.signals import compare
 from mnemon_server.services.conflicts.statements import (
@@ -38,12 +35,15 @@ from mnemon_server.services.conflicts.statements import (
     reference_violations,
     refuse_other_user,
 )
-from mnemon_server.services.memory_checks import vector_violations
-from mnemon_server.services.offload import Offload
-from mnemon_server.services.pages import read_page
-from mnemon_server.services.rules import RuleStore
-from mnemon_server.services.semantic_checks import statement_violations
-from mnemon_server.services.semantic_documents import given_statement
+from mnemon_server.services.memories.checks import vector_violations
+from mnemon_server.services.rules.overrides import overridden
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.checks import statement_violations
+from mnemon_server.services.semantic.decisions import decision_filter, stored_decision
+from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.stored_form import given_statement
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.pages import read_page
 
 
 class ConflictStore:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.conflicts import DetectionConfig, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.related import NO_TIME, RelatedDocuments
+from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments
 from mnemon_server.services.conflicts.signals import TOLERANCE
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, Signal, SignalType
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.terms import terms_of
+from mnemon_server.services.semantic.terms import terms_of
 
 TOLERANCE = 1e-7
 """Figures closer than this are equal: what single precision tells apart, and more than sums and differences lose."""

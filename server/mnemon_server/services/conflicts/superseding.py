@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import Decision
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, VaultTransaction, Vector
-from mnemon_server.services.conflicts.decisions import decision_document, decision_to_json
 from mnemon_server.services.conflicts.merging import Merged
-from mnemon_server.services.semantic_documents import put_semantic
+from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
+from mnemon_server.services.semantic.stored_form import put_semantic
 
 SUPERSEDED, MERGED, UNMERGED = "superseded", "merged", "unmerged"
 """Why a statement was pruned."""

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
 from mnemon_server.domain.errors import DecisionNotFoundError, InvalidOperationError, MemoryNotFoundError
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.filters import AllOf, Condition, Negation, Operator, RecordFilter
 from mnemon_server.domain.resolution import Unmerged
 from mnemon_server.engines.base import RecordTransaction, VaultTransaction
-from mnemon_server.services.conflicts.decisions import decisions_about, stored_decision
 from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.superseding import UNMERGED, DecisionNotes, prune_details, restore
-from mnemon_server.services.semantic_documents import to_semantic
+from mnemon_server.services.semantic.decisions import decisions_about, stored_decision
+from mnemon_server.services.semantic.stored_form import to_semantic
 
 
 def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "") -> Unmerged:

@@ -8,7 +8,7 @@ from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
 from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
-from mnemon_server.services.facts import FactStore
+from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import (
     ALL_ACTIONS,

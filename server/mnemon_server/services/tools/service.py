@@ -14,10 +14,10 @@ from mnemon_server.domain.tools import (
     ToolContext,
     ToolOutput,
 )
-from mnemon_server.services.facts import FactStore
-from mnemon_server.services.offload import Offload
+from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
 from mnemon_server.services.protocols.statistics import ProtocolCounters
+from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import ALL_ACTIONS
 from mnemon_server.services.tools.memory_tools import MemoryTools

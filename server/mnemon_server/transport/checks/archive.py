@@ -9,8 +9,8 @@ from mnemon_server.domain.archive import RECORDS_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.namespaces import namespace_violations
 from mnemon_server.domain.validation import refuse
-from mnemon_server.transport.checks.common import time_violations, unknown, unset_values
 from mnemon_server.transport.convert.archive import CONFLICTS, KINDS, VECTOR_TYPE
+from mnemon_server.transport.convert.shared.reading import time_violations, unknown, unset_values
 
 _RECORD = "record"
 

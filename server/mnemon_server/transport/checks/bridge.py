@@ -7,10 +7,10 @@ from mnemon.v1 import bridge_pb2 as pb
 
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.validation import refuse
-from mnemon_server.services.bridge_routing import policy_violations
-from mnemon_server.transport.checks.common import others, unknown
+from mnemon_server.services.bridge.routing import policy_violations
 from mnemon_server.transport.convert import bridge as convert
 from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
+from mnemon_server.transport.convert.shared.reading import others, unknown
 
 
 def check_update_routing_policy(request: pb.UpdateRoutingPolicyRequest) -> None:

@@ -10,11 +10,11 @@ from mnemon.v1 import conflicts_pb2 as pb
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.conflicts.statements import reference_violations
-from mnemon_server.services.semantic_checks import statement_violations
-from mnemon_server.transport.checks.common import others, page_size_violations
+from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.transport.checks.rules import shape_violations
 from mnemon_server.transport.checks.semantic import memory_violations
 from mnemon_server.transport.convert import conflicts as convert
+from mnemon_server.transport.convert.shared.reading import others, page_size_violations
 
 References = Mapping[str, pb.MemoryReference]
 """The statements that a request names, by field."""

@@ -16,7 +16,8 @@ from mnemon_server.domain.validation import (
     revision_violations,
     scope_violations,
 )
-from mnemon_server.transport.checks.common import (
+from mnemon_server.transport.convert.documents import VIEWS, document_from_pb
+from mnemon_server.transport.convert.shared.reading import (
     Metadata,
     others,
     page_size_violations,
@@ -24,8 +25,7 @@ from mnemon_server.transport.checks.common import (
     unknown,
     unset_values,
 )
-from mnemon_server.transport.convert.documents import VIEWS, document_from_pb
-from mnemon_server.transport.convert.records import ACK_LEVELS, SEARCH_MODES, scope_from_pb, value_from_pb
+from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, scope_from_pb, value_from_pb
 
 FILTERS_MAX = METADATA_KEYS_MAX
 

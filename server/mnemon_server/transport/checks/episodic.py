@@ -15,17 +15,17 @@ from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.episodic import RecordEvent
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.validation import refuse
-from mnemon_server.services import episodic_checks
-from mnemon_server.transport.checks.common import (
+from mnemon_server.services.timeline import checks as episodic_checks
+from mnemon_server.transport.checks.filters import shape_violations
+from mnemon_server.transport.convert import episodic as convert
+from mnemon_server.transport.convert.shared.reading import (
     others,
     page_size_violations,
     time_violations,
     unknown,
     unset_values,
 )
-from mnemon_server.transport.checks.filters import shape_violations
-from mnemon_server.transport.convert import episodic as convert
-from mnemon_server.transport.convert.records import SEARCH_MODES, checked_time_from_pb, value_from_pb
+from mnemon_server.wire.values import SEARCH_MODES, checked_time_from_pb, value_from_pb
 
 Rest = Callable[[], Iterable[FieldViolation]]
 _SOME_TIME = Timestamp()

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import events_pb2 as pb
 
+from mnemon_server.domain.changes import RECORD_IDS_MAX
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.events import RECORD_IDS_MAX
 from mnemon_server.domain.feed import HEARTBEAT_MAX_S, HEARTBEAT_MIN_S, TYPES_MAX
 from mnemon_server.domain.validation import refuse, scope_violations
-from mnemon_server.transport.checks.common import page_size_violations, time_violations, unknown
-from mnemon_server.transport.convert.events import EVENT_TYPES, EVENT_VIEWS
-from mnemon_server.transport.convert.records import scope_from_pb
+from mnemon_server.transport.convert.changes import EVENT_TYPES, EVENT_VIEWS
+from mnemon_server.transport.convert.shared.reading import page_size_violations, time_violations, unknown
+from mnemon_server.wire.values import scope_from_pb
 
 
 def check_watch_events(request: pb.WatchEventsRequest) -> None:

@@ -15,17 +15,17 @@ from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, filter_ex
 from mnemon_server.domain.namespaces import Namespace, namespace_violations
 from mnemon_server.domain.records import AckLevel
 from mnemon_server.domain.validation import refuse, request_id_violations, revision_violations
-from mnemon_server.services import facts_checks
-from mnemon_server.transport.checks.common import (
+from mnemon_server.services.facts import checks as facts_checks
+from mnemon_server.transport.convert import facts as convert
+from mnemon_server.transport.convert.shared.json_values import object_from_pb
+from mnemon_server.transport.convert.shared.reading import (
     others,
     page_size_violations,
     time_violations,
     unknown,
     unset_values,
 )
-from mnemon_server.transport.convert import facts as convert
-from mnemon_server.transport.convert.json_values import object_from_pb
-from mnemon_server.transport.convert.records import ACK_LEVELS, SEARCH_MODES
+from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES
 
 NAMES_MAX = 1_000
 TTL_RANGE = "must be a length of time within 10,000 years, its seconds and nanoseconds of the same sign"

@@ -9,8 +9,8 @@ from mnemon.v1 import common_pb2
 
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import DEPTH_MAX, PARTS_MAX, VALUES_MAX
-from mnemon_server.transport.checks.common import unknown, value_violations
-from mnemon_server.transport.convert.filters import OPERATORS, negated
+from mnemon_server.transport.convert.shared.filters import OPERATORS, negated
+from mnemon_server.transport.convert.shared.reading import unknown, value_violations
 
 
 def shape_violations(field: str, message: common_pb2.Filter) -> list[FieldViolation]:

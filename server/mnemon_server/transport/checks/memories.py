@@ -1,6 +1,6 @@
 """Checks of the memory service's requests.
 
-What a value may be, the service checks itself (`services/memory_checks.py`). Where a message is no value yet, the
+What a value may be, the service checks itself (`services/memories/checks.py`). Where a message is no value yet, the
 service would not get to see the rest, and only then is it asked here: a request that is fine is checked once. Requests
 to get, reinforce and undelete are values as they come.
 """
@@ -13,17 +13,19 @@ from mnemon.v1 import memory_pb2 as pb
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.memories import MemoryQuery
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations, revision_violations
-from mnemon_server.services import memory_checks, memory_filters, memory_masks
-from mnemon_server.transport.checks.common import (
+from mnemon_server.services.memories import checks as memory_checks
+from mnemon_server.services.memories import field_masks as memory_masks
+from mnemon_server.services.memories import filters as memory_filters
+from mnemon_server.transport.checks.filters import shape_violations
+from mnemon_server.transport.convert import memories as convert
+from mnemon_server.transport.convert.shared.reading import (
     others,
     page_size_violations,
     time_violations,
     unknown,
     unset_values,
 )
-from mnemon_server.transport.checks.filters import shape_violations
-from mnemon_server.transport.convert import memories as convert
-from mnemon_server.transport.convert.records import ACK_LEVELS, SEARCH_MODES
+from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES
 
 Rest = Callable[[], Iterable[FieldViolation]]
 

@@ -9,9 +9,9 @@ from mnemon.v1 import rules_pb2 as pb
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.rules import RULES_MAX
 from mnemon_server.domain.validation import refuse
-from mnemon_server.transport.checks.common import page_size_violations, unknown
 from mnemon_server.transport.checks.semantic import memory_violations
 from mnemon_server.transport.convert.rules import RULE_ORDERS
+from mnemon_server.transport.convert.shared.reading import page_size_violations, unknown
 
 DURATION_NS_MIN, DURATION_NS_MAX = 1_000, 315_576_000_000 * 10**9
 DURATION_RANGE = "must be more than 0, a microsecond to 10,000 years, with 0 to 999,999,999 nanoseconds"

@@ -12,17 +12,17 @@ from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.semantic import SemanticFilter, SimilarQuery
 from mnemon_server.domain.validation import refuse
-from mnemon_server.services import semantic_checks
-from mnemon_server.services.semantic_filters import filter_violations
-from mnemon_server.transport.checks.common import (
+from mnemon_server.services.semantic import checks as semantic_checks
+from mnemon_server.services.semantic.filters import filter_violations
+from mnemon_server.transport.checks.filters import shape_violations
+from mnemon_server.transport.convert import semantic as convert
+from mnemon_server.transport.convert.shared.reading import (
     others,
     page_size_violations,
     time_violations,
     unknown,
     unset_values,
 )
-from mnemon_server.transport.checks.filters import shape_violations
-from mnemon_server.transport.convert import semantic as convert
 
 Rest = Callable[[], Iterable[FieldViolation]]
 

@@ -11,10 +11,10 @@ from mnemon.v1 import tools_pb2 as pb
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.tools import CallTool, ExecuteText
 from mnemon_server.domain.validation import metadata_violations, refuse, request_id_violations
-from mnemon_server.transport.checks.common import others, unknown, unset_values
 from mnemon_server.transport.checks.facts import json_violations
 from mnemon_server.transport.convert import tools as convert
-from mnemon_server.transport.convert.records import metadata_from_pb
+from mnemon_server.transport.convert.shared.reading import others, unknown, unset_values
+from mnemon_server.wire.values import metadata_from_pb
 
 
 def checked_call(request: pb.CallToolRequest) -> CallTool:

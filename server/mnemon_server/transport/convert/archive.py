@@ -22,11 +22,12 @@ from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.codec import encode
-from mnemon_server.services.archive_export import Part
-from mnemon_server.services.archive_writes import Became
+from mnemon_server.services.archive.exporting import Part
+from mnemon_server.services.archive.writes import Became
 from mnemon_server.transport.convert.episodic import event_from_pb
-from mnemon_server.transport.convert.records import (
+from mnemon_server.transport.status import Failure
+from mnemon_server.wire.events import encode
+from mnemon_server.wire.values import (
     checked_time_from_pb,
     fill_metadata,
     fill_scope,
@@ -34,7 +35,6 @@ from mnemon_server.transport.convert.records import (
     metadata_from_pb,
     scope_from_pb,
 )
-from mnemon_server.transport.status import Failure
 
 VECTOR_TYPE = np.dtype("<f4")
 _UNSAID = (None, "", ())

@@ -14,8 +14,8 @@ from mnemon_server.domain.bridge import (
     RoutingPolicy,
 )
 from mnemon_server.domain.semantic import ConflictPolicy
-from mnemon_server.transport.convert.records import duration_to_pb, fill_time
 from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
+from mnemon_server.wire.values import duration_to_pb, fill_time
 
 ROUTING_MODES: Mapping[int, RoutingMode] = {
     pb.ROUTING_MODE_UNSPECIFIED: RoutingMode.ALL,

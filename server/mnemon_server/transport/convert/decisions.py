@@ -17,7 +17,7 @@ from mnemon_server.domain.conflicts import (
     Signal,
     SignalType,
 )
-from mnemon_server.transport.convert.records import duration_to_pb, fill_scope, fill_time
+from mnemon_server.wire.values import duration_to_pb, fill_scope, fill_time
 
 _SIGNALS_TO_PB = {type_: pb.SignalType.Value(f"SIGNAL_TYPE_{type_.name}") for type_ in SignalType}
 _ACTIONS_TO_PB = {

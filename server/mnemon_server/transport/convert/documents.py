@@ -18,8 +18,9 @@ from mnemon_server.domain.documents import (
     StoreHealth,
 )
 from mnemon_server.domain.records import WriteReceipt
-from mnemon_server.transport.convert.pause import Pause
-from mnemon_server.transport.convert.records import (
+from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.transport.status import Failure
+from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
     diagnostics_to_pb,
@@ -32,7 +33,6 @@ from mnemon_server.transport.convert.records import (
     receipt_to_pb,
     scope_from_pb,
 )
-from mnemon_server.transport.status import Failure
 
 _STATUSES_TO_PB = {status: pb.HealthStatus.Value(f"HEALTH_STATUS_{status.name}") for status in HealthStatus}
 

@@ -17,8 +17,8 @@ from mnemon_server.domain.episodic import (
     WindowQuery,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.transport.convert.filters import expression_from_pb
-from mnemon_server.transport.convert.records import (
+from mnemon_server.transport.convert.shared.filters import expression_from_pb
+from mnemon_server.wire.values import (
     SEARCH_MODES,
     checked_metadata_from_pb,
     checked_time_from_pb,

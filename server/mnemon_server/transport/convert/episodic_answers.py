@@ -25,9 +25,9 @@ from mnemon_server.domain.episodic import (
     WindowDiagnostics,
     WindowPage,
 )
-from mnemon_server.transport.convert.pause import Pause
-from mnemon_server.transport.convert.records import SEARCH_MODES_TO_PB, duration_to_pb, fill_time, time_to_pb
+from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.status import Failure
+from mnemon_server.wire.values import SEARCH_MODES_TO_PB, duration_to_pb, fill_time, time_to_pb
 
 _STATES_TO_PB = {state: pb.TimelineState.Value(f"TIMELINE_STATE_{state.name}") for state in TimelineState}
 _DAY_ZERO = EPOCH.date().toordinal()

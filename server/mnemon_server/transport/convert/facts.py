@@ -28,10 +28,11 @@ from mnemon_server.domain.facts import (
 from mnemon_server.domain.json_size import holds_many
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
-from mnemon_server.transport.convert.json_values import fill_object, object_from_pb
 from mnemon_server.transport.convert.memories import vector_from_pb
-from mnemon_server.transport.convert.pause import Pause
-from mnemon_server.transport.convert.records import (
+from mnemon_server.transport.convert.shared.json_values import fill_object, object_from_pb
+from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.transport.status import Failure
+from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
     checked_metadata_from_pb,
@@ -41,7 +42,6 @@ from mnemon_server.transport.convert.records import (
     fill_receipt,
     fill_time,
 )
-from mnemon_server.transport.status import Failure
 
 Value = TypeVar("Value")
 

@@ -30,9 +30,10 @@ from mnemon_server.domain.memories import (
     UpdateMemory,
 )
 from mnemon_server.domain.records import AckLevel, Scope, WriteReceipt
-from mnemon_server.transport.convert.filters import expression_from_pb
-from mnemon_server.transport.convert.pause import Pause
-from mnemon_server.transport.convert.records import (
+from mnemon_server.transport.convert.shared.filters import expression_from_pb
+from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.transport.status import Failure
+from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
     checked_time_from_pb,
@@ -44,7 +45,6 @@ from mnemon_server.transport.convert.records import (
     metadata_from_pb,
     scope_from_pb,
 )
-from mnemon_server.transport.status import Failure
 
 DECAY_POLICIES: Mapping[int, DecayPolicy] = {
     pb.DECAY_POLICY_UNSPECIFIED: DecayPolicy.STABLE,

@@ -21,7 +21,7 @@ from mnemon_server.domain.rules import (
     RulePage,
     RuleReceipt,
 )
-from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
+from mnemon_server.services.rules.inheritance import resolved_to_dict
 
 RULE_ORDERS: Mapping[int, RuleOrder] = {
     pb.RULE_ORDER_UNSPECIFIED: RuleOrder.REGISTRATION,

@@ -23,10 +23,11 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
 )
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
-from mnemon_server.transport.convert.filters import expression_from_pb
 from mnemon_server.transport.convert.memories import vector_from_pb
-from mnemon_server.transport.convert.pause import Pause
-from mnemon_server.transport.convert.records import (
+from mnemon_server.transport.convert.shared.filters import expression_from_pb
+from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.transport.status import Failure
+from mnemon_server.wire.values import (
     checked_time_from_pb,
     duration_to_pb,
     fill_metadata,
@@ -37,7 +38,6 @@ from mnemon_server.transport.convert.records import (
     scope_from_pb,
     time_from_pb,
 )
-from mnemon_server.transport.status import Failure
 
 CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
     pb.CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.IGNORE,

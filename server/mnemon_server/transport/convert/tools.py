@@ -28,11 +28,11 @@ from mnemon_server.domain.tools import (
     ToolOutput,
 )
 from mnemon_server.transport.convert.facts import fill_match
-from mnemon_server.transport.convert.json_values import fill_object, object_from_pb
-from mnemon_server.transport.convert.pause import Pause
-from mnemon_server.transport.convert.records import checked_metadata_from_pb
+from mnemon_server.transport.convert.shared.json_values import fill_object, object_from_pb
+from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
+from mnemon_server.wire.values import checked_metadata_from_pb
 
 RESPONSE_FORMATS: Mapping[int, bool] = {
     pb.RESPONSE_FORMAT_UNSPECIFIED: False,

@@ -11,8 +11,8 @@ from mnemon.v1 import episodic_pb2
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.episodic import FILTER_FIELDS, EpisodicEvent
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN, MetadataValue, Scope
-from mnemon_server.engines.segments.codec import decode, encode
-from mnemon_server.engines.segments.event_fields import field_reader
+from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.wire.events import decode, encode
 
 TIME = datetime(2026, 1, 31, 23, 59, 59, 123_456, tzinfo=UTC)
 EVENT = EpisodicEvent(

@@ -6,12 +6,12 @@ import struct
 import numpy as np
 import pytest
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments.columns import IndexFrameError, decode_index, encode_index
-from mnemon_server.engines.segments.index import TimelineIndex
-from mnemon_server.engines.segments.interning import Interners
-from mnemon_server.engines.segments.rows import EventKey, EventRow
-from mnemon_server.engines.segments.sealed_block import SealedBlock
-from mnemon_server.engines.segments.selection import Selection
+from mnemon_server.engines.timeline.index.columns import IndexFrameError, decode_index, encode_index
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.index.interning import Interners
+from mnemon_server.engines.timeline.index.rows import EventKey, EventRow
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.index.selection import Selection
 
 SEGMENT = 1000
 

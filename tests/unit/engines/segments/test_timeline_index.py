@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.segments import hash_index
-from mnemon_server.engines.segments.hashes import content_digest, id_hash, key_hash
-from mnemon_server.engines.segments.index import TimelineIndex
-from mnemon_server.engines.segments.rows import NO_OFFSET, EventKey, EventRow
-from mnemon_server.engines.segments.sealed_block import SealedBlock
-from mnemon_server.engines.segments.selection import Selection
+from mnemon_server.engines.timeline.index import hash_index
+from mnemon_server.engines.timeline.index.hashes import content_digest, id_hash, key_hash
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventKey, EventRow
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.index.selection import Selection
 
 from tests.support.timeline_index import DAY_US, TimelineTrial
 

@@ -17,10 +17,10 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.engines.base import DocumentWrite, PassageInput, Vault
 from mnemon_server.engines.in_memory import InMemoryVault
-from mnemon_server.engines.sqlite import SQLiteVault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.conflicts.detection import find_conflicts
 from mnemon_server.services.conflicts.signals import detect_all
-from mnemon_server.services.semantic_documents import to_document, to_semantic
+from mnemon_server.services.semantic.stored_form import to_document, to_semantic
 
 from tests.support.conflict_stores import DIMENSION
 from tests.support.memory_stores import ENGINES, NOON

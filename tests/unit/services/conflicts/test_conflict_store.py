@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import (
     ArbitrationAction,
@@ -23,7 +24,6 @@ from mnemon_server.domain.errors import (
     RequestIdReusedError,
     RuleNotFoundError,
 )
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory

@@ -18,7 +18,7 @@ from mnemon_server.domain.conflicts import (
     SignalType,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.services.conflicts.decisions import (
+from mnemon_server.services.semantic.decisions import (
     decision_document,
     decision_from_json,
     decision_to_json,

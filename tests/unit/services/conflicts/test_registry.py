@@ -17,8 +17,8 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.rules import RULES_MAX, LoadedRules, RuleConditions
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.registry import MergeRuleRegistry
-from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
+from mnemon_server.services.rules.inheritance import resolved_to_dict
+from mnemon_server.services.rules.registry import MergeRuleRegistry
 
 STRICT = {"name": "strict", "priority": 1, "arbitration": {"merge_threshold": 0.1, "weights": {"recency": 0.5}}}
 HOME = {

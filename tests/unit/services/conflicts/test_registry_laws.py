@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from mnemon_server.domain.errors import CircularInheritanceError
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.services.conflicts.registry import MergeRuleRegistry
-from mnemon_server.services.conflicts.rule_resolution import resolved_to_dict
-from mnemon_server.services.conflicts.rule_schema import merged
+from mnemon_server.services.rules.inheritance import resolved_to_dict
+from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.rules.schema import merged
 
 SHARES = st.floats(0, 1)
 NAMES = st.text("ab.é", min_size=1, max_size=4)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.services.conflicts.registry import MergeRuleRegistry
+from mnemon_server.services.rules.registry import MergeRuleRegistry
 
 
 def violations_of(rule: object) -> dict[str, str]:

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import Event
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, ArbitrationStrategy, SignalType
 from mnemon_server.domain.errors import RuleNotFoundError
-from mnemon_server.domain.events import Event
 from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.semantic import ConflictPolicy
-from mnemon_server.services.conflicts.decisions import decision_from_json
+from mnemon_server.services.semantic.decisions import decision_from_json
 
 from tests.support.conflict_stores import OpenedConflicts, text_vector, unit
 

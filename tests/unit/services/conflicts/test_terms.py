@@ -1,7 +1,7 @@
 """Terms: what the keyword signal compares, and when two contents are the same one."""
 
 import pytest
-from mnemon_server.services.conflicts.terms import content_hash, normalised_content, terms_of
+from mnemon_server.services.semantic.terms import content_hash, normalised_content, terms_of
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 
 import pytest
+from mnemon_server.domain.changes import EventType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction
 from mnemon_server.domain.errors import (
@@ -13,9 +14,8 @@ from mnemon_server.domain.errors import (
     InvalidOperationError,
     MemoryNotFoundError,
 )
-from mnemon_server.domain.events import EventType
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic
-from mnemon_server.services.conflicts.decisions import decision_from_json
+from mnemon_server.services.semantic.decisions import decision_from_json
 
 from tests.support.conflict_stores import OpenedConflicts, text_vector, unit
 

@@ -1,0 +1,105 @@
+"""The asyncio client's exports and imports."""
+# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
+
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from mnemon import _archive_lines as lines
+from mnemon._archive_import import ImportRecords, Line, LineSorter
+from mnemon._async.bulk import all_batches, send_batches
+from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._connection import AsyncConnection
+from mnemon._status import error_from_call
+from mnemon._values import documents as values
+from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
+from mnemon.v1 import archive_pb2 as pb
+from mnemon.v1.archive_pb2_grpc import ArchiveServiceStub
+
+if TYPE_CHECKING:
+    from mnemon.v1.archive_pb2_grpc import ArchiveServiceAsyncStub
+
+Lines = Iterable[ArchiveLine | str | bytes] | AsyncIterable[ArchiveLine | str | bytes]
+
+
+class AsyncArchive:
+    """What a vault holds, as lines of JSON, which a client has as `client.archive`; otherwise as `Archive`."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def export(
+        self,
+        *,
+        kinds: Iterable[str] = (),
+        namespace: Iterable[str] = (),
+        exact_namespace: bool = False,
+        scope: values.Scope | None = None,
+        vectors: bool = True,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields an archive as objects that `json` can write: a header, the records, and a summary.
+
+        Without arguments everything; with `kinds` (see RecordKind) records of these; with `namespace` facts of it and
+        of those below, or with `exact_namespace` of it alone; with `scope` what has this scope. Without `vectors` the
+        file is smaller, and an import embeds the texts. What changes meanwhile comes once more at the end; see the
+        promises of ExportRecords. There is no deadline unless `timeout` gives one for the whole.
+        """
+        request = pb.ExportRecordsRequest(
+            selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
+            omit_vectors=not vectors,
+        )
+        stream = self._stub.ExportRecords(request, timeout=timeout)
+        try:
+            async for response in stream:
+                for line in lines.lines_of(response):
+                    yield line
+        except grpc.aio.AioRpcError as error:
+            raise error_from_call(error, address=self._connection.address, timeout=timeout) from error
+        finally:
+            stream.cancel()
+
+    async def import_(
+        self,
+        archive: Lines,
+        *,
+        on_conflict: str = ImportConflict.NEWER,
+        embed_anew: bool = False,
+        bridge_events: bool = False,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> AsyncGenerator[ImportResult, None]:
+        """Stores the records of an archive, and yields what became of each one, in order.
+
+        Lines are objects or JSON texts, read lazily. A bad one fails alone. The same archive again changes nothing, so
+        that an import that broke off can be begun anew. `on_conflict` says what becomes of a record whose id is taken.
+        Vectors are taken as they are where the server's model made them, otherwise EmbeddingModelMismatchError; with
+        `embed_anew` the server makes them anew. The bridge passes over imported events, unless `bridge_events`. An
+        archive without an end is imported as far as it goes, and then raises IncompleteArchiveError. A broken
+        connection is taken up again where it broke; a batch that is not answered within `timeout` seconds is an error.
+        """
+        sorter = LineSorter()
+        method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)
+        target = self._connection._target
+        batches = all_batches(Batcher(method), _records(sorter, archive))
+        stream = send_batches(self._stub.ImportRecords, target, batches, target.time_limit(timeout))
+        async with aclosing(stream) as results:
+            async for result in results:
+                yield result
+        sorter.check_end()
+
+    @property
+    def _stub(self) -> "ArchiveServiceAsyncStub":
+        return self._connection._stub(ArchiveServiceStub)
+
+
+async def _records(sorter: LineSorter, archive: Lines) -> AsyncIterator[Line]:
+    if isinstance(archive, AsyncIterable):
+        async for given in archive:
+            if (line := sorter.read(given)) is not None:
+                yield line
+        return
+    for given in archive:
+        if (line := sorter.read(given)) is not None:
+            yield line

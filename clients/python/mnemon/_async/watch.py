@@ -1,0 +1,137 @@
+"""The watch of the asyncio client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from mnemon._channel import Target
+from mnemon._status import error_from_call
+from mnemon._values.feed import Event
+from mnemon._watch import Progress, StreamLostError, ended, silent
+from mnemon.v1 import events_pb2 as pb
+from mnemon.v1.events_pb2_grpc import EventServiceStub
+
+
+class AsyncWatch(AsyncIterator[Event]):
+    """Events as they are committed, in order, each one once, without an end: an async iterator; otherwise as `Watch`.
+
+    async with client.watch() as events:
+        await client.remember("Ada prefers window seats.")
+        print(await anext(events))
+    """
+
+    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+        self._target = target
+        self._progress = Progress(request, answer_within_s=target.time_limit(None))
+        self._pending: Iterator[Event] = iter(())
+        self._stream: _Stream | None = None
+        self._closed = asyncio.Event()
+
+    @property
+    def cursor(self) -> str:
+        """Where to begin again another time, safe to store: it stands behind events that were handed out, never ahead.
+
+        Events come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
+        """
+        return self._progress.cursor
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether nothing newer was in the log when the server last looked, and all of that was handed out."""
+        return self._progress.caught_up
+
+    async def __aenter__(self) -> Self:
+        while not self._progress.confirmed and not self._closed.is_set():
+            await self._receive()
+        if self._closed.is_set():
+            raise RuntimeError("the watch has ended; open a new one")
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __anext__(self) -> Event:
+        """The next event; waits for it. Ends only when the watch, or its client, is closed.
+
+        Raises:
+            CursorExpiredError: events were dropped before this watch came to them.
+            MnemonError: the server refuses the watch, or none was ever reached.
+        """
+        while not self._closed.is_set():
+            for event in self._pending:
+                return event
+            await self._receive()
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Ends the watch; another task's iteration ends, too. Calling it again does nothing."""
+        self._closed.set()
+        if (stream := self._stream) is not None:
+            await stream.close()
+
+    async def _receive(self) -> None:
+        """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
+        try:
+            await self._receive_or_pause()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _receive_or_pause(self) -> None:
+        if self._stream is None:
+            self._progress.opened()
+            self._stream = _Stream(self._target, self._progress.request)
+        try:
+            self._pending = self._progress.received(await self._stream.receive(self._progress.silence_s))
+        except StreamLostError as lost:
+            await self._stream.close()
+            self._stream = None
+            if not self._closed.is_set():
+                await self._pause(self._progress.pause_after(lost))
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+
+
+class _Stream:
+    """One call of WatchEvents, on a channel of its own."""
+
+    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+        self._address = target.address
+        self._channel = target.open_aio(own=True)
+        self._call = EventServiceStub(self._channel).WatchEvents(request)
+        self._closed = False
+
+    async def receive(self, silence_s: float | None) -> pb.WatchEventsResponse:
+        """The next message; StreamLostError where none comes."""
+        try:
+            async with asyncio.timeout(silence_s):
+                message = await self._call.read()
+        except TimeoutError as error:
+            raise silent(self._address, silence_s) from error
+        except grpc.aio.AioRpcError as error:
+            raise StreamLostError(error_from_call(error, address=self._address)) from error
+        except asyncio.CancelledError:
+            # To close a stream cancels whoever reads it; to cancel the reader itself is something else.
+            task = asyncio.current_task()
+            if not self._closed or (task is not None and task.cancelling()):
+                raise
+            raise ended(self._address) from None
+        if not isinstance(message, pb.WatchEventsResponse):
+            raise ended(self._address)
+        return message
+
+    async def close(self) -> None:
+        """Ends the call and its connection. Calling it again does nothing."""
+        self._closed = True
+        self._call.cancel()
+        await self._channel.close()

@@ -1,0 +1,175 @@
+"""The commands that export and import."""
+
+import json
+import sys
+from collections import Counter
+from typing import Any, TextIO
+
+import click
+
+from mnemon import _archive_lines as lines
+from mnemon._cli.archive.files import lines_of, new_file
+from mnemon._cli.archive.foreign_records import ForeignOptions, import_foreign
+from mnemon._cli.archive.options import map_option
+from mnemon._cli.facts.options import labels
+from mnemon._cli.options import json_option, scope_options
+from mnemon._cli.progress import BulkProgress
+from mnemon._cli.render import plain
+from mnemon._cli.session import Session
+from mnemon._errors import IncompleteArchiveError
+from mnemon._mappings import SYSTEMS, FieldMapping
+from mnemon._values import documents as values
+from mnemon._values.archive import ImportConflict, ImportOutcome, ImportResult, RecordKind
+
+
+@click.command("export")
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--kind", "kinds", type=click.Choice([each.value for each in RecordKind]), multiple=True, help="Only these."
+)
+@click.option("--facts-namespace", "namespace", type=labels, default=None, help="Only facts of it and below: user.ada")
+@click.option("--exact", is_flag=True, help="Not of those below.")
+@click.option("--no-vectors", is_flag=True, help="Leave the vectors out; an import makes them anew.")
+@scope_options
+@click.pass_obj
+def export_archive(
+    session: Session,
+    path: str,
+    *,
+    kinds: tuple[str, ...],
+    namespace: tuple[str, ...] | None,
+    exact: bool,
+    no_vectors: bool,
+    scope: values.Scope,
+) -> None:
+    """Write what the vault holds to FILE as JSON lines, vectors included; - is standard output.
+
+    The file takes its name once it is whole, and only its owner may read it.
+    """
+    archive = session.client.archive.export(
+        kinds=kinds,
+        namespace=namespace or (),
+        exact_namespace=exact,
+        scope=None if scope == values.Scope() else scope,
+        vectors=not no_vectors,
+    )
+    with new_file(path) as file:
+        summary = _write(session, archive, file)
+    counts = [f"{count:,} {kind}" for kind, count in summary["counts"].items()]
+    click.echo("exported: " + (", ".join(counts) or "nothing"), err=True)
+    if removed := summary["removed_count"]:
+        click.echo(f"{removed:,} records were removed meanwhile, and may be in the file; export again", err=True)
+
+
+def _write(session: Session, archive: Any, file: TextIO) -> dict[str, Any]:
+    """Writes the lines, and returns the summary."""
+    header = next(archive)
+    summary: dict[str, Any] = {}
+    total = sum(header["counts"].values())
+    with BulkProgress(session.error_console, "exporting", total, quiet=not sys.stderr.isatty()) as progress:
+        _write_line(file, header)
+        for line in archive:
+            _write_line(file, line)
+            if lines.is_summary(line):
+                summary = line[lines.SUMMARY]
+            else:
+                progress.advance()
+    if not summary:
+        raise click.ClickException("the server ended the export early; export again")
+    return summary
+
+
+def _write_line(file: TextIO, line: dict[str, Any]) -> None:
+    file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+@click.command("import")
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--from", "system", type=click.Choice(list(SYSTEMS)), help="Another system's export, as facts.")
+@map_option
+@click.option("--namespace", "template", type=labels, help="Where those facts go: user.{user_id}")
+@click.option("--embeddings", is_flag=True, help="Take the vectors of that export: the same model made them.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([each.value for each in ImportConflict]),
+    help="What becomes of a record whose id is taken.  [default: newer, of another system's replace]",
+)
+@click.option("--embed-anew", is_flag=True, help="Make all vectors anew with the server's model.")
+@click.option("--bridge-events", is_flag=True, help="Let the bridge handle imported events as if they were new.")
+@json_option
+@click.pass_obj
+def import_archive(
+    session: Session,
+    path: str,
+    *,
+    system: str | None,
+    mapping: FieldMapping | None,
+    template: tuple[str, ...] | None,
+    embeddings: bool,
+    on_conflict: str | None,
+    embed_anew: bool,
+    bridge_events: bool,
+    as_json: bool,
+) -> None:
+    """Read JSON lines from FILE, as `mnemon export` writes them, or another system's export; - is standard input.
+
+    A bad line fails alone. The same file again changes nothing, so that an import that broke off is begun anew.
+    """
+    if system and mapping:
+        raise click.UsageError("give --from or --map, not both")
+    is_foreign = bool(system or mapping)
+    if (template or embeddings) and not is_foreign:
+        raise click.UsageError("--namespace and --embeddings belong to another system's export: give --from or --map")
+    if is_foreign and (embed_anew or bridge_events or on_conflict == ImportConflict.NEWER):
+        raise click.UsageError("--embed-anew, --bridge-events and --on-conflict newer are for archives alone")
+    with BulkProgress(session.error_console, "importing", 0, quiet=as_json) as progress:
+        report = ImportReport(session, progress, as_json=as_json)
+        if is_foreign:
+            options = ForeignOptions(system, mapping, template, embeddings, on_conflict or ImportConflict.REPLACE)
+            results = import_foreign(session.client, path, options)
+        else:
+            results = session.client.archive.import_(
+                lines_of(path),
+                on_conflict=on_conflict or ImportConflict.NEWER,
+                embed_anew=embed_anew,
+                bridge_events=bridge_events,
+            )
+        try:
+            for result in results:
+                report.show(result)
+        except IncompleteArchiveError as error:
+            report.cut_off = error.message
+    report.show_summary()
+
+
+class ImportReport:
+    """Counts what becomes of each record, and shows it: sentences for people, JSON lines for programs."""
+
+    def __init__(self, session: Session, progress: BulkProgress, *, as_json: bool) -> None:
+        self._session, self._progress, self._as_json = session, progress, as_json
+        self._counts: Counter[str] = Counter()
+        self.cut_off = ""
+
+    def show(self, result: ImportResult) -> None:
+        """Counts and shows one."""
+        self._counts["failed" if result.error else str(result.outcome)] += 1
+        if self._as_json:
+            click.echo(result.to_json())
+        elif result.error:
+            named = " ".join(part for part in (result.kind, result.id) if part)
+            text = f"failed: line {result.line}{f' ({named})' if named else ''}: {result.error.message}"
+            self._session.error_console.print(plain(text), soft_wrap=True)
+        self._progress.advance()
+
+    def show_summary(self) -> None:
+        """Says how many there were, and ends the command with 1 where one failed, or the file was cut off."""
+        known = [each.value for each in ImportOutcome if each is not ImportOutcome.UNKNOWN]
+        counts = {name: self._counts[name] for name in (*known, "failed")}
+        if self._as_json:
+            click.echo(json.dumps({"summary": {**counts, "complete": not self.cut_off}}))
+        else:
+            click.echo(", ".join(f"{number:,} {name}" for name, number in counts.items()))
+        if self.cut_off:
+            raise click.ClickException(self.cut_off)
+        if self._counts["failed"]:
+            raise SystemExit(1)

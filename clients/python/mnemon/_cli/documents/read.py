@@ -1,0 +1,149 @@
+"""The commands that change nothing."""
+
+import json
+import warnings
+from itertools import islice
+
+import click
+from rich.text import Text
+
+from mnemon._cli import render
+from mnemon._cli.memories.render import status_table
+from mnemon._cli.options import filter_option, json_option, scope_options
+from mnemon._cli.session import Session
+from mnemon._errors import UnimplementedError
+from mnemon._values import documents as values
+from mnemon._values.memories import MemoryStatus
+
+LIST_LIMIT = 100
+_PAGE_SIZE_MAX = 1000
+
+
+@click.command()
+@click.argument("query")
+@click.option("--top-k", "-k", type=int, default=5, show_default=True, help="Most results to show, at most 100.")
+@filter_option("documents")
+@scope_options
+@click.option(
+    "--mode",
+    type=click.Choice([each.value for each in values.SearchMode]),
+    default=values.SearchMode.HYBRID.value,
+    show_default=True,
+    help="By meaning, by word, or both.",
+)
+@click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
+@json_option
+@click.pass_obj
+def search(
+    session: Session,
+    query: str,
+    scope: values.Scope,
+    mode: str,
+    *,
+    top_k: int,
+    filters: dict[str, values.FilterValue],
+    min_score: float,
+    as_json: bool,
+) -> None:
+    """Find the documents nearest to QUERY, best first."""
+    answer = session.client.search(query, top_k=top_k, filters=filters, scope=scope, mode=mode, min_score=min_score)
+    if as_json:
+        click.echo(answer.to_json())
+        return
+    note(render.ignored_lines(answer.ignored_filters))
+    if answer.diagnostics.degraded:
+        note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
+    session.console.print(render.search_table(answer))
+
+
+@click.command()
+@click.argument("doc_id")
+@json_option
+@click.pass_obj
+def get(session: Session, doc_id: str, *, as_json: bool) -> None:
+    """Show the document DOC_ID."""
+    document = session.client.get(doc_id)
+    if as_json:
+        click.echo(document.to_json())
+    else:
+        session.console.print(render.document_sheet(document), soft_wrap=True)
+
+
+@click.command("list")
+@filter_option("documents")
+@scope_options
+@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@json_option
+@click.pass_obj
+def list_documents(
+    session: Session, scope: values.Scope, *, filters: dict[str, values.FilterValue], limit: int, as_json: bool
+) -> None:
+    """List documents in the order of their first indexing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = session.client.list(filters=filters, scope=scope, page_size=page_size_of(limit))
+        if as_json:
+            for document in islice(found, limit or None):
+                click.echo(document.to_json())
+        else:
+            session.console.print(render.document_table(islice(found, limit or None)))
+        more = limit > 0 and next(found, None) is not None
+    note([str(each.message) for each in caught])
+    if more:
+        note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
+
+
+@click.command()
+@filter_option("documents")
+@scope_options
+@json_option
+@click.pass_obj
+def count(session: Session, scope: values.Scope, *, filters: dict[str, values.FilterValue], as_json: bool) -> None:
+    """Count documents."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        number = session.client.count(filters=filters, scope=scope)
+    note([str(each.message) for each in caught])
+    click.echo(json.dumps({"count": number}) if as_json else f"{number}")
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def health(session: Session, *, as_json: bool) -> None:
+    """Say how the server is; exit code 1 where documents or memories are unhealthy."""
+    store, memories = session.client.check_health(), _memory_status(session)
+    if as_json:
+        click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))
+    else:
+        session.console.print(render.health_table(store))
+        if memories:
+            session.console.print(Text(), status_table(memories))
+    serving = (values.HealthStatus.HEALTHY, values.HealthStatus.DEGRADED)
+    if store.status not in serving or (memories and memories.status not in serving):
+        raise SystemExit(1)
+
+
+def _memory_status(session: Session) -> MemoryStatus | None:
+    try:
+        return session.client.memory_status()
+    except UnimplementedError:
+        # A server from before there were memories is healthy without them.
+        return None
+
+
+def page_size_of(limit: int) -> int:
+    """The size of the pages of a list that shows so many, 0 for all: one more tells that there are more."""
+    return min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
+
+
+def note_more(limit: int, following: object) -> None:
+    """Says that a list was cut, where something follows."""
+    if following is not None:
+        note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
+
+
+def note(lines: list[str]) -> None:
+    """What is good to know of an answer, beside it."""
+    for line in lines:
+        click.echo(f"note: {line}", err=True)

@@ -1,0 +1,193 @@
+"""Reads documents from files, folders, JSON lines and standard input."""
+
+import json
+import os
+import posixpath
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mnemon._values.documents import Document, MetadataValue, Scope
+
+STDIN = "-"
+TEXT_BYTES_MAX = 1 << 20
+_JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An input that holds no document, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An input that should have been a document, and what is wrong with it."""
+
+    path: str
+    problem: str
+
+
+Source: TypeAlias = Document | Skipped | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file, or standard input, and the id that it would have."""
+
+    path: str
+    doc_id: str
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How inputs become documents."""
+
+    globs: tuple[str, ...] = ()
+    hidden: bool = False
+    json_lines: bool = False
+    id_prefix: str = ""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+
+
+def find_inputs(paths: Sequence[str], options: SourceOptions) -> list[Input | Skipped | Unreadable]:
+    """The inputs that the paths mean: folders are walked in the order of names, symbolic links to folders are not.
+
+    The id of a file is its path inside the folder that was given, or its name. Where several paths are given, each id
+    begins with the path, because two folders often hold files of one name.
+    """
+    found: list[Input | Skipped | Unreadable] = []
+    for path in paths:
+        if path == STDIN:
+            found.append(Input(STDIN, "stdin"))
+        elif Path(path).is_dir():
+            found += _walk(Path(path), "" if len(paths) == 1 else path, options)
+        else:
+            found.append(Input(path, Path(path).name if len(paths) == 1 else posixpath.normpath(path)))
+    return found
+
+
+def _walk(root: Path, base: str, options: SourceOptions) -> Iterator[Input | Skipped | Unreadable]:
+    failures: list[OSError] = []
+    for folder, folders, files in os.walk(root, onerror=failures.append):
+        folders.sort()
+        if not options.hidden:
+            yield from (Skipped(str(Path(folder, name)), "hidden") for name in folders + files if name.startswith("."))
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            files = [name for name in files if not name.startswith(".")]  # noqa: PLW2901
+        for name in sorted(files):
+            path = Path(folder, name)
+            inside = path.relative_to(root).as_posix()
+            if options.globs and not any(fnmatch(inside, glob) or fnmatch(name, glob) for glob in options.globs):
+                continue
+            # A pipe or a device would never end.
+            doc_id = posixpath.normpath(posixpath.join(base, inside))
+            yield Input(str(path), doc_id) if path.is_file() else Skipped(str(path), "not a file")
+    yield from (Unreadable(str(error.filename), error.strerror or type(error).__name__) for error in failures)
+
+
+def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> Iterator[Source]:
+    """The documents of the inputs, one file open at a time; a file that comes again is skipped."""
+    seen: set[str] = set()
+    for given in inputs:
+        if not isinstance(given, Input):
+            yield given
+        elif _is_json_lines(given, options):
+            yield from _read_json_lines(given, options)
+        else:
+            yield _once(_read_text(given, options), seen, given.path)
+
+
+def _is_json_lines(given: Input, options: SourceOptions) -> bool:
+    return options.json_lines or given.path.endswith(_JSON_LINES_SUFFIXES)
+
+
+def _once(source: Source, seen: set[str], path: str) -> Source:
+    if not isinstance(source, Document):
+        return source
+    if source.doc_id in seen:
+        return Skipped(path, "given twice")
+    seen.add(source.doc_id)
+    return source
+
+
+def _read_text(given: Input, options: SourceOptions) -> Source:
+    try:
+        data = _read_bytes(given.path)
+    except OSError as error:
+        return Unreadable(given.path, error.strerror or type(error).__name__)
+    if b"\0" in data:
+        return Skipped(given.path, "not UTF-8 text")
+    if len(data) > TEXT_BYTES_MAX:
+        return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return Skipped(given.path, "not UTF-8 text")
+    if not text.strip():
+        return Skipped(given.path, "blank")
+    return Document(options.id_prefix + given.doc_id, text, {**_file_metadata(given), **options.metadata})
+
+
+def _read_bytes(path: str) -> bytes:
+    # One byte more than allowed tells that there is more, without reading a file of any size.
+    if path == STDIN:
+        return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    with Path(path).open("rb") as file:
+        return file.read(TEXT_BYTES_MAX + 1)
+
+
+def _file_metadata(given: Input) -> dict[str, MetadataValue]:
+    if given.path == STDIN:
+        return {"source": "stdin"}
+    path = Path(given.path)
+    return {"source": path.as_posix(), "file_name": path.name, "suffix": path.suffix}
+
+
+def _read_json_lines(given: Input, options: SourceOptions) -> Iterator[Source]:
+    try:
+        with sys.stdin.buffer if given.path == STDIN else Path(given.path).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _read_json_line(f"{given.path}:{number}", line, options)
+    except OSError as error:
+        yield Unreadable(given.path, error.strerror or type(error).__name__)
+
+
+def _read_json_line(place: str, line: bytes, options: SourceOptions) -> Source:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        return Unreadable(place, f"not JSON: {error}")
+    problem = _json_problem(fields)
+    if problem:
+        return Unreadable(place, problem)
+    return Document(
+        options.id_prefix + fields.get("doc_id", fields.get("id")),
+        fields.get("content", fields.get("text")),
+        {**(fields.get("metadata") or {}), **options.metadata},
+        _json_scope(fields.get("scope") or {}),
+    )
+
+
+def _json_problem(fields: Any) -> str | None:
+    if not isinstance(fields, dict):
+        return 'a line must be an object, such as {"doc_id": "note-1", "content": "…"}'
+    if not isinstance(fields.get("doc_id", fields.get("id")), str):
+        return '"doc_id" (or "id") must be text'
+    if not isinstance(fields.get("content", fields.get("text")), str):
+        return '"content" (or "text") must be text'
+    if not isinstance(fields.get("metadata") or {}, dict):
+        return '"metadata" must be an object'
+    if not isinstance(fields.get("scope") or {}, dict):
+        return '"scope" must be an object'
+    return None
+
+
+def _json_scope(fields: Mapping[str, Any]) -> Scope:
+    return Scope(**{name: str(fields.get(name) or "") for name in ("user", "household", "persona", "agent", "project")})

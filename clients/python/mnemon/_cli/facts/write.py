@@ -1,0 +1,276 @@
+"""The commands for facts."""
+
+import json
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+import click
+
+from mnemon._cli.documents.read import LIST_LIMIT, note_more, page_size_of
+from mnemon._cli.facts import render as fact_render
+from mnemon._cli.facts.lines import read_facts
+from mnemon._cli.facts.options import dotted, json_object, labels, namespace_argument, which_facts_options
+from mnemon._cli.json_lines import LineReport
+from mnemon._cli.memories.options import moment
+from mnemon._cli.options import json_option, meta_option
+from mnemon._cli.progress import BulkProgress
+from mnemon._cli.session import Session
+from mnemon._values import documents as values
+from mnemon._values import facts as fact_values
+
+
+@click.group()
+def facts() -> None:
+    """Keep JSON objects under keys of namespaces, where the tools keep memories, too. A namespace is user.ada."""
+
+
+def _value(text: str) -> dict[str, Any]:
+    return json_object(text) if text.lstrip().startswith("{") else {"content": text}
+
+
+def _ttl(text: str) -> timedelta:
+    found = moment(text)
+    if isinstance(found, timedelta):
+        return found
+    raise click.BadParameter(f"{text!r} is no length of time, such as 12h or 30d")
+
+
+@facts.command()
+@namespace_argument(required=False)
+@click.argument("value", required=False, type=_value)
+@click.option("--key", help="Its key; without one, or with an empty one, the server chooses.")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Store what this file of JSON lines holds; - is standard input.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice([each.value for each in fact_values.PutMode]),
+    default=fact_values.PutMode.UPSERT.value,
+    show_default=True,
+    help="What must be there before: anything, nothing, or a fact.",
+)
+@click.option("--index", "index", multiple=True, metavar="PATH", help="Search this part of the value; repeatable.")
+@click.option("--no-index", is_flag=True, help="Search nothing of it.")
+@click.option("--ttl", type=_ttl, metavar="AGE", help="How long it lives: 12h, 30d.")
+@meta_option("fact")
+@json_option
+@click.pass_obj
+def put(
+    session: Session,
+    namespace: fact_values.Namespace,
+    value: dict[str, Any] | None,
+    key: str | None,
+    path: str | None,
+    mode: str,
+    index: tuple[str, ...],
+    ttl: timedelta | None,
+    *,
+    no_index: bool,
+    metadata: dict[str, values.MetadataValue],
+    as_json: bool,
+) -> None:
+    """Store VALUE in NAMESPACE in place of what has its key, or many with --file.
+
+    VALUE is a JSON object, or a text, which is stored as {"content": "..."}. A line of the file is that, or what `list
+    --json` prints. NAMESPACE and the options count where a line has none of its own.
+    """
+    if (value is None) == (path is None) or (path is not None and key):
+        raise click.UsageError("give a NAMESPACE and the VALUE, with --key or without, or --file with many; not both")
+    if index and no_index:
+        raise click.UsageError("--index and --no-index contradict each other")
+    searched: fact_values.FactIndex = False if no_index else index or None
+    if path is not None:
+        fields = {"namespace": namespace, "index": searched, "ttl": ttl}
+        _put_file(session, path, fields, metadata, mode=mode, as_json=as_json)
+    elif value is not None:
+        receipt = session.client.facts.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode)
+        click.echo(receipt.to_json() if as_json else f"stored {dotted(namespace)} {receipt.key}")
+
+
+def _put_file(
+    session: Session,
+    path: str,
+    fields: dict[str, Any],
+    metadata: dict[str, values.MetadataValue],
+    *,
+    mode: str,
+    as_json: bool,
+) -> None:
+    with BulkProgress(session.error_console, "storing", 0, quiet=as_json) as progress:
+        report = LineReport(session, progress, ("stored",), as_json=as_json)
+        for result in session.client.facts.put_many(report.items_of(read_facts(path, fields, metadata)), mode=mode):
+            report.show("stored", {"key": result.key}, result.error)
+    report.show_summary()
+
+
+@facts.command()
+@namespace_argument(required=True)
+@click.argument("key")
+@click.option("--versions", is_flag=True, help="With its earlier versions.")
+@click.option("--renew", "renew_ttl", is_flag=True, help="Let its ttl begin anew.")
+@json_option
+@click.pass_obj
+def get(
+    session: Session,
+    namespace: fact_values.Namespace,
+    key: str,
+    *,
+    versions: bool,
+    renew_ttl: bool,
+    as_json: bool,
+) -> None:
+    """Show the fact under KEY of NAMESPACE."""
+    fact = session.client.facts.get(namespace, key, versions=versions, renew_ttl=renew_ttl)
+    if as_json:
+        click.echo(fact.to_json())
+    else:
+        session.console.print(fact_render.fact_sheet(fact), soft_wrap=True)
+
+
+@facts.command()
+@click.argument("query")
+@namespace_argument(required=False)
+@which_facts_options
+@click.option("--limit", type=int, default=10, show_default=True, help="Most results to show, at most 1,000.")
+@click.option("--offset", type=int, default=0, help="How many of the best to skip.")
+@click.option(
+    "--mode",
+    type=click.Choice([each.value for each in values.SearchMode]),
+    default=values.SearchMode.HYBRID.value,
+    show_default=True,
+    help="By meaning, by word, or both.",
+)
+@click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
+@json_option
+@click.pass_obj
+def search(
+    session: Session, /, query: str, namespace: fact_values.Namespace, *, subtree: bool, as_json: bool, **how: Any
+) -> None:
+    """Find the facts of NAMESPACE most relevant to QUERY; without NAMESPACE those of all."""
+    answer = session.client.facts.search(query, namespace=namespace, subtree=subtree or not namespace, **how)
+    if as_json:
+        click.echo(answer.to_json())
+    else:
+        session.console.print(fact_render.match_table(answer))
+
+
+@facts.command("list")
+@namespace_argument(required=False)
+@which_facts_options
+@click.option("--versions", is_flag=True, help="With their earlier versions, in JSON.")
+@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@json_option
+@click.pass_obj
+def list_facts(
+    session: Session,
+    namespace: fact_values.Namespace,
+    *,
+    subtree: bool,
+    where: dict[str, Any] | None,
+    versions: bool,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List the facts of NAMESPACE in the order in which they were first stored; without NAMESPACE those of all."""
+    found = session.client.facts.list(
+        namespace,
+        subtree=subtree or not namespace,
+        where=where,
+        versions=versions,
+        page_size=page_size_of(limit),
+    )
+    if as_json:
+        for fact in islice(found, limit or None):
+            click.echo(fact.to_json())
+    else:
+        session.console.print(fact_render.fact_table(islice(found, limit or None)))
+    note_more(limit, next(found, None) if limit else None)
+
+
+@facts.command()
+@click.option("--prefix", type=labels, metavar="LABELS", help="First labels; * stands for any one.")
+@click.option("--suffix", type=labels, metavar="LABELS", help="Last labels, likewise.")
+@click.option("--depth", "max_depth", type=click.IntRange(min=0), default=0, help="Cut them to so many labels.")
+@click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
+@json_option
+@click.pass_obj
+def namespaces(
+    session: Session,
+    prefix: tuple[str, ...] | None,
+    suffix: tuple[str, ...] | None,
+    max_depth: int,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    """List the namespaces that hold facts."""
+    found = session.client.facts.namespaces(
+        prefix=prefix or (), suffix=suffix or (), max_depth=max_depth, page_size=page_size_of(limit)
+    )
+    if as_json:
+        for namespace in islice(found, limit or None):
+            click.echo(json.dumps(namespace, ensure_ascii=False))
+    else:
+        for line in fact_render.namespace_lines(islice(found, limit or None)):
+            session.console.print(line, soft_wrap=True)
+    note_more(limit, next(found, None) if limit else None)
+
+
+@facts.command()
+@namespace_argument(required=True)
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@which_facts_options
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_obj
+def delete(
+    session: Session,
+    namespace: fact_values.Namespace,
+    keys: tuple[str, ...],
+    *,
+    subtree: bool,
+    where: dict[str, Any] | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Remove facts of NAMESPACE for good: those under the KEYs, or without one all that the options match."""
+    if keys:
+        if subtree or where or dry_run:
+            raise click.UsageError("a KEY names one fact of NAMESPACE; --below, --where and --dry-run go without")
+        _delete_each(session, namespace, keys, as_json=as_json)
+        return
+    which: dict[str, Any] = {"subtree": subtree, "where": where}
+    count = session.client.facts.delete_many(namespace, dry_run=True, **which).deleted_count
+    if not dry_run and count:
+        if not yes:
+            click.confirm(f"Remove {_number(count)} for good?", abort=True, err=True)
+        count = session.client.facts.delete_many(namespace, **which).deleted_count
+    if as_json:
+        click.echo(json.dumps({"deleted_count": count, "dry_run": dry_run}))
+    else:
+        click.echo(f"{_number(count)} {'would be removed' if dry_run else 'removed'}")
+
+
+def _delete_each(session: Session, namespace: fact_values.Namespace, keys: tuple[str, ...], *, as_json: bool) -> None:
+    missing = 0
+    for key in keys:
+        receipt = session.client.facts.delete(namespace, key)
+        missing += receipt.outcome is values.WriteOutcome.MISSING
+        if as_json:
+            click.echo(receipt.to_json())
+        elif receipt.outcome is values.WriteOutcome.MISSING:
+            click.echo(f"Error: {dotted(namespace)} has no fact {key!r}", err=True)
+        else:
+            click.echo(f"deleted {dotted(namespace)} {key}")
+    if missing:
+        raise SystemExit(1)
+
+
+def _number(count: int) -> str:
+    return f"{count:,} fact{'' if count == 1 else 's'}"

@@ -1,0 +1,60 @@
+"""Reads memories from JSON lines of files and standard input."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mnemon._cli.documents.sources import Unreadable
+from mnemon._cli.json_lines import Line, fits, read_json_lines
+from mnemon._values.memories import Memory
+
+_TEXTS = ("content", "type", "agent", "project", "personality", "user", "household", "persona", "decay")
+_GIVEN = {*_TEXTS, "is_global", "metadata", "embedding"}
+# What `memories --json` prints beside; the server sets it anew.
+_SET_BY_THE_SERVER = {
+    "memory_id",
+    "confidence",
+    "revision",
+    "create_time",
+    "update_time",
+    "reinforce_time",
+    "delete_time",
+}
+
+
+def read_lines(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:
+    """The memories of a file, or of standard input: one JSON object, or one JSON text, per line.
+
+    `fields` count where a line has none of its own; `metadata` is added to every one.
+    """
+    return read_json_lines(path, lambda place, found: _read_line(place, found, fields, metadata))
+
+
+def _read_line(place: str, found: Any, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Line | Unreadable:
+    if isinstance(found, str):
+        found = {"content": found}
+    if problem := _problem(found):
+        return Unreadable(place, problem)
+    own = {name: value for name, value in found.items() if name in _GIVEN and value not in (None, "")}
+    embedding = own.pop("embedding", None)
+    memory = Memory(**{"content": "", **fields, **own, "metadata": {**own.get("metadata", {}), **metadata}})
+    return Line(place, memory if embedding is None else (memory, embedding))
+
+
+def _problem(found: Any) -> str | None:
+    if not isinstance(found, dict):
+        return 'a line must be text or an object, such as {"content": "…", "type": "preference"}'
+    if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
+        return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
+    if not isinstance(found.get("content"), str):
+        return '"content" must be text'
+    for name in _TEXTS:
+        if not fits(found.get(name), str):
+            return f'"{name}" must be text'
+    if not fits(found.get("is_global"), bool):
+        return '"is_global" must be true or false'
+    if not fits(found.get("metadata"), dict):
+        return '"metadata" must be an object'
+    if not fits(found.get("embedding"), list):
+        return '"embedding" must be a list of numbers'
+    return None

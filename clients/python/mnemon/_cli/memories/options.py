@@ -1,0 +1,154 @@
+"""Options that the commands for memories share: what a memory says of itself, and which memories are meant."""
+
+import functools
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from mnemon._cli.options import filter_option, typed
+from mnemon._values.filters import AllOf, Condition, Filter, Operator
+from mnemon._values.memories import DecayPolicy
+
+Command = Callable[..., Any]
+
+_TEXTS = {
+    "type": 'What kind of memory it is, such as "preference".',
+    "agent": "The agent that was told.",
+    "project": "The project or workspace.",
+    "user": "The end user.",
+    "household": "The group of users that shares it.",
+    "persona": "The persona that an agent speaks as.",
+    "personality": "The personality that it belongs to.",
+}
+
+_OPERATORS = {
+    "=": Operator.EQ,
+    "!=": Operator.NE,
+    ">": Operator.GT,
+    ">=": Operator.GTE,
+    "<": Operator.LT,
+    "<=": Operator.LTE,
+    "~": Operator.CONTAINS,
+}
+_COMPARISON = re.compile(r"([^=!<>~]+)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
+_TIME_FIELDS = ("create_time", "update_time", "reinforce_time", "event_time", "record_time")
+
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|h|d|w)")
+_AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def moment(text: str) -> datetime | timedelta:
+    """A point in time, or a distance from now: 2027-01-31, 2027-01-31T12:00+01:00, 90m, 12h, 30d or 2w."""
+    if age := _AGE.fullmatch(text):
+        try:
+            return timedelta(**{_AGE_UNITS[age[2]]: float(age[1])})
+        except OverflowError:
+            raise click.BadParameter(f"{text!r} is too long") from None
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.astimezone()
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is neither a time, such as 2027-01-31, nor a distance, such as 30d"
+        ) from None
+
+
+def past(text: str) -> datetime:
+    """A point in time; a distance is counted back from now."""
+    found = moment(text)
+    return found if isinstance(found, datetime) else _now_and(-found, text)
+
+
+def future(text: str) -> datetime:
+    """A point in time; a distance is counted on from now."""
+    found = moment(text)
+    return found if isinstance(found, datetime) else _now_and(found, text)
+
+
+def _now_and(distance: timedelta, text: str) -> datetime:
+    try:
+        return datetime.now(UTC) + distance
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is beyond the calendar") from None
+
+
+def comparison(text: str) -> Filter:
+    """`FIELD OPERATOR VALUE`, such as metadata.score>=3; the value is typed as it reads."""
+    found = _COMPARISON.fullmatch(text)
+    if not found:
+        raise click.BadParameter(
+            f"{text!r} is no comparison, such as metadata.score>=3, agent!=claude or content~tea; "
+            f"the operators are {' '.join(_OPERATORS)}"
+        )
+    field, value = found[1].strip(), found[3].strip()
+    return Condition(field, _OPERATORS[found[2]], (past(value) if field in _TIME_FIELDS else typed(value),))
+
+
+def some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A text that is not empty, or none at all."""
+    if value == "":
+        raise click.BadParameter("must not be empty; leave the option out", context, parameter)
+    return value
+
+
+def memory_options(command: Command) -> Command:
+    """What a new memory says of itself, without content and metadata; the command gets `fields`, without what is
+    not given."""
+
+    @functools.wraps(command)
+    def with_fields(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in (*_TEXTS, "decay", "is_global")}
+        return command(*args, fields={name: value for name, value in given.items() if value}, **kwargs)
+
+    with_fields = click.option("--global", "is_global", is_flag=True, help="It holds beyond its project and agent.")(
+        with_fields
+    )
+    with_fields = click.option(
+        "--decay",
+        type=click.Choice([each.value for each in DecayPolicy]),
+        help="How its confidence fades.  [default: stable]",
+    )(with_fields)
+    return _text_options(with_fields)
+
+
+def which_options(command: Command) -> Command:
+    """Which memories are meant; the command gets `which`: keyword arguments of `MemoryFilters`."""
+
+    @functools.wraps(command)
+    def with_which(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in _TEXTS}
+        given |= {"created_from": kwargs.pop("since"), "created_to": kwargs.pop("until")}
+        given |= {"is_global": kwargs.pop("is_global"), "metadata": kwargs.pop("filters") or None}
+        given |= {"where": joined(kwargs.pop("comparisons"))}
+        return command(*args, which={name: value for name, value in given.items() if value is not None}, **kwargs)
+
+    for flag, text in (("--until", "Only memories created by then."), ("--since", "Only memories created since then.")):
+        with_which = click.option(flag, type=past, metavar="TIME|AGE", help=text + " 2027-01-31, 12h, 30d.")(with_which)
+    with_which = click.option("--global/--not-global", "is_global", default=None, help="Only memories of that kind.")(
+        with_which
+    )
+    with_which = click.option(
+        "--where",
+        "comparisons",
+        type=comparison,
+        metavar="COMPARISON",
+        multiple=True,
+        help="Only memories of which this holds: metadata.score>=3, agent!=claude, content~tea; repeatable.",
+    )(with_which)
+    return _text_options(filter_option("memories")(with_which))
+
+
+def _text_options(command: Command) -> Command:
+    for name in reversed(_TEXTS):
+        command = click.option(f"--{name}", name, callback=some, help=_TEXTS[name])(command)
+    return command
+
+
+def joined(comparisons: tuple[Filter, ...]) -> Filter | None:
+    """One filter of all comparisons; None where there are none."""
+    if not comparisons:
+        return None
+    return comparisons[0] if len(comparisons) == 1 else AllOf(comparisons)

@@ -1,0 +1,141 @@
+"""The commands that find, list and forecast memories."""
+
+import json
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import click
+
+from mnemon._cli.documents.read import note
+from mnemon._cli.memories import render as memory_render
+from mnemon._cli.memories.options import future, which_options
+from mnemon._cli.options import json_option
+from mnemon._cli.session import Session
+from mnemon._values import documents as values
+
+_LIST_LIMIT = 100
+_PAGE_SIZE_MAX = 1000
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="Most results to show."
+)
+@click.option(
+    "--min-confidence",
+    type=click.FloatRange(0, 1),
+    default=0.3,
+    show_default=True,
+    help="Leave out what has faded below this confidence.",
+)
+@which_options
+@click.option(
+    "--mode",
+    type=click.Choice([each.value for each in values.SearchMode]),
+    default=values.SearchMode.HYBRID.value,
+    show_default=True,
+    help="By meaning, by word, or both.",
+)
+@click.option("--min-score", type=click.FloatRange(0, 1), default=0.0, help="Leave out results below this score.")
+@click.option("--explain", is_flag=True, help="Say why each result scored as it did.")
+@json_option
+@click.pass_obj
+def recall(
+    session: Session,
+    query: str,
+    mode: str,
+    *,
+    limit: int,
+    min_confidence: float,
+    which: dict[str, Any],
+    min_score: float,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Find the memories most relevant to QUERY, best first."""
+    answer = session.client.recall(
+        query, limit=limit, min_confidence=min_confidence, mode=mode, min_score=min_score, explain=explain, **which
+    )
+    if as_json:
+        click.echo(answer.to_json())
+        return
+    if answer.diagnostics.degraded:
+        note([f"the vector database was not asked: {answer.diagnostics.degraded}; the answer is complete"])
+    session.console.print(memory_render.recall_table(answer))
+
+
+@click.command("memories")
+@click.argument("memory_id", required=False)
+@which_options
+@click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Only those of this confidence now.")
+@click.option("--deleted", "show_deleted", is_flag=True, help="Also those that are forgotten and not purged.")
+@click.option("--limit", type=click.IntRange(min=0), default=_LIST_LIMIT, show_default=True, help="0 for all.")
+@click.option("--count", "only_count", is_flag=True, help="Only count them.")
+@json_option
+@click.pass_obj
+def list_memories(
+    session: Session,
+    memory_id: str | None,
+    *,
+    which: dict[str, Any],
+    min_confidence: float,
+    show_deleted: bool,
+    limit: int,
+    only_count: bool,
+    as_json: bool,
+) -> None:
+    """List memories in the order of their creation, or show the one that has MEMORY_ID."""
+    chosen = {**which, "min_confidence": min_confidence, "show_deleted": show_deleted}
+    if memory_id is not None:
+        if which or min_confidence or show_deleted or only_count:
+            raise click.UsageError("name one memory, or say which ones with options; not both")
+        _show_one(session, memory_id, as_json=as_json)
+    elif only_count:
+        number = session.client.count_memories(**chosen)
+        click.echo(json.dumps({"count": number}) if as_json else f"{number}")
+    else:
+        _list(session, chosen, limit=limit, as_json=as_json)
+
+
+def _show_one(session: Session, memory_id: str, *, as_json: bool) -> None:
+    memory = session.client.get_memory(memory_id)
+    if as_json:
+        click.echo(memory.to_json())
+    else:
+        session.console.print(memory_render.memory_sheet(memory), soft_wrap=True)
+
+
+def _list(session: Session, chosen: dict[str, Any], *, limit: int, as_json: bool) -> None:
+    page_size = min(limit + 1, _PAGE_SIZE_MAX) if limit else _PAGE_SIZE_MAX
+    found = session.client.list_memories(page_size=page_size, **chosen)
+    if as_json:
+        for memory in islice(found, limit or None):
+            click.echo(memory.to_json())
+    else:
+        session.console.print(memory_render.memory_table(islice(found, limit or None)))
+    if limit and next(found, None) is not None:
+        note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
+
+
+@click.command()
+@click.option("--by", type=future, required=True, metavar="TIME|AGE", help="By when: 2027-01-31, 12h, 30d from now.")
+@click.option(
+    "--min-confidence",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.3,
+    show_default=True,
+    help="The confidence that they fall below.",
+)
+@which_options
+@json_option
+@click.pass_obj
+def forecast(session: Session, by: datetime, *, min_confidence: float, which: dict[str, Any], as_json: bool) -> None:
+    """Say which memories will have faded by a time, so that they can be reinforced before."""
+    found = session.client.forecast(by, min_confidence=min_confidence, **which)
+    if as_json:
+        for each in found:
+            click.echo(each.to_json())
+    else:
+        session.console.print(memory_render.forecast_table(found))

@@ -1,0 +1,58 @@
+"""Options that the commands for statements share: whose a statement is, and which statements are meant."""
+
+import functools
+from typing import Any
+
+import click
+
+from mnemon._cli.memories.options import Command, comparison, joined, past, some
+
+SCOPE = {
+    "user": "Whose it is.",
+    "household": "The group of users that shares it.",
+    "persona": "The persona that an agent speaks as.",
+    "agent": "The agent that was told.",
+    "project": "The project or workspace.",
+}
+
+
+def whose_options(command: Command) -> Command:
+    """Whose a new statement is; the command gets `whose`, without what is not given. A user is required."""
+
+    @functools.wraps(command)
+    def with_whose(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in SCOPE}
+        return command(*args, whose={name: value for name, value in given.items() if value is not None}, **kwargs)
+
+    return scope_texts(with_whose, user_required=True)
+
+
+def which_statements_options(command: Command) -> Command:
+    """Which statements are meant; the command gets `which`: keyword arguments of `SemanticFilters`."""
+
+    @functools.wraps(command)
+    def with_which(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in SCOPE}
+        given |= {"created_from": kwargs.pop("since"), "created_to": kwargs.pop("until")}
+        given |= {"where": joined(kwargs.pop("comparisons"))}
+        return command(*args, which={name: value for name, value in given.items() if value is not None}, **kwargs)
+
+    for flag, text in (("--until", "Only what was learnt by then."), ("--since", "Only what was learnt since then.")):
+        with_which = click.option(flag, type=past, metavar="TIME|AGE", help=text + " 2027-01-31, 12h, 30d.")(with_which)
+    with_which = click.option(
+        "--where",
+        "comparisons",
+        type=comparison,
+        metavar="COMPARISON",
+        multiple=True,
+        help="Only statements of which this holds: importance>=0.5, source!=inferred, content~tea; repeatable.",
+    )(with_which)
+    return scope_texts(with_which)
+
+
+def scope_texts(command: Command, *, user_required: bool = False) -> Command:
+    """`--user`, `--household`, `--persona`, `--agent` and `--project`, each under its own name; none may be empty."""
+    for name in reversed(SCOPE):
+        required = user_required and name == "user"
+        command = click.option(f"--{name}", name, required=required, callback=some, help=SCOPE[name])(command)
+    return command

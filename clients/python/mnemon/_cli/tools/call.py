@@ -1,0 +1,168 @@
+"""The commands for the tools of language models."""
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from mnemon import _tool_definitions as definitions
+from mnemon._cli.facts.options import json_object, labels, text_pair
+from mnemon._cli.options import json_option, meta_option
+from mnemon._cli.session import Session
+from mnemon._cli.tools import render as tool_render
+from mnemon._values.tools import ParseOptions
+
+_ACTIONS_HELP = "What manage_memory may do; repeatable.  [default: all that the server permits]"
+
+
+@click.group()
+def tools() -> None:
+    """Show the tools that a language model is told of, and run what it calls."""
+
+
+def _actions_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    choice = click.Choice([each.value for each in definitions.MemoryAction])
+    return click.option(
+        "--permit",
+        "actions_permitted",
+        type=choice,
+        multiple=True,
+        callback=lambda context, parameter, value: value or None,
+        help=_ACTIONS_HELP,
+    )(command)
+
+
+def _context_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What an application knows of a call; the command gets `about`: keyword arguments of `call`."""
+
+    @functools.wraps(command)
+    def with_about(*args: Any, **kwargs: Any) -> Any:
+        names = ("namespace", "config", "actions_permitted", "metadata")
+        about = {name: kwargs.pop(name) for name in names}
+        about["response_format"] = "content_and_artifact" if kwargs.pop("artifact") else "content"
+        return command(*args, about={**about, "config": dict(about["config"])}, **kwargs)
+
+    artifact = click.option("--artifact", is_flag=True, help="With the facts found, in JSON.")
+    namespace = click.option(
+        "--namespace", type=labels, metavar="LABELS", help="Where the memories are: user.ada, or {user_id}.notes."
+    )
+    config = click.option(
+        "--config", type=text_pair, metavar="KEY=TEXT", multiple=True, help="What fills the namespace; repeatable."
+    )
+    return config(namespace(_actions_option(meta_option("fact that is created")(artifact(with_about)))))
+
+
+def _parse_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How strictly a text is read; the command gets `options`."""
+
+    @functools.wraps(command)
+    def with_options(*args: Any, **kwargs: Any) -> Any:
+        options: ParseOptions = {
+            "strict_envelope": kwargs.pop("strict_envelope"),
+            "strict_boundaries": kwargs.pop("strict_boundaries"),
+            "require_end_marker": not kwargs.pop("no_end_marker"),
+            "dual_mode": not kwargs.pop("abp_only"),
+        }
+        return command(*args, options=options, **kwargs)
+
+    for flag, text in (
+        ("--abp-only", "Do not try VCP where ABP gives no call."),
+        ("--strict-boundaries", "A marker out of place fails the whole text."),
+        ("--no-end-marker", "A complete, sound object is a call without its end marker, too."),
+        ("--strict-envelope", "A call needs both its action and its parameters."),
+    ):
+        with_options = click.option(flag, is_flag=True, help=text)(with_options)
+    return with_options
+
+
+@tools.command("list")
+@_actions_option
+@click.option(
+    "--style", type=click.Choice([each.value for each in definitions.SchemaStyle]), help="As JSON for an API."
+)
+@json_option
+@click.pass_obj
+def list_tools(
+    session: Session, actions_permitted: tuple[str, ...] | None, style: str | None, *, as_json: bool
+) -> None:
+    """List the tools as a model is told of them."""
+    if style is not None:
+        schemas = session.client.tools.schemas(style, actions_permitted=actions_permitted)
+        click.echo(json.dumps(schemas, ensure_ascii=False, indent=None if as_json else 2))
+        return
+    found = session.client.tools.list(actions_permitted=actions_permitted)
+    if as_json:
+        for tool in found:
+            click.echo(tool.to_json())
+    else:
+        session.console.print(tool_render.tool_table(found))
+
+
+@tools.command()
+@click.argument("tool")
+@click.argument("arguments", type=json_object)
+@_context_options
+@json_option
+@click.pass_obj
+def call(session: Session, tool: str, arguments: dict[str, Any], *, about: dict[str, Any], as_json: bool) -> None:
+    """Run TOOL with ARGUMENTS, a JSON object, and print what it returns."""
+    output = session.client.tools.call(tool, arguments, **about)
+    click.echo(output.to_json() if as_json else output.content)
+
+
+@tools.command()
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@_parse_options
+@json_option
+@click.pass_obj
+def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) -> None:
+    """Read the calls out of a model's text in FILE or standard input, and run nothing; exit code 1 without a call."""
+    parsed = session.client.tools.parse(_text(file), **options)
+    if as_json:
+        click.echo(parsed.to_json())
+    else:
+        session.console.print(tool_render.parsed_table(parsed))
+    if not parsed.success:
+        raise SystemExit(1)
+
+
+@tools.command()
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@_context_options
+@_parse_options
+@json_option
+@click.pass_obj
+def execute(session: Session, file: Any, *, about: dict[str, Any], options: ParseOptions, as_json: bool) -> None:
+    """Run the calls in a model's text in FILE or standard input, in order; exit code 1 where one failed."""
+    done = session.client.tools.execute(_text(file), **about, **options)
+    if as_json:
+        click.echo(done.to_json())
+    else:
+        for line in tool_render.result_lines(done.results):
+            session.console.print(line, soft_wrap=True)
+        if not done.results:
+            session.console.print(tool_render.parsed_table(done.parsed))
+    if any(result.error for result in done.results):
+        raise SystemExit(1)
+
+
+@tools.command()
+@json_option
+@click.pass_obj
+def stats(session: Session, *, as_json: bool) -> None:
+    """Count the texts that were read since the vault was opened, by what became of them."""
+    found = session.client.tools.stats()
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        session.console.print(tool_render.stats_table(found))
+
+
+def _text(file: Any) -> str:
+    try:
+        found: str = file.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file.name} is not UTF-8: {error.reason}") from None
+    return found

@@ -1,0 +1,1 @@
+"""Values to messages and back, one module per noun."""

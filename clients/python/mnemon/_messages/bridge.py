@@ -1,0 +1,72 @@
+"""Both directions between the values of the bridge and the messages of the wire."""
+
+from mnemon._enums import members_by_number, numbers_by_member
+from mnemon._messages import documents as convert
+from mnemon._messages.semantic import share_to_pb, texts_to_pb
+from mnemon._messages.timeline import seconds_from_pb
+from mnemon._values import bridge
+from mnemon._values.semantic import ConflictPolicy
+from mnemon.v1 import bridge_pb2 as pb
+from mnemon.v1 import semantic_pb2
+
+_ENUMS = pb.DESCRIPTOR.enum_types_by_name
+_CONFLICT_POLICY = semantic_pb2.DESCRIPTOR.enum_types_by_name["ConflictPolicy"]
+_STATES = members_by_number(bridge.BridgeState, _ENUMS["BridgeState"])
+_MODES, _MODES_TO_PB = (
+    members_by_number(bridge.RoutingMode, _ENUMS["RoutingMode"]),
+    numbers_by_member(bridge.RoutingMode, _ENUMS["RoutingMode"]),
+)
+_ACTIONS, _ACTIONS_TO_PB = (
+    members_by_number(bridge.PruneAction, _ENUMS["PruneAction"]),
+    numbers_by_member(bridge.PruneAction, _ENUMS["PruneAction"]),
+)
+_POLICIES, _POLICIES_TO_PB = (
+    members_by_number(ConflictPolicy, _CONFLICT_POLICY),
+    numbers_by_member(ConflictPolicy, _CONFLICT_POLICY),
+)
+
+
+def update(policy: bridge.RoutingPolicy) -> pb.UpdateRoutingPolicyRequest:
+    """Another policy for the wire."""
+    return pb.UpdateRoutingPolicyRequest(
+        policy=pb.RoutingPolicy(
+            min_importance=share_to_pb("min_importance", policy.min_importance),
+            event_types=texts_to_pb("event_types", policy.event_types),
+            mode=_MODES_TO_PB[convert.choice("mode", policy.mode, bridge.RoutingMode)],
+            content_max=policy.content_max,
+            on_prune=_ACTIONS_TO_PB[convert.choice("on_prune", policy.on_prune, bridge.PruneAction)],
+            demoted_importance=share_to_pb("demoted_importance", policy.demoted_importance),
+            conflict_policy=_POLICIES_TO_PB[convert.choice("conflict_policy", policy.conflict_policy, ConflictPolicy)],
+        )
+    )
+
+
+def policy_from_pb(policy: pb.RoutingPolicy) -> bridge.RoutingPolicy:
+    """A policy of the wire; a choice that a later server may add is told by its number."""
+    return bridge.RoutingPolicy(
+        min_importance=policy.min_importance if policy.HasField("min_importance") else None,
+        event_types=tuple(policy.event_types),
+        mode=_MODES.get(policy.mode, str(policy.mode)),
+        content_max=policy.content_max if policy.HasField("content_max") else None,
+        on_prune=_ACTIONS.get(policy.on_prune, str(policy.on_prune)),
+        demoted_importance=policy.demoted_importance if policy.HasField("demoted_importance") else None,
+        conflict_policy=_POLICIES.get(policy.conflict_policy, str(policy.conflict_policy)),
+    )
+
+
+def status_from_pb(response: pb.GetBridgeStatusResponse) -> bridge.BridgeStatus:
+    """How the bridge is."""
+    return bridge.BridgeStatus(
+        state=_STATES.get(response.state, bridge.BridgeState.UNKNOWN),
+        message=response.message,
+        routed_count=response.routed_count,
+        skipped_counts=dict(sorted(response.skipped_counts.items())),
+        linked_count=response.linked_count,
+        deleted_count=response.deleted_count,
+        demoted_count=response.demoted_count,
+        queue_depth=response.queue_depth,
+        timeline_lag_s=seconds_from_pb(response, "timeline_lag"),
+        segment_count=response.segment_count,
+        handled_time=convert.time_from_pb(response, "handled_time"),
+        policy=policy_from_pb(response.policy),
+    )

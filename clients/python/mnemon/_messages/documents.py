@@ -1,0 +1,278 @@
+"""Both directions between the values of the client and the messages of the wire."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from google.protobuf import timestamp_pb2
+from google.protobuf.message import Message
+
+from mnemon._errors import IgnoredFilterWarning, InternalError, InvalidArgumentError
+from mnemon._values import documents as values
+from mnemon.v1 import common_pb2, knowledge_store_pb2
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def invalid(field: str, description: str) -> InvalidArgumentError:
+    """An error about one field that cannot be put on the wire."""
+    return InvalidArgumentError.of(field, description)
+
+
+def choice(field: str, given: str, among: type[_Choice]) -> _Choice:
+    """The member that is named, or an error that lists the names."""
+    try:
+        return among(given)
+    except ValueError:
+        names = ", ".join(repr(str(each)) for each in among)
+        raise invalid(field, f"must be one of {names}, not {given!r}") from None
+
+
+def text(field: str, given: object) -> str:
+    """Text that can be put on the wire: a str that UTF-8 can encode."""
+    if not isinstance(given, str):
+        raise invalid(field, f"must be text, not {type(given).__name__}")
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise invalid(field, f"must be valid Unicode; character {error.start} is a lone surrogate") from None
+    return given
+
+
+def metadata_to_pb(field: str, metadata: object) -> dict[str, common_pb2.MetadataValue]:
+    """Metadata for the wire; what has no place there is an InvalidArgumentError that names the key."""
+    if not isinstance(metadata, Mapping):
+        raise invalid(field, f"must be a mapping of keys to values, not {type(metadata).__name__}")
+    return {text(f"{field} key", key): value_to_pb(f"{field}.{key}", value) for key, value in metadata.items()}
+
+
+def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str, common_pb2.MetadataValue]:
+    """Filters for the wire; a value that has no place there goes unset, for the server to ignore and name it."""
+    found = {}
+    for key, value in (filters or {}).items():
+        try:
+            found[text("filters key", key)] = value_to_pb(f"filters.{key}", value)
+        except InvalidArgumentError:
+            if not isinstance(key, str):
+                raise
+            found[key] = common_pb2.MetadataValue()
+    return found
+
+
+def value_to_pb(field: str, value: object) -> common_pb2.MetadataValue:
+    """One typed value for the wire; what has no place there is an InvalidArgumentError that names the field."""
+    match value:
+        case bool():
+            return common_pb2.MetadataValue(bool_value=value)
+        case int():
+            if not _INT64_MIN <= value <= _INT64_MAX:
+                raise invalid(field, "must fit into 64 bits")
+            return common_pb2.MetadataValue(int_value=value)
+        case float():
+            return common_pb2.MetadataValue(double_value=value)
+        case str():
+            return common_pb2.MetadataValue(string_value=text(field, value))
+        case datetime():
+            return common_pb2.MetadataValue(timestamp_value=time_to_pb(field, value))
+        case list() | tuple():
+            items = common_pb2.StringList(values=[text(f"{field}[{index}]", item) for index, item in enumerate(value)])
+            return common_pb2.MetadataValue(string_list_value=items)
+    raise invalid(
+        field, "must be text, a whole number, a number, a boolean, a list of texts or a time; null is not a value"
+    )
+
+
+def time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
+    """A time for the wire; one without a zone is an InvalidArgumentError that names the field."""
+    if value.tzinfo is None:
+        raise invalid(field, "must carry a time zone, such as datetime.now(UTC)")
+    time = timestamp_pb2.Timestamp()
+    time.FromDatetime(value)
+    return time
+
+
+def time_from_pb(message: Message, field: str) -> datetime | None:
+    """The time in a field of a message; None where it is unset."""
+    return getattr(message, field).ToDatetime(UTC) if message.HasField(field) else None
+
+
+def value_from_pb(key: str, value: common_pb2.MetadataValue) -> values.MetadataValue:
+    """One typed value of the wire."""
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return value.string_value
+        case "int_value":
+            return value.int_value
+        case "double_value":
+            return value.double_value
+        case "bool_value":
+            return value.bool_value
+        case "string_list_value":
+            return list(value.string_list_value.values)
+        case "timestamp_value":
+            return value.timestamp_value.ToDatetime(UTC)
+    raise InternalError(f"metadata {key!r} has a kind of value that this client does not know; a newer one is needed")
+
+
+def scope_to_pb(scope: values.Scope | None) -> common_pb2.Scope | None:
+    """The scope for the wire."""
+    if scope is None:
+        return None
+    return common_pb2.Scope(
+        user=text("scope.user", scope.user),
+        household=text("scope.household", scope.household),
+        persona=text("scope.persona", scope.persona),
+        agent=text("scope.agent", scope.agent),
+        project=text("scope.project", scope.project),
+    )
+
+
+def scope_from_pb(scope: common_pb2.Scope) -> values.Scope:
+    """A scope of the wire."""
+    return values.Scope(
+        user=scope.user,
+        household=scope.household,
+        persona=scope.persona,
+        agent=scope.agent,
+        project=scope.project,
+    )
+
+
+def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
+    """A document of the wire."""
+    return values.Document(
+        doc_id=document.doc_id,
+        content=document.content,
+        metadata={key: value_from_pb(key, value) for key, value in document.metadata.items()},
+        scope=scope_from_pb(document.scope),
+        revision=document.revision,
+        create_time=time_from_pb(document, "create_time"),
+        update_time=time_from_pb(document, "update_time"),
+        passage_count=document.passage_count,
+        embeddings=tuple(tuple(embedding.values) for embedding in document.embeddings),
+    )
+
+
+def answer_from_pb(response: knowledge_store_pb2.SearchDocumentsResponse) -> values.SearchAnswer:
+    """What a search says."""
+    return values.SearchAnswer(
+        results=tuple(_result_from_pb(result) for result in response.results),
+        ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
+        diagnostics=diagnostics_from_pb(response.diagnostics),
+    )
+
+
+def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.SearchDiagnostics:
+    """How an answer was found."""
+    return values.SearchDiagnostics(
+        mode=mode_from_pb(diagnostics.mode),
+        exact=diagnostics.exact,
+        total_candidates=diagnostics.total_candidates,
+        scanned=diagnostics.scanned,
+        pending=diagnostics.pending,
+        degraded=diagnostics.degraded,
+        duration_s=diagnostics.duration.ToTimedelta().total_seconds(),
+    )
+
+
+def mode_from_pb(mode: int) -> values.SearchMode | None:
+    """How a text found something; None where that is not said, or this client does not know it."""
+    return _MODES_FROM_PB.get(mode)
+
+
+def _result_from_pb(result: knowledge_store_pb2.SearchResult) -> values.SearchResult:
+    passage = result.passage
+    return values.SearchResult(
+        document=document_from_pb(result.document),
+        score=result.score,
+        source=result.source,
+        vector_score=result.vector_score if result.HasField("vector_score") else None,
+        keyword_score=result.keyword_score if result.HasField("keyword_score") else None,
+        passage=values.Passage(passage.index, passage.start, passage.end) if result.HasField("passage") else None,
+    )
+
+
+def ignored_from_pb(ignored: common_pb2.IgnoredFilter) -> values.IgnoredFilter:
+    """A filter that was not applied."""
+    return values.IgnoredFilter(ignored.key, ignored.reason)
+
+
+def warn_of_ignored(ignored: Iterable[values.IgnoredFilter]) -> None:
+    """Warns the caller of a client's method of filters that its answer has no place to name."""
+    for each in ignored:
+        warnings.warn(f"the filter {each.key!r} was not applied: {each.reason}", IgnoredFilterWarning, stacklevel=3)
+
+
+def receipt_from_pb(receipt: common_pb2.WriteReceipt) -> values.WriteReceipt:
+    """What the server promises of a write."""
+    return values.WriteReceipt(
+        id=receipt.id,
+        outcome=_OUTCOMES_FROM_PB.get(receipt.outcome, values.WriteOutcome.UNKNOWN),
+        revision=receipt.revision,
+        commit_time=time_from_pb(receipt, "commit_time"),
+        replayed=receipt.replayed,
+    )
+
+
+def page_from_pb(response: knowledge_store_pb2.ListDocumentsResponse) -> values.DocumentPage:
+    """A page of documents."""
+    return values.DocumentPage(
+        documents=tuple(document_from_pb(document) for document in response.documents),
+        next_page_token=response.next_page_token,
+        ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
+    )
+
+
+def health_from_pb(response: knowledge_store_pb2.CheckHealthResponse) -> values.StoreHealth:
+    """How the store is."""
+    model = response.embedding_model
+    return values.StoreHealth(
+        status=_HEALTH_FROM_PB.get(response.status, values.HealthStatus.UNKNOWN),
+        message=response.message,
+        backend=response.backend,
+        host=response.host,
+        collection=response.collection,
+        embedding_model=values.EmbeddingModel(model.name, model.revision, model.precision, model.dimension),
+        document_count=response.document_count,
+        passage_count=response.passage_count,
+        pending=response.pending,
+        latency_s=response.latency.ToTimedelta().total_seconds() if response.HasField("latency") else None,
+    )
+
+
+MODES_TO_PB = {
+    values.SearchMode.VECTOR: common_pb2.SEARCH_MODE_VECTOR,
+    values.SearchMode.KEYWORD: common_pb2.SEARCH_MODE_KEYWORD,
+    values.SearchMode.HYBRID: common_pb2.SEARCH_MODE_HYBRID,
+}
+
+ACKS_TO_PB = {
+    values.AckLevel.DURABLE: common_pb2.ACK_LEVEL_DURABLE,
+    values.AckLevel.SEARCHABLE: common_pb2.ACK_LEVEL_SEARCHABLE,
+}
+
+VIEWS_TO_PB = {
+    values.DocumentView.BASIC: knowledge_store_pb2.DOCUMENT_VIEW_BASIC,
+    values.DocumentView.STANDARD: knowledge_store_pb2.DOCUMENT_VIEW_STANDARD,
+    values.DocumentView.FULL: knowledge_store_pb2.DOCUMENT_VIEW_FULL,
+}
+
+_MODES_FROM_PB: dict[int, values.SearchMode] = {pb: mode for mode, pb in MODES_TO_PB.items()}
+
+_OUTCOMES_FROM_PB = {
+    common_pb2.WRITE_OUTCOME_CREATED: values.WriteOutcome.CREATED,
+    common_pb2.WRITE_OUTCOME_REPLACED: values.WriteOutcome.REPLACED,
+    common_pb2.WRITE_OUTCOME_UNCHANGED: values.WriteOutcome.UNCHANGED,
+    common_pb2.WRITE_OUTCOME_DELETED: values.WriteOutcome.DELETED,
+    common_pb2.WRITE_OUTCOME_MISSING: values.WriteOutcome.MISSING,
+}
+
+_HEALTH_FROM_PB = {
+    knowledge_store_pb2.HEALTH_STATUS_HEALTHY: values.HealthStatus.HEALTHY,
+    knowledge_store_pb2.HEALTH_STATUS_DEGRADED: values.HealthStatus.DEGRADED,
+    knowledge_store_pb2.HEALTH_STATUS_UNHEALTHY: values.HealthStatus.UNHEALTHY,
+}

@@ -1,0 +1,168 @@
+"""Builds the request of every call about facts; both clients share it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mnemon._enums import numbers_by_member
+from mnemon._messages import documents as convert
+from mnemon._messages import facts as fact_convert
+from mnemon._messages.documents import invalid
+from mnemon._messages.memories import vector_to_pb
+from mnemon._messages.semantic_requests import request_id_to_pb
+from mnemon._values import documents as values
+from mnemon._values import facts
+from mnemon.v1 import facts_pb2 as pb
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_MODES = numbers_by_member(facts.PutMode, pb.DESCRIPTOR.enum_types_by_name["PutMode"])
+
+
+def put(
+    fact: facts.Fact,
+    *,
+    mode: str,
+    embedding: Sequence[float] | None = None,
+    expected_revision: int | None = None,
+    request_id: str | None = None,
+    ack: str,
+) -> pb.PutFactRequest:
+    """A fact to store; it always carries a request_id, which makes repeating it harmless."""
+    return pb.PutFactRequest(
+        fact=fact_convert.fact_to_pb(fact),
+        mode=_MODES[convert.choice("mode", mode, facts.PutMode)],
+        embedding=vector_to_pb("embedding", embedding),
+        expected_revision=expected_revision,
+        request_id=request_id_to_pb(request_id),
+        ack=_ack(ack),
+    )
+
+
+def put_like(given: object, *, mode: str, ack: str) -> pb.PutFactRequest:
+    """One item of `put_many`."""
+    fact, embedding = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if not isinstance(fact, facts.Fact):
+        raise invalid("fact", "must be a Fact, alone or with its vector as a pair")
+    return put(fact, mode=mode, embedding=embedding, ack=ack)
+
+
+def get(namespace: Iterable[str], key: str, *, renew_ttl: bool, versions: bool) -> pb.GetFactRequest:
+    """A read of one fact."""
+    return pb.GetFactRequest(
+        namespace=fact_convert.namespace_to_pb(namespace),
+        key=convert.text("key", key),
+        renew_ttl=renew_ttl,
+        show_versions=versions,
+    )
+
+
+def get_many(names: Iterable[tuple[Iterable[str], str]], *, renew_ttl: bool) -> pb.GetFactsRequest:
+    """A read of several facts."""
+    return pb.GetFactsRequest(names=[_name(number, name) for number, name in enumerate(names)], renew_ttl=renew_ttl)
+
+
+def search(
+    query: str,
+    *,
+    namespace: Iterable[str],
+    subtree: bool,
+    where: Mapping[str, Any] | None,
+    vector: Sequence[float] | None,
+    limit: int,
+    offset: int,
+    mode: str | None,
+    min_score: float,
+    renew_ttl: bool,
+) -> pb.SearchFactsRequest:
+    """A search for facts."""
+    return pb.SearchFactsRequest(
+        filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
+        query=convert.text("query", query),
+        vector=vector_to_pb("vector", vector),
+        limit=_int32(limit),
+        offset=_int32(offset),
+        mode=_mode(mode),
+        min_score=min_score,
+        renew_ttl=renew_ttl,
+    )
+
+
+def list_page(
+    *,
+    namespace: Iterable[str],
+    subtree: bool,
+    where: Mapping[str, Any] | None,
+    page_size: int,
+    page_token: str,
+    versions: bool,
+) -> pb.ListFactsRequest:
+    """A page of facts."""
+    return pb.ListFactsRequest(
+        filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
+        page_size=_int32(page_size),
+        page_token=convert.text("page_token", page_token),
+        show_versions=versions,
+    )
+
+
+def namespaces_page(
+    *, prefix: Iterable[str], suffix: Iterable[str], max_depth: int, page_size: int, page_token: str
+) -> pb.ListNamespacesRequest:
+    """A page of namespaces."""
+    return pb.ListNamespacesRequest(
+        prefix=fact_convert.namespace_to_pb(prefix, "prefix"),
+        suffix=fact_convert.namespace_to_pb(suffix, "suffix"),
+        max_depth=_int32(max_depth),
+        page_size=_int32(page_size),
+        page_token=convert.text("page_token", page_token),
+    )
+
+
+def delete(
+    namespace: Iterable[str], key: str, *, expected_revision: int | None, request_id: str | None, ack: str
+) -> pb.DeleteFactRequest:
+    """A removal of one fact."""
+    return pb.DeleteFactRequest(
+        namespace=fact_convert.namespace_to_pb(namespace),
+        key=convert.text("key", key),
+        expected_revision=expected_revision,
+        request_id=request_id_to_pb(request_id),
+        ack=_ack(ack),
+    )
+
+
+def delete_many(
+    *,
+    namespace: Iterable[str],
+    subtree: bool,
+    where: Mapping[str, Any] | None,
+    dry_run: bool,
+    request_id: str | None,
+) -> pb.DeleteFactsRequest:
+    """A removal of all facts that match."""
+    return pb.DeleteFactsRequest(
+        filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
+        dry_run=dry_run,
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def _name(number: int, given: object) -> pb.FactName:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise invalid(f"names[{number}]", 'must be a namespace with a key, such as (("user", "ada"), "tea")')
+    namespace, key = given
+    return pb.FactName(
+        namespace=fact_convert.namespace_to_pb(namespace, f"names[{number}].namespace"),
+        key=convert.text(f"names[{number}].key", key),
+    )
+
+
+def _mode(given: str | None) -> Any:
+    return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
+
+
+def _ack(given: str) -> Any:
+    return convert.ACKS_TO_PB[convert.choice("ack", given, values.AckLevel)]
+
+
+def _int32(given: int) -> int:
+    return max(_INT32_MIN, min(given, _INT32_MAX))

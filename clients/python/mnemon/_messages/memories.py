@@ -1,0 +1,216 @@
+"""Both directions between the values of memories and the messages of the wire."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from mnemon._messages import documents as convert
+from mnemon._messages.documents import invalid
+from mnemon._values import documents as values
+from mnemon._values import filters, memories
+from mnemon.v1 import common_pb2
+from mnemon.v1 import memory_pb2 as pb
+
+_SCOPE = ("user", "household", "persona", "agent", "project")
+_TEXTS = ("personality", "type")
+_TIMES = ("created_from", "created_to", "reinforced_from", "reinforced_to")
+
+DECAYS_TO_PB = {
+    memories.DecayPolicy.STABLE: pb.DECAY_POLICY_STABLE,
+    memories.DecayPolicy.REINFORCEABLE: pb.DECAY_POLICY_REINFORCEABLE,
+    memories.DecayPolicy.CONTEXTUAL: pb.DECAY_POLICY_CONTEXTUAL,
+}
+_DECAYS_FROM_PB = {
+    pb.DECAY_POLICY_UNSPECIFIED: memories.DecayPolicy.STABLE,
+    **{wire: decay for decay, wire in DECAYS_TO_PB.items()},
+}
+_STATUSES = {"healthy": values.HealthStatus.HEALTHY, "unhealthy": values.HealthStatus.UNHEALTHY}
+
+
+def memory_to_pb(memory: memories.Memory) -> pb.Memory:
+    """A memory for the wire, without what only the server sets."""
+    return pb.Memory(
+        memory_id=convert.text("memory_id", memory.memory_id),
+        content=convert.text("content", memory.content),
+        scope=convert.scope_to_pb(memory.scope),
+        personality=convert.text("personality", memory.personality),
+        type=convert.text("type", memory.type),
+        decay_policy=DECAYS_TO_PB[convert.choice("decay", memory.decay, memories.DecayPolicy)],
+        metadata=convert.metadata_to_pb("metadata", memory.metadata),
+        # The field has the name of a Python keyword.
+        **{"global": _flag("is_global", memory.is_global)},  # type: ignore[arg-type]
+    )
+
+
+def memory_from_pb(memory: pb.Memory) -> memories.Memory:
+    """A memory of the wire."""
+    scope = memory.scope
+    return memories.Memory(
+        content=memory.content,
+        memory_id=memory.memory_id,
+        type=memory.type,
+        agent=scope.agent,
+        project=scope.project,
+        personality=memory.personality,
+        user=scope.user,
+        household=scope.household,
+        persona=scope.persona,
+        is_global=getattr(memory, "global"),
+        # What a later server may add is told by its number.
+        decay=_DECAYS_FROM_PB.get(memory.decay_policy, str(memory.decay_policy)),
+        metadata={key: convert.value_from_pb(key, value) for key, value in memory.metadata.items()},
+        confidence=memory.confidence,
+        revision=memory.revision,
+        create_time=convert.time_from_pb(memory, "create_time"),
+        update_time=convert.time_from_pb(memory, "update_time"),
+        reinforce_time=convert.time_from_pb(memory, "reinforce_time"),
+        delete_time=convert.time_from_pb(memory, "delete_time"),
+    )
+
+
+def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | None:
+    """A vector for the wire; InvalidArgumentError where it holds anything but numbers, or nothing."""
+    if given is None:
+        return None
+    try:
+        found = [float(number) for number in given]
+    except (TypeError, ValueError):
+        raise invalid(field, "must be a sequence of numbers") from None
+    if not found:
+        raise invalid(field, "must not be empty; leave it out, and the server embeds the text")
+    return found
+
+
+def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float = 0.0) -> pb.MemoryFilter | None:
+    """Which memories are meant, for the wire; None means all."""
+    given: dict[str, Any] = dict(which)
+    if unknown := sorted(given.keys() - memories.MemoryFilters.__annotations__.keys()):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    if not given and not min_confidence:
+        return None
+    fields: dict[str, Any] = {
+        **{name: some_text(name, given[name]) for name in _TEXTS if name in given},
+        **{name: time_to_pb(name, given[name]) for name in _TIMES if name in given},
+    }
+    if "is_global" in given:
+        # The field has the name of a Python keyword.
+        fields["global"] = _flag("is_global", given["is_global"])
+    if "where" in given:
+        fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
+    return pb.MemoryFilter(
+        scope=common_pb2.Scope(**{name: some_text(name, given[name]) for name in _SCOPE if name in given}),
+        metadata=convert.metadata_to_pb("metadata", given.get("metadata", {})),
+        min_confidence=min_confidence,
+        **fields,
+    )
+
+
+def filter_to_pb(given: filters.Filter) -> common_pb2.Filter:
+    """A filter for the wire."""
+    match given:
+        case filters.AllOf(parts):
+            return common_pb2.Filter(all_of=_filters_to_pb(parts))
+        case filters.AnyOf(parts):
+            return common_pb2.Filter(any_of=_filters_to_pb(parts))
+        case filters.Negation(part):
+            negated: dict[str, Any] = {"not": filter_to_pb(part)}
+            return common_pb2.Filter(**negated)
+        case filters.Condition(field, operator, compared):
+            name = convert.text("where", field)
+            return common_pb2.Filter(
+                condition=common_pb2.Condition(
+                    field=name,
+                    operator=common_pb2.FilterOperator.Value(f"FILTER_OPERATOR_{operator.name}"),
+                    values=[convert.value_to_pb(f"where.{name}", value) for value in compared],
+                )
+            )
+    raise invalid("where", "must be made with F, &, | and ~")
+
+
+def time_to_pb(field: str, given: object) -> Any:
+    """A time for the wire."""
+    if not isinstance(given, datetime):
+        raise invalid(field, f"must be a datetime with a time zone, not {type(given).__name__}")
+    return convert.time_to_pb(field, given)
+
+
+def recall_from_pb(response: pb.SearchMemoriesResponse) -> memories.RecallAnswer:
+    """What a search for memories says."""
+    return memories.RecallAnswer(
+        tuple(_match_from_pb(result) for result in response.results), convert.diagnostics_from_pb(response.diagnostics)
+    )
+
+
+def page_from_pb(response: pb.ListMemoriesResponse) -> memories.MemoryPage:
+    """A page of memories."""
+    return memories.MemoryPage(tuple(map(memory_from_pb, response.memories)), response.next_page_token)
+
+
+def forecast_from_pb(forecast: pb.MemoryForecast) -> memories.MemoryForecast:
+    """A memory that fades."""
+    return memories.MemoryForecast(
+        memory_from_pb(forecast.memory), forecast.confidence_then, convert.time_from_pb(forecast, "fade_time")
+    )
+
+
+def status_from_pb(response: pb.GetStatusResponse) -> memories.MemoryStatus:
+    """How the memory service is."""
+    index = response.index
+    return memories.MemoryStatus(
+        status=_STATUSES.get(response.status, values.HealthStatus.UNKNOWN),
+        error=response.error,
+        backend=response.backend,
+        host=response.host,
+        collection=response.collection,
+        memory_count=response.memory_count,
+        deleted_count=response.deleted_count,
+        index=memories.VectorIndexStatus(
+            flat_count=index.flat_count,
+            graph_count=index.graph_count,
+            dead_count=index.dead_count,
+            bytes=index.bytes,
+            snapshot_time=convert.time_from_pb(index, "snapshot_time"),
+            pending=index.pending,
+        ),
+    )
+
+
+def _match_from_pb(match: pb.MemoryMatch) -> memories.MemoryMatch:
+    return memories.MemoryMatch(
+        memory=memory_from_pb(match.memory),
+        score=match.score,
+        similarity=match.similarity if match.HasField("similarity") else None,
+        distance=match.distance if match.HasField("distance") else None,
+        keyword_score=match.keyword_score if match.HasField("keyword_score") else None,
+        explanation=_explanation_from_pb(match.explanation) if match.HasField("explanation") else None,
+    )
+
+
+def _explanation_from_pb(explanation: pb.MatchExplanation) -> memories.MatchExplanation:
+    return memories.MatchExplanation(
+        parts=tuple(
+            memories.ScorePart(part.name, part.score, part.weight, part.contribution) for part in explanation.parts
+        ),
+        matched_terms=tuple(explanation.matched_terms),
+        confidence=explanation.confidence,
+        passage_start=explanation.passage_start,
+        passage_end=explanation.passage_end,
+    )
+
+
+def _filters_to_pb(parts: Iterable[filters.Filter]) -> common_pb2.FilterList:
+    return common_pb2.FilterList(filters=map(filter_to_pb, parts))
+
+
+def some_text(field: str, given: object) -> str:
+    """Text of a filter; InvalidArgumentError where it is empty: on the wire that is all, which nobody means."""
+    found = convert.text(field, given)
+    if not found:
+        raise invalid(field, f'must not be empty: leave it out, or say where=~F("{field}").exists()')
+    return found
+
+
+def _flag(field: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise invalid(field, f"must be True or False, not {given!r}")
+    return given

@@ -1,0 +1,228 @@
+"""Builds the request of every call about memories; both clients share it."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from mnemon._messages import documents as convert
+from mnemon._messages import memories as memory_convert
+from mnemon._messages.documents import invalid
+from mnemon._values import documents as values
+from mnemon._values import memories
+from mnemon.v1 import memory_pb2 as pb
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+# Where each argument of an update stands in the message.
+_PATHS = {
+    "content": "content",
+    "type": "type",
+    "agent": "scope.agent",
+    "project": "scope.project",
+    "personality": "personality",
+    "user": "scope.user",
+    "household": "scope.household",
+    "persona": "scope.persona",
+    "is_global": "global",
+    "decay": "decay_policy",
+    "metadata": "metadata",
+}
+
+
+def create_memory(
+    memory: memories.Memory, *, embedding: Sequence[float] | None = None, request_id: str | None = None, ack: str
+) -> pb.CreateMemoryRequest:
+    """A new memory; it always carries a request_id, which makes repeating it harmless."""
+    return pb.CreateMemoryRequest(
+        memory=memory_convert.memory_to_pb(memory),
+        embedding=memory_convert.vector_to_pb("embedding", embedding),
+        request_id=_request_id(request_id),
+        ack=_ack(ack),
+    )
+
+
+def create_memory_like(given: object, *, scope: values.Scope | None, ack: str) -> pb.CreateMemoryRequest:
+    """A new memory from one item of `remember_many`; `scope` counts where the item has none of its own."""
+    memory, embedding = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if isinstance(memory, str):
+        memory = memories.Memory(memory)
+    if not isinstance(memory, memories.Memory):
+        raise invalid("memory", "must be text or a Memory, alone or with its vector as a pair")
+    if scope is not None and memory.scope == values.Scope():
+        memory = replace(memory, **asdict(scope))
+    return create_memory(memory, embedding=embedding, ack=ack)
+
+
+def search_memories(
+    query: str,
+    *,
+    vector: Sequence[float] | None,
+    limit: int,
+    min_confidence: float,
+    which: memories.MemoryFilters,
+    mode: str | None,
+    min_score: float,
+    explain: bool,
+) -> pb.SearchMemoriesRequest:
+    """A search for memories."""
+    return pb.SearchMemoriesRequest(
+        query=convert.text("query", query),
+        vector=memory_convert.vector_to_pb("vector", vector),
+        limit=max(_INT32_MIN, min(limit, _INT32_MAX)),
+        min_confidence=min_confidence,
+        filter=memory_convert.memory_filter_to_pb(which),
+        mode=_mode(mode),
+        min_score=min_score,
+        explain=explain,
+    )
+
+
+def get_memory(memory_id: str) -> pb.GetMemoryRequest:
+    """A read of one memory."""
+    return pb.GetMemoryRequest(memory_id=convert.text("memory_id", memory_id))
+
+
+def list_memories(
+    *, page_size: int, page_token: str, which: memories.MemoryFilters, min_confidence: float, show_deleted: bool
+) -> pb.ListMemoriesRequest:
+    """A page of memories."""
+    return pb.ListMemoriesRequest(
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence),
+        page_size=page_size,
+        page_token=convert.text("page_token", page_token),
+        show_deleted=show_deleted,
+    )
+
+
+def update_memory(
+    memory_id: str,
+    *,
+    set_metadata: Mapping[str, values.MetadataValue] | None,
+    remove_metadata: Iterable[str],
+    embedding: Sequence[float] | None,
+    expected_revision: int | None,
+    request_id: str | None,
+    ack: str,
+    **fields: Any,
+) -> pb.UpdateMemoryRequest:
+    """A change of the `fields` that are not None, and of single keys of the metadata."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    keys = {**(set_metadata or {}), **dict.fromkeys(_keys(remove_metadata))}
+    _check_update(memory_id, given, set_metadata, remove_metadata)
+    if set_metadata:
+        given = {**given, "metadata": set_metadata}
+    paths = [_PATHS[name] for name in given if name != "metadata" or not keys]
+    request = pb.UpdateMemoryRequest(
+        memory=memory_convert.memory_to_pb(memories.Memory(**{"content": "", "memory_id": memory_id, **given})),
+        embedding=memory_convert.vector_to_pb("embedding", embedding),
+        expected_revision=expected_revision,
+        request_id=_request_id(request_id),
+        ack=_ack(ack),
+    )
+    request.update_mask.paths.extend([*paths, *(f"metadata.{key}" for key in keys)])
+    return request
+
+
+def reinforce_memory(
+    memory_id: str, *, expected_revision: int | None, request_id: str | None
+) -> pb.ReinforceMemoryRequest:
+    """A reinforcement."""
+    return pb.ReinforceMemoryRequest(
+        memory_id=convert.text("memory_id", memory_id),
+        request_id=_request_id(request_id),
+        expected_revision=expected_revision,
+    )
+
+
+def delete_memory(
+    memory_id: str, *, expected_revision: int | None, request_id: str | None, ack: str
+) -> pb.DeleteMemoryRequest:
+    """A soft deletion."""
+    return pb.DeleteMemoryRequest(
+        memory_id=convert.text("memory_id", memory_id),
+        request_id=_request_id(request_id),
+        expected_revision=expected_revision,
+        ack=_ack(ack),
+    )
+
+
+def undelete_memory(
+    memory_id: str, *, expected_revision: int | None, request_id: str | None
+) -> pb.UndeleteMemoryRequest:
+    """A soft deletion taken back."""
+    return pb.UndeleteMemoryRequest(
+        memory_id=convert.text("memory_id", memory_id),
+        request_id=_request_id(request_id),
+        expected_revision=expected_revision,
+    )
+
+
+def purge_memories(
+    *,
+    which: memories.MemoryFilters,
+    min_confidence: float,
+    only_deleted: bool,
+    dry_run: bool,
+    request_id: str | None,
+) -> pb.PurgeMemoriesRequest:
+    """A removal for good."""
+    return pb.PurgeMemoriesRequest(
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence),
+        only_deleted=only_deleted,
+        dry_run=dry_run,
+        request_id=_request_id(request_id),
+    )
+
+
+def count_memories(
+    *, which: memories.MemoryFilters, min_confidence: float, show_deleted: bool
+) -> pb.CountMemoriesRequest:
+    """A count of memories."""
+    return pb.CountMemoriesRequest(
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence), show_deleted=show_deleted
+    )
+
+
+def forecast_memories(
+    by: datetime | timedelta, *, which: memories.MemoryFilters, min_confidence: float, page_size: int
+) -> pb.ForecastMemoriesRequest:
+    """The first page of what fades; the next ones are the same with their page_token."""
+    moment = datetime.now(UTC) + by if isinstance(by, timedelta) else by
+    return pb.ForecastMemoriesRequest(
+        filter=memory_convert.memory_filter_to_pb(which),
+        min_confidence=min_confidence,
+        by_time=memory_convert.time_to_pb("by", moment),
+        page_size=page_size,
+    )
+
+
+def _check_update(memory_id: str, given: Mapping[str, Any], set_metadata: Any, remove_metadata: Iterable[str]) -> None:
+    convert.text("memory_id", memory_id)
+    if set_metadata and "metadata" in given:
+        raise invalid("set_metadata", "changes single keys, and metadata replaces all of them; give one")
+    if remove_metadata and "metadata" in given:
+        raise invalid("remove_metadata", "removes single keys, and metadata replaces all of them; give one")
+    if both := sorted(set(set_metadata or {}) & set(remove_metadata)):
+        raise invalid(f"set_metadata.{both[0]}", "is to be set and to be removed")
+    if not given and not set_metadata and not remove_metadata:
+        raise invalid("update_mask", "nothing is to be changed; give what is, such as content or type")
+
+
+def _keys(given: Iterable[str]) -> Iterable[str]:
+    if isinstance(given, str):
+        raise invalid("remove_metadata", f"must be several keys, such as [{given!r}]")
+    return [convert.text("remove_metadata", key) for key in given]
+
+
+def _mode(given: str | None) -> Any:
+    return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
+
+
+def _request_id(given: str | None) -> str:
+    return convert.text("request_id", given) if given else str(uuid.uuid4())
+
+
+def _ack(given: str) -> Any:
+    return convert.ACKS_TO_PB[convert.choice("ack", given, values.AckLevel)]

@@ -1,0 +1,90 @@
+"""Builds the request of every call about merge rules; both clients share it."""
+
+from collections.abc import Iterable, Mapping
+
+from mnemon._enums import numbers_by_member
+from mnemon._messages import documents as convert
+from mnemon._messages import rules as rule_convert
+from mnemon._messages.documents import invalid
+from mnemon._messages.semantic import statement_to_pb
+from mnemon._messages.semantic_requests import request_id_to_pb
+from mnemon._values import rules, semantic
+from mnemon.v1 import rules_pb2 as pb
+
+_ORDERS = numbers_by_member(rules.RuleOrder, pb.DESCRIPTOR.enum_types_by_name["RuleOrder"])
+
+
+def register(rule: rules.MergeRule, *, request_id: str | None) -> pb.RegisterRuleRequest:
+    """A new rule."""
+    return pb.RegisterRuleRequest(rule=rule_convert.rule_to_pb(rule), request_id=request_id_to_pb(request_id))
+
+
+def get(name: str) -> pb.GetRuleRequest:
+    """A read of one rule."""
+    return pb.GetRuleRequest(name=convert.text("name", name))
+
+
+def update(
+    name: str,
+    changes: rules.MergeRule,
+    *,
+    clear_fields: Iterable[str],
+    expected_version: int | None,
+    request_id: str | None,
+) -> pb.UpdateRuleRequest:
+    """A change of a rule."""
+    if isinstance(changes, Mapping):
+        if changes.get("name", name) != name:
+            raise invalid("rule.name", f"must be {name!r}, or not be there: a rule cannot be given another name")
+        changes = {**changes, "name": name}
+    if isinstance(clear_fields, str):
+        raise invalid("clear_fields", f"must be several fields, such as [{clear_fields!r}]")
+    return pb.UpdateRuleRequest(
+        rule=rule_convert.rule_to_pb(changes),
+        clear_fields=[rule_convert.field_to_pb(convert.text("clear_fields", each)) for each in clear_fields],
+        expected_version=expected_version,
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def delete(name: str, *, force: bool, request_id: str | None) -> pb.DeleteRuleRequest:
+    """A removal of a rule."""
+    return pb.DeleteRuleRequest(name=convert.text("name", name), force=force, request_id=request_id_to_pb(request_id))
+
+
+def list_page(*, order: str, page_size: int, page_token: str) -> pb.ListRulesRequest:
+    """A page of rules."""
+    return pb.ListRulesRequest(
+        order=_ORDERS[convert.choice("order", order, rules.RuleOrder)],
+        page_size=page_size,
+        page_token=convert.text("page_token", page_token),
+    )
+
+
+def find_matching(candidate: semantic.SemanticMemory) -> pb.FindMatchingRuleRequest:
+    """A question for the rule that applies."""
+    if not isinstance(candidate, semantic.SemanticMemory):
+        raise invalid("candidate", "must be a SemanticMemory")
+    return pb.FindMatchingRuleRequest(candidate=statement_to_pb(candidate))
+
+
+def resolve(name: str) -> pb.ResolveRuleRequest:
+    """A read of one rule with all that it inherits."""
+    return pb.ResolveRuleRequest(name=convert.text("name", name))
+
+
+def load(
+    given: Iterable[rules.MergeRule], *, replace_all: bool, lenient: bool, request_id: str | None
+) -> pb.LoadRulesRequest:
+    """Rules to take."""
+    return pb.LoadRulesRequest(
+        rules=rule_convert.rules_to_pb(given),
+        replace_all=replace_all,
+        lenient=lenient,
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def reset(*, request_id: str | None) -> pb.ResetRulesRequest:
+    """The rules of a new vault, asked for."""
+    return pb.ResetRulesRequest(request_id=request_id_to_pb(request_id))

@@ -1,0 +1,168 @@
+"""Both directions between what is known of users and the messages of the wire."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from mnemon._enums import members_by_number
+from mnemon._messages import documents as convert
+from mnemon._messages.decisions import conflicts_from_pb, decision_from_pb
+from mnemon._messages.documents import invalid
+from mnemon._messages.memories import filter_to_pb, some_text, time_to_pb, vector_to_pb
+from mnemon._values import filters, semantic
+from mnemon.v1 import common_pb2
+from mnemon.v1 import semantic_pb2 as pb
+
+_SCOPE = ("user", "household", "persona", "agent", "project")
+_TIMES = ("created_from", "created_to")
+_STATES = members_by_number(semantic.IndexState, pb.DESCRIPTOR.enum_types_by_name["IndexState"])
+
+
+def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = False) -> pb.SemanticMemory:
+    """A statement for the wire, without what only the server sets; with its vector where it has one and may."""
+    message = pb.SemanticMemory(
+        memory_id=convert.text("memory_id", memory.memory_id),
+        content=convert.text("content", memory.content),
+        summary=convert.text("summary", memory.summary),
+        scope=convert.scope_to_pb(memory.scope),
+        importance=share_to_pb("importance", memory.importance),
+        keywords=texts_to_pb("keywords", memory.keywords),
+        source=convert.text("source", memory.source),
+        metadata=convert.metadata_to_pb("metadata", memory.metadata),
+        embedding=embedding_of(memory) if with_embedding else None,
+    )
+    if memory.create_time is not None:
+        message.create_time.CopyFrom(time_to_pb("create_time", memory.create_time))
+    return message
+
+
+def embedding_of(memory: semantic.SemanticMemory) -> list[float] | None:
+    """The statement's vector for the wire; None where it has none."""
+    return vector_to_pb("embedding", memory.embedding) if len(memory.embedding) else None
+
+
+def statement_from_pb(memory: pb.SemanticMemory) -> semantic.SemanticMemory:
+    """A statement of the wire."""
+    scope = memory.scope
+    return semantic.SemanticMemory(
+        content=memory.content,
+        memory_id=memory.memory_id,
+        user=scope.user,
+        household=scope.household,
+        persona=scope.persona,
+        agent=scope.agent,
+        project=scope.project,
+        summary=memory.summary,
+        importance=memory.importance if memory.HasField("importance") else None,
+        keywords=tuple(memory.keywords),
+        source=memory.source,
+        metadata={key: convert.value_from_pb(key, value) for key, value in memory.metadata.items()},
+        create_time=convert.time_from_pb(memory, "create_time"),
+        embedding=tuple(memory.embedding),
+        update_time=convert.time_from_pb(memory, "update_time"),
+        revision=memory.revision,
+        merged_from=tuple(memory.merged_from),
+        superseded_by=memory.superseded_by,
+    )
+
+
+def semantic_filter_to_pb(which: semantic.SemanticFilters) -> pb.SemanticMemoryFilter | None:
+    """Which statements are meant, for the wire; None means all."""
+    given: dict[str, Any] = dict(which)
+    if unknown := sorted(given.keys() - semantic.SemanticFilters.__annotations__.keys()):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    if not given:
+        return None
+    fields: dict[str, Any] = {name: time_to_pb(name, given[name]) for name in _TIMES if name in given}
+    if "where" in given:
+        fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
+    scope = {name: some_text(name, given[name]) for name in _SCOPE if name in given}
+    return pb.SemanticMemoryFilter(scope=common_pb2.Scope(**scope), **fields)
+
+
+def save_answer_from_pb(response: pb.SaveSemanticMemoryResponse) -> semantic.SaveAnswer:
+    """What came of saving a statement."""
+    return semantic.SaveAnswer(
+        memory=statement_from_pb(response.memory) if response.HasField("memory") else None,
+        receipt=convert.receipt_from_pb(response.receipt) if response.HasField("receipt") else None,
+        duplicate=response.duplicate,
+        conflicts=conflicts_from_pb(response.conflicts),
+        decision=decision_from_pb(response.decision) if response.HasField("decision") else None,
+    )
+
+
+def saved_from_pb(position: int, saved: pb.SavedSemanticMemory) -> semantic.SaveResult:
+    """What came of one statement of many."""
+    return semantic.SaveResult(
+        position,
+        receipt=convert.receipt_from_pb(saved.receipt) if saved.HasField("receipt") else None,
+        duplicate=saved.duplicate,
+        decision_id=saved.decision_id,
+    )
+
+
+def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.SimilarityAnswer:
+    """What a search says."""
+    said = response.diagnostics
+    return semantic.SimilarityAnswer(
+        tuple(semantic.SemanticMatch(statement_from_pb(each.memory), each.similarity) for each in response.results),
+        semantic.SimilarityDiagnostics(
+            total_candidates=said.total_candidates,
+            filtered_by_context=said.filtered_by_context,
+            filtered_by_window=said.filtered_by_window,
+            filtered_by_threshold=said.filtered_by_threshold,
+            matched_count=said.matched_count,
+            filtered_count=said.filtered_count,
+            returned=said.returned,
+            exact=said.exact,
+            duration_s=said.duration.ToTimedelta().total_seconds(),
+        ),
+    )
+
+
+def page_from_pb(response: pb.ListSemanticMemoriesResponse) -> semantic.SemanticMemoryPage:
+    """A page of statements."""
+    return semantic.SemanticMemoryPage(tuple(map(statement_from_pb, response.memories)), response.next_page_token)
+
+
+def deleted_from_pb(response: pb.DeleteSemanticMemoriesResponse) -> semantic.SemanticDeleteReceipt:
+    """What a deletion removed."""
+    return semantic.SemanticDeleteReceipt(response.deleted_count, response.superseded_count, response.replayed)
+
+
+def status_from_pb(response: pb.GetIndexStatusResponse) -> semantic.SemanticIndexStatus:
+    """How the index is."""
+    return semantic.SemanticIndexStatus(
+        state=_STATES.get(response.state, semantic.IndexState.UNKNOWN),
+        message=response.message,
+        record_count=response.record_count,
+        superseded_count=response.superseded_count,
+        indexed_count=response.indexed_count,
+        total_count=response.total_count,
+        capacity=response.capacity,
+        write_latency_s=response.write_latency.ToTimedelta().total_seconds(),
+        write_latency_target_s=response.write_latency_target.ToTimedelta().total_seconds(),
+        memory_bytes=response.memory_bytes,
+        graph_count=response.graph_count,
+        snapshot_time=convert.time_from_pb(response, "snapshot_time"),
+    )
+
+
+def snapshot_from_pb(response: pb.CreateSnapshotResponse) -> semantic.SnapshotReceipt:
+    """What came of a snapshot."""
+    return semantic.SnapshotReceipt(convert.time_from_pb(response, "snapshot_time"), response.message)
+
+
+def share_to_pb(field: str, given: object) -> float | None:
+    """A number from 0 to 1 for the wire, whose range the server checks; None means unknown."""
+    if given is None:
+        return None
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise invalid(field, f"must be a number from 0 to 1, or None, not {given!r}")
+    return float(given)
+
+
+def texts_to_pb(field: str, given: object) -> list[str]:
+    """Several texts for the wire; one text alone is an InvalidArgumentError, since its letters are not meant."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise invalid(field, f"must be several texts, such as [{given!r}]")
+    return [convert.text(f"{field}[{index}]", each) for index, each in enumerate(given)]

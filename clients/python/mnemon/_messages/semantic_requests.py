@@ -1,0 +1,100 @@
+"""Builds the request of every call about what is known of users; both clients share it."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+
+from mnemon._enums import numbers_by_member
+from mnemon._messages import documents as convert
+from mnemon._messages import semantic as semantic_convert
+from mnemon._messages.documents import invalid
+from mnemon._messages.memories import vector_to_pb
+from mnemon._values import documents as values
+from mnemon._values import semantic
+from mnemon.v1 import semantic_pb2 as pb
+
+_POLICIES = numbers_by_member(semantic.ConflictPolicy, pb.DESCRIPTOR.enum_types_by_name["ConflictPolicy"])
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+
+def save(
+    memory: semantic.SemanticMemory, *, conflict_policy: str, rule: str, request_id: str | None = None
+) -> pb.SaveSemanticMemoryRequest:
+    """A new statement; it always carries a request_id, which makes repeating it harmless."""
+    return pb.SaveSemanticMemoryRequest(
+        memory=semantic_convert.statement_to_pb(memory),
+        embedding=semantic_convert.embedding_of(memory),
+        conflict_policy=_POLICIES[convert.choice("conflict_policy", conflict_policy, semantic.ConflictPolicy)],
+        rule=convert.text("rule", rule),
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def save_like(
+    given: object, *, scope: values.Scope | None, conflict_policy: str, rule: str
+) -> pb.SaveSemanticMemoryRequest:
+    """A new statement from one item of `save_semantic_many`; `scope` counts where the item has none of its own."""
+    memory = semantic.SemanticMemory(given) if isinstance(given, str) else given
+    if not isinstance(memory, semantic.SemanticMemory):
+        raise invalid("memory", "must be text or a SemanticMemory")
+    if scope is not None and memory.scope == values.Scope():
+        memory = replace(memory, **asdict(scope))
+    return save(memory, conflict_policy=conflict_policy, rule=rule)
+
+
+def search(
+    query: str,
+    *,
+    vector: Sequence[float] | None,
+    top_k: int,
+    min_similarity: float,
+    which: semantic.SemanticFilters,
+    include_embedding: bool,
+) -> pb.SearchSimilarRequest:
+    """A search for statements."""
+    return pb.SearchSimilarRequest(
+        query=convert.text("query", query),
+        vector=vector_to_pb("vector", vector),
+        top_k=max(_INT32_MIN, min(top_k, _INT32_MAX)),
+        min_similarity=min_similarity,
+        filter=semantic_convert.semantic_filter_to_pb(which),
+        include_embedding=include_embedding,
+    )
+
+
+def get(memory_id: str, *, include_embedding: bool) -> pb.GetSemanticMemoryRequest:
+    """A read of one statement."""
+    return pb.GetSemanticMemoryRequest(
+        memory_id=convert.text("memory_id", memory_id), include_embedding=include_embedding
+    )
+
+
+def list_page(
+    *, page_size: int, page_token: str, which: semantic.SemanticFilters, show_superseded: bool
+) -> pb.ListSemanticMemoriesRequest:
+    """A page of statements."""
+    return pb.ListSemanticMemoriesRequest(
+        filter=semantic_convert.semantic_filter_to_pb(which),
+        page_size=page_size,
+        page_token=convert.text("page_token", page_token),
+        show_superseded=show_superseded,
+    )
+
+
+def delete(
+    memory_ids: Iterable[str], *, which: semantic.SemanticFilters, dry_run: bool, request_id: str | None
+) -> pb.DeleteSemanticMemoriesRequest:
+    """A removal for good."""
+    if isinstance(memory_ids, str):
+        raise invalid("memory_ids", f"must be several ids, such as [{memory_ids!r}]")
+    return pb.DeleteSemanticMemoriesRequest(
+        memory_ids=[convert.text("memory_ids", each) for each in memory_ids],
+        filter=semantic_convert.semantic_filter_to_pb(which),
+        dry_run=dry_run,
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def request_id_to_pb(given: str | None) -> str:
+    """The request_id that was given, or a new one."""
+    return convert.text("request_id", given) if given else str(uuid.uuid4())

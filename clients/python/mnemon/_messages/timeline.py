@@ -1,0 +1,205 @@
+"""Both directions between the values of the timeline and the messages of the wire."""
+
+from typing import Any
+
+from google.protobuf.message import Message
+
+from mnemon._enums import members_by_number
+from mnemon._messages import documents as convert
+from mnemon._messages.documents import invalid
+from mnemon._messages.memories import filter_to_pb, some_text, time_to_pb
+from mnemon._messages.semantic import share_to_pb, texts_to_pb
+from mnemon._values import filters, timeline
+from mnemon.v1 import common_pb2
+from mnemon.v1 import episodic_pb2 as pb
+
+_SCOPE = ("user", "household", "persona", "agent", "project")
+_STATES = members_by_number(timeline.TimelineState, pb.DESCRIPTOR.enum_types_by_name["TimelineState"])
+
+
+def happened_to_pb(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
+    """An event for the wire, without what only the server sets."""
+    message = pb.EpisodicEvent(
+        event_id=convert.text("event_id", event.event_id),
+        scope=convert.scope_to_pb(event.scope),
+        event_type=convert.text("event_type", event.event_type),
+        content=convert.text("content", event.content),
+        context=convert.text("context", event.context),
+        importance=share_to_pb("importance", event.importance),
+        source=convert.text("source", event.source),
+        metadata=convert.metadata_to_pb("metadata", event.metadata),
+    )
+    if event.event_time is not None:
+        message.event_time.CopyFrom(time_to_pb("event_time", event.event_time))
+    return message
+
+
+def happened_from_pb(event: pb.EpisodicEvent) -> timeline.EpisodicEvent:
+    """An event of the timeline."""
+    scope = event.scope
+    return timeline.EpisodicEvent(
+        event_type=event.event_type,
+        content=event.content,
+        event_id=event.event_id,
+        user=scope.user,
+        household=scope.household,
+        persona=scope.persona,
+        agent=scope.agent,
+        project=scope.project,
+        event_time=convert.time_from_pb(event, "event_time"),
+        context=event.context,
+        importance=event.importance if event.HasField("importance") else None,
+        source=event.source,
+        metadata={key: convert.value_from_pb(key, value) for key, value in event.metadata.items()},
+        record_time=convert.time_from_pb(event, "record_time"),
+    )
+
+
+def event_filter_to_pb(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:
+    """Which events are meant, for the wire; None means all."""
+    given: dict[str, Any] = dict(which)
+    if unknown := sorted(given.keys() - timeline.EventFilters.__annotations__.keys()):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    if not given:
+        return None
+    fields: dict[str, Any] = {}
+    if "event_types" in given:
+        fields["event_types"] = _some_types(given["event_types"])
+    if "min_importance" in given:
+        fields["min_importance"] = share_to_pb("min_importance", given["min_importance"])
+    if "where" in given:
+        fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
+    scope = {name: some_text(name, given[name]) for name in _SCOPE if name in given}
+    return pb.EpisodicEventFilter(scope=common_pb2.Scope(**scope), **fields)
+
+
+def receipt_from_pb(
+    receipt: pb.EventReceipt, duplicate_of: timeline.EpisodicEvent | None = None
+) -> timeline.EventReceipt:
+    """What the server promises of an event."""
+    return timeline.EventReceipt(
+        event_id=receipt.event_id,
+        sequence=receipt.sequence,
+        segment_id=receipt.segment_id,
+        commit_time=convert.time_from_pb(receipt, "commit_time"),
+        duplicate=receipt.duplicate,
+        replayed=receipt.replayed,
+        duplicate_of=duplicate_of,
+    )
+
+
+def recorded_from_pb(response: pb.RecordEventResponse) -> timeline.EventReceipt:
+    """The receipt of one event, with the event that it repeats."""
+    known = happened_from_pb(response.duplicate_of) if response.HasField("duplicate_of") else None
+    return receipt_from_pb(response.receipt, known)
+
+
+def window_from_pb(response: pb.QueryWindowResponse) -> timeline.WindowAnswer:
+    """The events of a window."""
+    said = response.diagnostics
+    return timeline.WindowAnswer(
+        tuple(map(happened_from_pb, response.events)),
+        response.next_page_token,
+        timeline.WindowDiagnostics(
+            total_scanned=said.total_scanned,
+            filtered_by_context=said.filtered_by_context,
+            filtered_by_window=said.filtered_by_window,
+            returned=said.returned,
+            duration_s=said.duration.ToTimedelta().total_seconds(),
+            mode=convert.mode_from_pb(said.mode),
+            pending=said.pending,
+        ),
+        tuple(map(_score_from_pb, response.scores)),
+    )
+
+
+def page_from_pb(response: pb.ListRecentEventsResponse) -> timeline.TimelinePage:
+    """A page of events."""
+    return timeline.TimelinePage(tuple(map(happened_from_pb, response.events)), response.next_page_token)
+
+
+def summary_from_pb(response: pb.SummarizeRangeResponse) -> timeline.EventSummary:
+    """How many events there are."""
+    return timeline.EventSummary(
+        event_count=response.event_count,
+        earliest=convert.time_from_pb(response, "earliest"),
+        latest=convert.time_from_pb(response, "latest"),
+        types={each.event_type: each.count for each in response.types},
+        days={each.day: each.count for each in response.days},
+    )
+
+
+def pruned_from_pb(response: pb.PruneEventsResponse) -> timeline.PruneReceipt:
+    """Which events were removed."""
+    return timeline.PruneReceipt(
+        pruned_count=response.pruned_count,
+        event_ids=tuple(response.event_ids),
+        earliest=convert.time_from_pb(response, "earliest"),
+        latest=convert.time_from_pb(response, "latest"),
+        segment_count=response.segment_count,
+        replayed=response.replayed,
+    )
+
+
+def progress_from_pb(response: pb.CompactTimelineResponse) -> timeline.CompactionProgress:
+    """How far a compaction is."""
+    return timeline.CompactionProgress(
+        response.processed_bytes,
+        response.total_bytes,
+        response.segment_count,
+        response.reclaimed_bytes,
+        response.done,
+    )
+
+
+def status_from_pb(response: pb.GetTimelineStatusResponse) -> timeline.TimelineStatus:
+    """How the timeline is."""
+    return timeline.TimelineStatus(
+        state=_STATES.get(response.state, timeline.TimelineState.UNKNOWN),
+        message=response.message,
+        event_count=response.event_count,
+        segment_count=response.segment_count,
+        active_segment_id=response.active_segment_id,
+        segment_bytes=response.segment_bytes,
+        unsealed_count=response.unsealed_count,
+        earliest=convert.time_from_pb(response, "earliest"),
+        latest=convert.time_from_pb(response, "latest"),
+        index_bytes=response.index_bytes,
+        loaded_segment_count=response.loaded_segment_count,
+        removal_pending_count=response.removal_pending_count,
+        lost=tuple(map(_lost_from_pb, response.lost)),
+        scrub_time=convert.time_from_pb(response, "scrub_time"),
+        retention_s=seconds_from_pb(response, "retention"),
+        text_pending_count=response.text_pending_count,
+    )
+
+
+def seconds_from_pb(message: Message, field: str) -> float | None:
+    """The duration in a field of a message, in seconds; None where it is unset."""
+    if not message.HasField(field):
+        return None
+    seconds: float = getattr(message, field).ToTimedelta().total_seconds()
+    return seconds
+
+
+def _score_from_pb(score: pb.EventScore) -> timeline.EventScore:
+    similarity = score.similarity if score.HasField("similarity") else None
+    return timeline.EventScore(score.relevance, similarity, score.keyword)
+
+
+def _lost_from_pb(lost: pb.LostRange) -> timeline.LostRange:
+    return timeline.LostRange(
+        lost.segment_id,
+        lost.first_sequence,
+        lost.last_sequence,
+        lost.event_count,
+        convert.time_from_pb(lost, "notice_time"),
+    )
+
+
+def _some_types(given: object) -> list[str]:
+    found = texts_to_pb("event_types", given)
+    if not found:
+        # On the wire that is any type, which nobody means who says none.
+        raise invalid("event_types", "must name a type; leave it out for all")
+    return found

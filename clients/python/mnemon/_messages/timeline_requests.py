@@ -1,0 +1,131 @@
+"""Builds the request of every call about the timeline; both clients share it."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from mnemon._messages import documents as convert
+from mnemon._messages import timeline as timeline_convert
+from mnemon._messages.documents import invalid
+from mnemon._messages.memories import time_to_pb
+from mnemon._messages.semantic_requests import request_id_to_pb
+from mnemon._values import documents as values
+from mnemon._values import timeline
+from mnemon.v1 import episodic_pb2 as pb
+
+TOP_K_DEFAULT = 50
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+
+def record(event: timeline.EpisodicEvent, *, request_id: str | None) -> pb.RecordEventRequest:
+    """A new event; it always carries a request_id, which makes repeating it harmless."""
+    return pb.RecordEventRequest(event=_timed(event), request_id=request_id_to_pb(request_id))
+
+
+def event_like(given: object, *, scope: values.Scope | None) -> pb.EpisodicEvent:
+    """One item of `record_events`; `scope` counts where the item has none of its own."""
+    if not isinstance(given, timeline.EpisodicEvent):
+        raise invalid("event", "must be an EpisodicEvent")
+    if scope is not None and given.scope == values.Scope():
+        given = replace(given, **asdict(scope))
+    return _timed(given)
+
+
+def window(
+    query: str | None,
+    *,
+    last_days: int | None,
+    since: datetime | None,
+    until: datetime | None,
+    top_k: int,
+    mode: str | None,
+    page_token: str,
+    which: timeline.EventFilters,
+) -> pb.QueryWindowRequest:
+    """A query of a window of time."""
+    span = _range(since, until)
+    if span is not None and last_days is not None:
+        raise invalid("last_days", "says the window already; leave it out, or since and until")
+    request = pb.QueryWindowRequest(
+        range=span,
+        filter=timeline_convert.event_filter_to_pb(which),
+        top_k=_int32(top_k),
+        page_token=convert.text("page_token", page_token),
+        query=None if query is None else convert.text("query", query),
+    )
+    if last_days is not None:
+        request.last_days = _int32(last_days)
+    if mode is not None:
+        request.mode = convert.MODES_TO_PB[convert.choice("mode", mode, values.SearchMode)]
+    return request
+
+
+def recent(*, page_size: int, page_token: str, which: timeline.EventFilters) -> pb.ListRecentEventsRequest:
+    """A page of the newest events."""
+    return pb.ListRecentEventsRequest(
+        filter=timeline_convert.event_filter_to_pb(which),
+        page_size=_int32(page_size),
+        page_token=convert.text("page_token", page_token),
+    )
+
+
+def summarize(
+    *, since: datetime | None, until: datetime | None, which: timeline.EventFilters
+) -> pb.SummarizeRangeRequest:
+    """Counts of a range of time."""
+    return pb.SummarizeRangeRequest(range=_range(since, until), filter=timeline_convert.event_filter_to_pb(which))
+
+
+def get(event_id: str) -> pb.GetEventRequest:
+    """A read of one event."""
+    return pb.GetEventRequest(event_id=convert.text("event_id", event_id))
+
+
+def prune(
+    event_ids: Iterable[str],
+    *,
+    before: datetime | None,
+    which: timeline.EventFilters,
+    dry_run: bool,
+    request_id: str | None,
+) -> pb.PruneEventsRequest:
+    """A removal for good."""
+    if isinstance(event_ids, str):
+        raise invalid("event_ids", f"must be several ids, such as [{event_ids!r}]")
+    return pb.PruneEventsRequest(
+        before=None if before is None else time_to_pb("before", before),
+        filter=timeline_convert.event_filter_to_pb(which),
+        event_ids=[convert.text("event_ids", each) for each in event_ids],
+        dry_run=dry_run,
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def new_id() -> str:
+    """An id that no other event has."""
+    return str(uuid.uuid4())
+
+
+def _timed(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
+    return timeline_convert.happened_to_pb(
+        replace(event, event_time=datetime.now(UTC)) if event.event_time is None else event
+    )
+
+
+def _range(since: datetime | None, until: datetime | None) -> pb.TimeRange | None:
+    if since is None and until is None:
+        return None
+    # One of the fields has the name of a Python keyword.
+    ends: dict[str, Any] = {}
+    if since is not None:
+        ends["from"] = time_to_pb("since", since)
+    if until is not None:
+        ends["to"] = time_to_pb("until", until)
+    return pb.TimeRange(**ends)
+
+
+def _int32(given: int) -> int:
+    # What is beyond cannot be written, and is out of range all the same.
+    return max(_INT32_MIN, min(given, _INT32_MAX))

@@ -1,0 +1,118 @@
+"""Builds the request of every call about tools; both clients share it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from google.protobuf import struct_pb2
+
+from mnemon import _tool_definitions as definitions
+from mnemon._enums import numbers_by_member
+from mnemon._messages import documents as convert
+from mnemon._messages.documents import invalid
+from mnemon._messages.json import object_to_pb
+from mnemon._messages.semantic_requests import request_id_to_pb
+from mnemon._namespaces import needed_of, template_keys, template_labels
+from mnemon._values import documents as values
+from mnemon._values import tools
+from mnemon.v1 import tools_pb2 as pb
+
+_FORMATS = numbers_by_member(definitions.ResponseFormat, pb.DESCRIPTOR.enum_types_by_name["ResponseFormat"])
+
+
+def list_tools(
+    *, actions_permitted: Iterable[str] | None, manage_instructions: str | None, search_instructions: str | None
+) -> pb.ListToolsRequest:
+    """A list of the tools."""
+    return pb.ListToolsRequest(
+        actions_permitted=_actions(actions_permitted),
+        manage_instructions=_some_text("manage_instructions", manage_instructions),
+        search_instructions=_some_text("search_instructions", search_instructions),
+    )
+
+
+def context(
+    *,
+    namespace: Iterable[str] | str | None,
+    config: Mapping[str, Any] | None,
+    actions_permitted: Iterable[str] | None,
+    metadata: Mapping[str, values.MetadataValue] | None,
+) -> pb.ToolContext:
+    """What an application knows of a call. Without a namespace the configuration goes as it is.
+
+    The server's own namespace may need any key of it; a namespace that is given says which keys it needs.
+    """
+    labels = template_labels(namespace)
+    sent = needed_of(config, template_keys(labels)) if labels else config or {}
+    return pb.ToolContext(
+        namespace=labels,
+        config=object_to_pb("config", sent),
+        actions_permitted=_actions(actions_permitted),
+        metadata=convert.metadata_to_pb("metadata", metadata or {}),
+    )
+
+
+def call(
+    tool: str,
+    arguments: Mapping[str, Any] | str,
+    *,
+    about: pb.ToolContext,
+    response_format: str,
+    request_id: str | None,
+) -> pb.CallToolRequest:
+    """A call of one tool; it always carries a request_id."""
+    return pb.CallToolRequest(
+        tool=convert.text("tool", tool),
+        arguments=_arguments(arguments),
+        context=about,
+        response_format=_FORMATS[definitions.chosen_format(response_format)],
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def parse(text: str, options: tools.ParseOptions) -> pb.ParseToolCallsRequest:
+    """A text to read."""
+    return pb.ParseToolCallsRequest(text=convert.text("text", text), options=_options(options))
+
+
+def execute(
+    text: str,
+    options: tools.ParseOptions,
+    *,
+    about: pb.ToolContext,
+    response_format: str,
+    request_id: str | None,
+) -> pb.ExecuteTextRequest:
+    """A text whose calls are to be run."""
+    return pb.ExecuteTextRequest(
+        text=convert.text("text", text),
+        options=_options(options),
+        context=about,
+        response_format=_FORMATS[definitions.chosen_format(response_format)],
+        request_id=request_id_to_pb(request_id),
+    )
+
+
+def _options(given: tools.ParseOptions) -> pb.ParseOptions:
+    if unknown := sorted(given.keys() - tools.ParseOptions.__annotations__.keys()):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    return pb.ParseOptions(**given)
+
+
+def _arguments(given: object) -> struct_pb2.Struct:
+    if not isinstance(given, str):
+        return object_to_pb("arguments", given)
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise invalid("arguments", f"must be a JSON object: {error}") from None
+    return object_to_pb("arguments", found)
+
+
+def _actions(given: Iterable[str] | None) -> tuple[definitions.MemoryAction, ...]:
+    # On the wire none is all, which nobody means who permits none.
+    return () if given is None else definitions.permitted_actions(given)
+
+
+def _some_text(field: str, given: str | None) -> str | None:
+    return None if given is None else convert.text(field, given)

@@ -1,0 +1,90 @@
+"""Both directions between the values of tools and the messages of the wire."""
+
+from mnemon._enums import members_by_number
+from mnemon._messages.facts import match_from_pb
+from mnemon._messages.json import object_from_pb
+from mnemon._status import error_from_item
+from mnemon._values import tools
+from mnemon.v1 import tools_pb2 as pb
+
+_ENUMS = pb.DESCRIPTOR.enum_types_by_name
+_KINDS = members_by_number(tools.ToolKind, _ENUMS["ToolKind"])
+_PROTOCOLS = members_by_number(tools.ToolProtocol, _ENUMS["ToolProtocol"])
+_FALLBACKS = members_by_number(tools.ToolFallback, _ENUMS["ToolFallback"])
+
+
+def tool_from_pb(tool: pb.Tool) -> tools.Tool:
+    """What a model is told of a tool."""
+    return tools.Tool(
+        name=tool.name,
+        description=tool.description,
+        parameters=object_from_pb(tool.parameters),
+        actions_permitted=tuple(tool.actions_permitted),
+        kind=_KINDS.get(tool.kind, tools.ToolKind.UNKNOWN),
+    )
+
+
+def output_from_pb(output: pb.ToolOutput) -> tools.ToolOutput:
+    """What a tool returned."""
+    return tools.ToolOutput(output.content, tuple(map(match_from_pb, output.artifact)))
+
+
+def parsed_from_pb(parsed: pb.ParsedText) -> tools.ParsedText:
+    """What was read out of a text."""
+    return tools.ParsedText(
+        success=parsed.success,
+        calls=tuple(map(_call_from_pb, parsed.calls)),
+        error=parsed.error,
+        raw_content=parsed.raw_content,
+        fallback=_FALLBACKS.get(parsed.fallback, tools.ToolFallback.NONE),
+        problems=tuple(map(_problem_from_pb, parsed.problems)),
+    )
+
+
+def executed_from_pb(response: pb.ExecuteTextResponse) -> tools.ExecutedText:
+    """What was read out of a text, and what came of it."""
+    return tools.ExecutedText(parsed_from_pb(response.parsed), tuple(map(_result_from_pb, response.results)))
+
+
+def stats_from_pb(response: pb.GetProtocolStatsResponse) -> tools.ProtocolStats:
+    """What became of the texts."""
+    return tools.ProtocolStats(
+        total=response.total,
+        abp_success=response.abp_success,
+        abp_failed=response.abp_failed,
+        vcp_fallback_success=response.vcp_fallback_success,
+        vcp_fallback_failed=response.vcp_fallback_failed,
+        plain_text=response.plain_text,
+    )
+
+
+def _call_from_pb(call: pb.ToolCall) -> tools.ToolCall:
+    return tools.ToolCall(
+        call_id=call.call_id,
+        tool=call.tool,
+        action=call.action,
+        parameters=object_from_pb(call.parameters),
+        protocol=_PROTOCOLS.get(call.protocol, tools.ToolProtocol.UNKNOWN),
+        repairs=tuple(call.repairs),
+        commands=tuple(
+            tools.VcpCommand(each.number, each.command, dict(sorted(each.parameters.items()))) for each in call.commands
+        ),
+        asynchronous=call.asynchronous,
+        no_reply=call.no_reply,
+    )
+
+
+def _problem_from_pb(problem: pb.BlockProblem) -> tools.BlockProblem:
+    protocol = _PROTOCOLS.get(problem.protocol, tools.ToolProtocol.UNKNOWN)
+    return tools.BlockProblem(protocol, problem.reason, problem.tool, problem.offset, problem.line)
+
+
+def _result_from_pb(result: pb.ToolCallResult) -> tools.ToolCallResult:
+    failed = result.WhichOneof("outcome") != "output"
+    return tools.ToolCallResult(
+        result.call_id,
+        result.command_number,
+        result.tool,
+        output=None if failed else output_from_pb(result.output),
+        error=error_from_item(result.error) if failed else None,
+    )

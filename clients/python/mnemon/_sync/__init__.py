@@ -1,0 +1,1 @@
+"""The synchronous client, one module per noun."""

@@ -1,0 +1,91 @@
+"""The blocking client's exports and imports."""
+
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from typing import Any
+
+import grpc
+
+from mnemon import _archive_lines as lines
+from mnemon._archive_import import ImportRecords, LineSorter
+from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._connection import Connection
+from mnemon._status import error_from_call
+from mnemon._sync.bulk import send_batches
+from mnemon._values import documents as values
+from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
+from mnemon.v1 import archive_pb2 as pb
+from mnemon.v1.archive_pb2_grpc import ArchiveServiceStub
+
+
+class Archive:
+    """What a vault holds, as lines of JSON, which a client has as `client.archive`.
+
+    with Client() as memory, open("vault.jsonl", "w") as file:
+        for line in memory.archive.export():
+            file.write(json.dumps(line, ensure_ascii=False) + "\\n")
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def export(
+        self,
+        *,
+        kinds: Iterable[str] = (),
+        namespace: Iterable[str] = (),
+        exact_namespace: bool = False,
+        scope: values.Scope | None = None,
+        vectors: bool = True,
+        timeout: float | None = None,
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yields an archive as objects that `json` can write: a header, the records, and a summary.
+
+        Without arguments everything; with `kinds` (see RecordKind) records of these; with `namespace` facts of it and
+        of those below, or with `exact_namespace` of it alone; with `scope` what has this scope. Without `vectors` the
+        file is smaller, and an import embeds the texts. What changes meanwhile comes once more at the end; see the
+        promises of ExportRecords. There is no deadline unless `timeout` gives one for the whole.
+        """
+        request = pb.ExportRecordsRequest(
+            selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
+            omit_vectors=not vectors,
+        )
+        stream = self._stub.ExportRecords(request, timeout=timeout)
+        try:
+            for response in stream:
+                yield from lines.lines_of(response)
+        except grpc.RpcError as error:
+            raise error_from_call(error, address=self._connection.address, timeout=timeout) from error
+        finally:
+            stream.cancel()
+
+    def import_(
+        self,
+        archive: Iterable[ArchiveLine | str | bytes],
+        *,
+        on_conflict: str = ImportConflict.NEWER,
+        embed_anew: bool = False,
+        bridge_events: bool = False,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> Generator[ImportResult, None, None]:
+        """Stores the records of an archive, and yields what became of each one, in order.
+
+        Lines are objects or JSON texts, read lazily. A bad one fails alone. The same archive again changes nothing, so
+        that an import that broke off can be begun anew. `on_conflict` says what becomes of a record whose id is taken.
+        Vectors are taken as they are where the server's model made them, otherwise EmbeddingModelMismatchError; with
+        `embed_anew` the server makes them anew. The bridge passes over imported events, unless `bridge_events`. An
+        archive without an end is imported as far as it goes, and then raises IncompleteArchiveError. A broken
+        connection is taken up again where it broke; a batch that is not answered within `timeout` seconds is an error.
+        """
+        sorter = LineSorter()
+        method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)
+        records = (line for given in archive if (line := sorter.read(given)) is not None)
+        target = self._connection._target
+        batches = Batcher(method).all(records)
+        with closing(send_batches(self._stub.ImportRecords, target, batches, target.time_limit(timeout))) as results:
+            yield from results
+        sorter.check_end()
+
+    @property
+    def _stub(self) -> ArchiveServiceStub:
+        return self._connection._stub(ArchiveServiceStub)

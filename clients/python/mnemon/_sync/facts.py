@@ -1,0 +1,307 @@
+"""The blocking client's methods for facts."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._bulk_methods import PutFacts
+from mnemon._connection import Connection
+from mnemon._messages import fact_requests
+from mnemon._messages import facts as fact_convert
+from mnemon._messages.documents import receipt_from_pb
+from mnemon._sync.bulk import send_batches
+from mnemon._values import documents as values
+from mnemon._values import facts
+from mnemon.v1.facts_pb2_grpc import FactServiceStub
+
+
+class Facts:
+    """Facts, which a client has as `client.facts`: JSON objects under a key of a namespace.
+
+        with Client() as memory:
+            memory.facts.put(("user", "ada"), "tea", {"content": "Ada likes green tea.", "category": "drinks"})
+            memory.facts.search("What does she drink?", namespace=("user", "ada"), where={"category": "drinks"})
+
+    The same key in another namespace is another fact: every method that names a key names its namespace, too.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def put(
+        self,
+        namespace: Iterable[str],
+        key: str | None,
+        value: Mapping[str, Any],
+        *,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        index: facts.FactIndex = None,
+        ttl: timedelta | None = None,
+        create_time: datetime | None = None,
+        update_time: datetime | None = None,
+        mode: str = facts.PutMode.UPSERT,
+        embedding: Sequence[float] | None = None,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> facts.FactReceipt:
+        """Stores a fact in place of the one under its namespace and key; a key of None lets the server choose one.
+
+        With the mode "create" only where there is none, else FactExistsError; with "update" only where there is one,
+        else FactNotFoundError; with `expected_revision` only if it has this revision (0: if there is none), else
+        RevisionMismatchError. `embedding` is the vector of what is searched; without it the server embeds the texts.
+        The same `request_id` with the same fact gets the same answer for 24 hours.
+        """
+        fact = facts.Fact(
+            namespace=tuple(fact_convert.namespace_to_pb(namespace)),
+            key="" if key is None else key,
+            value=value,
+            metadata=metadata or {},
+            create_time=create_time,
+            update_time=update_time,
+            ttl=ttl,
+            index=index,
+        )
+        request = fact_requests.put(
+            fact,
+            mode=mode,
+            embedding=embedding,
+            expected_revision=expected_revision,
+            request_id=request_id,
+            ack=ack,
+        )
+        return fact_convert.receipt_from_pb(self._connection._call(self._stub.PutFact, request, timeout))
+
+    def put_many(
+        self,
+        items: Iterable[facts.FactLike],
+        *,
+        mode: str = facts.PutMode.UPSERT,
+        ack: str = values.AckLevel.DURABLE,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> Generator[facts.PutResult, None, None]:
+        """Stores many facts, and yields what became of each one, in order. Nothing is sent before it is iterated.
+
+        An item is a `Fact`, alone or with its vector as a pair. Items are read lazily and sent in batches, some ahead
+        of the results. A bad one fails alone. A broken connection is taken up again where it broke, every fact being
+        stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
+        """
+        target = self._connection._target
+        batches = Batcher(PutFacts(mode=mode, ack=ack)).all(items)
+        return send_batches(self._stub.PutFacts, target, batches, target.time_limit(timeout))
+
+    def get(
+        self,
+        namespace: Iterable[str],
+        key: str,
+        *,
+        renew_ttl: bool = False,
+        versions: bool = False,
+        timeout: float | None = None,
+    ) -> facts.Fact:
+        """Returns one fact; FactNotFoundError where there is none, or it has expired.
+
+        With `renew_ttl` its ttl begins anew; with `versions` its earlier versions come with it.
+        """
+        request = fact_requests.get(namespace, key, renew_ttl=renew_ttl, versions=versions)
+        return fact_convert.fact_from_pb(self._connection._call(self._stub.GetFact, request, timeout).fact)
+
+    def get_many(
+        self,
+        names: Iterable[tuple[Iterable[str], str]],
+        *,
+        renew_ttl: bool = False,
+        timeout: float | None = None,
+    ) -> tuple[facts.Fact, ...]:
+        """Returns the facts under several names, 1 to 1,000 pairs of a namespace and a key, in their order.
+
+        Those that are not there are left out.
+        """
+        request = fact_requests.get_many(names, renew_ttl=renew_ttl)
+        response = self._connection._call(self._stub.GetFacts, request, timeout)
+        return tuple(map(fact_convert.fact_from_pb, response.facts))
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        namespace: Iterable[str] = (),
+        subtree: bool = False,
+        where: Mapping[str, Any] | None = None,
+        vector: Sequence[float] | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        mode: str | None = None,
+        min_score: float = 0.0,
+        renew_ttl: bool = False,
+        timeout: float | None = None,
+    ) -> facts.FactAnswer:
+        """Finds the facts of a namespace most relevant to a text or a vector, best first.
+
+        A blank query without a vector gives the facts that match, in the order of `list`, without scores. With
+        `subtree` the namespaces below are meant, too; then an empty namespace means all. `where` holds a key of the
+        value or the metadata with what it must equal, or with operators that must all hold: $eq, $ne, $gt, $gte, $lt,
+        $lte, $in, $nin. `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector where only a vector is
+        given.
+        """
+        request = fact_requests.search(
+            query,
+            namespace=namespace,
+            subtree=subtree,
+            where=where,
+            vector=vector,
+            limit=limit,
+            offset=offset,
+            mode=mode,
+            min_score=min_score,
+            renew_ttl=renew_ttl,
+        )
+        return fact_convert.answer_from_pb(self._connection._call(self._stub.SearchFacts, request, timeout))
+
+    def list(
+        self,
+        namespace: Iterable[str] = (),
+        *,
+        subtree: bool = False,
+        where: Mapping[str, Any] | None = None,
+        versions: bool = False,
+        page_size: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[facts.Fact]:
+        """Yields all facts of a namespace that match, in the order in which they were first stored, page after page.
+
+        Which ones are meant is said as in `search`. `timeout` is for each page.
+        """
+        labels, token = tuple(fact_convert.namespace_to_pb(namespace)), ""
+        while True:
+            page = self.list_page(
+                labels,
+                subtree=subtree,
+                where=where,
+                versions=versions,
+                page_size=page_size,
+                page_token=token,
+                timeout=timeout,
+            )
+            yield from page.facts
+            if not (token := page.next_page_token):
+                return
+
+    def list_page(
+        self,
+        namespace: Iterable[str] = (),
+        *,
+        subtree: bool = False,
+        where: Mapping[str, Any] | None = None,
+        versions: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> facts.FactPage:
+        """Returns one page of facts: 100 where `page_size` is 0, at most 1,000, and at most 3 MiB of values.
+
+        The other arguments must be those of the page before, else InvalidPageTokenError.
+        """
+        request = fact_requests.list_page(
+            namespace=namespace,
+            subtree=subtree,
+            where=where,
+            page_size=page_size,
+            page_token=page_token,
+            versions=versions,
+        )
+        return fact_convert.page_from_pb(self._connection._call(self._stub.ListFacts, request, timeout))
+
+    def namespaces(
+        self,
+        *,
+        prefix: Iterable[str] = (),
+        suffix: Iterable[str] = (),
+        max_depth: int = 0,
+        page_size: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[facts.Namespace]:
+        """Yields the namespaces that hold facts, each before those below it, page after page.
+
+        `prefix` and `suffix` are their first and last labels, where "*" stands for any one. Deeper namespaces are cut
+        to `max_depth` labels, and come once; 0: none is. `timeout` is for each page.
+        """
+        first, last = (tuple(fact_convert.namespace_to_pb(*each)) for each in ((prefix, "prefix"), (suffix, "suffix")))
+        token = ""
+        while True:
+            page = self.namespaces_page(
+                prefix=first,
+                suffix=last,
+                max_depth=max_depth,
+                page_size=page_size,
+                page_token=token,
+                timeout=timeout,
+            )
+            yield from page.namespaces
+            if not (token := page.next_page_token):
+                return
+
+    def namespaces_page(
+        self,
+        *,
+        prefix: Iterable[str] = (),
+        suffix: Iterable[str] = (),
+        max_depth: int = 0,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> facts.NamespacePage:
+        """Returns one page of namespaces: 100 where `page_size` is 0, at most 1,000.
+
+        The other arguments must be those of the page before, else InvalidPageTokenError.
+        """
+        request = fact_requests.namespaces_page(
+            prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size, page_token=page_token
+        )
+        response = self._connection._call(self._stub.ListNamespaces, request, timeout)
+        return fact_convert.namespaces_from_pb(response)
+
+    def delete(
+        self,
+        namespace: Iterable[str],
+        key: str,
+        *,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Removes a fact for good, its earlier versions included; where there is none, the outcome is MISSING.
+
+        With `expected_revision` only if the fact has this revision, else RevisionMismatchError.
+        """
+        request = fact_requests.delete(
+            namespace, key, expected_revision=expected_revision, request_id=request_id, ack=ack
+        )
+        return receipt_from_pb(self._connection._call(self._stub.DeleteFact, request, timeout).receipt)
+
+    def delete_many(
+        self,
+        namespace: Iterable[str],
+        *,
+        subtree: bool = False,
+        where: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.BulkDeleteReceipt:
+        """Removes for good all facts of a namespace that match, in one transaction; with `dry_run` they are counted.
+
+        Which ones are meant is said as in `search`.
+        """
+        request = fact_requests.delete_many(
+            namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id
+        )
+        response = self._connection._call(self._stub.DeleteFacts, request, timeout)
+        return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
+
+    @property
+    def _stub(self) -> FactServiceStub:
+        return self._connection._stub(FactServiceStub)

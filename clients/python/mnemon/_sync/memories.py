@@ -1,0 +1,331 @@
+"""The blocking client's methods for memories."""
+# ruff: noqa: A002 -- the arguments are named as the fields are
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Unpack
+
+from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._bulk_methods import CreateMemories
+from mnemon._connection import Connection
+from mnemon._messages import memories as memory_convert
+from mnemon._messages import memory_requests
+from mnemon._messages.documents import receipt_from_pb
+from mnemon._sync.bulk import send_batches
+from mnemon._values import documents as values
+from mnemon._values import memories
+from mnemon.v1 import memory_pb2 as pb
+from mnemon.v1.memory_pb2_grpc import MemoryServiceStub
+
+
+class MemoryMethods(Connection):
+    """Facts whose confidence fades: remembered, recalled, reinforced and forgotten."""
+
+    def remember(
+        self,
+        content: str,
+        *,
+        type: str = "",
+        agent: str = "",
+        project: str = "",
+        personality: str = "",
+        user: str = "",
+        household: str = "",
+        persona: str = "",
+        is_global: bool = False,
+        decay: str = memories.DecayPolicy.STABLE,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        embedding: Sequence[float] | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> memories.Memory:
+        """Stores a memory under a new id, with confidence 1, and returns it as it is stored.
+
+        The server embeds the text, unless `embedding` is its vector, of the server's dimension. The same `request_id`
+        with the same memory gets the same answer for 24 hours.
+        """
+        memory = memories.Memory(
+            content=content,
+            type=type,
+            agent=agent,
+            project=project,
+            personality=personality,
+            user=user,
+            household=household,
+            persona=persona,
+            is_global=is_global,
+            decay=decay,
+            metadata=metadata or {},
+        )
+        request = memory_requests.create_memory(memory, embedding=embedding, request_id=request_id, ack=ack)
+        response = self._call(self._memories.CreateMemory, request, timeout)
+        return memory_convert.memory_from_pb(response.memory)
+
+    def remember_many(
+        self,
+        items: Iterable[memories.MemoryLike],
+        *,
+        scope: values.Scope | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> Generator[memories.RememberResult, None, None]:
+        """Stores many memories, and yields what became of each one, in order. Nothing is sent before it is iterated.
+
+        An item is a text or a `Memory`, alone or with its vector as a pair. Items are read lazily and sent in batches,
+        some ahead of the results. A bad one fails alone. A broken connection is taken up again where it broke, every
+        memory being stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an
+        error raised. `scope` is for memories that have none.
+        """
+        batches = Batcher(CreateMemories(scope=scope, ack=ack)).all(items)
+        return send_batches(self._memories.CreateMemories, self._target, batches, self._target.time_limit(timeout))
+
+    def recall(
+        self,
+        query: str = "",
+        *,
+        vector: Sequence[float] | None = None,
+        limit: int = 10,
+        min_confidence: float = 0.3,
+        mode: str | None = None,
+        min_score: float = 0.0,
+        explain: bool = False,
+        timeout: float | None = None,
+        **which: Unpack[memories.MemoryFilters],
+    ) -> memories.RecallAnswer:
+        """Finds the memories most relevant to a text or a vector, best first: never fewer than there are up to `limit`.
+
+        `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector where only a vector is given. A blank
+        query without a vector finds nothing. With `explain` each result says why it scored as it did. `which` are the
+        keyword arguments of `MemoryFilters`, such as `type="preference"` or `where=F("metadata.score") >= 3`.
+        """
+        request = memory_requests.search_memories(
+            query,
+            vector=vector,
+            limit=limit,
+            min_confidence=min_confidence,
+            which=which,
+            mode=mode,
+            min_score=min_score,
+            explain=explain,
+        )
+        return memory_convert.recall_from_pb(self._call(self._memories.SearchMemories, request, timeout))
+
+    def get_memory(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
+        """Returns one memory, whatever its confidence; MemoryNotFoundError where there is none or it was forgotten."""
+        request = memory_requests.get_memory(memory_id)
+        response = self._call(self._memories.GetMemory, request, timeout)
+        return memory_convert.memory_from_pb(response.memory)
+
+    def list_memories(
+        self,
+        *,
+        min_confidence: float = 0.0,
+        show_deleted: bool = False,
+        page_size: int = 0,
+        timeout: float | None = None,
+        **which: Unpack[memories.MemoryFilters],
+    ) -> Iterator[memories.Memory]:
+        """Yields all memories that match, in the order of their creation, page after page.
+
+        With `show_deleted` also those that are forgotten and not purged. `timeout` is for each page.
+        """
+        token = ""
+        while True:
+            page = self.list_memories_page(
+                page_size=page_size,
+                page_token=token,
+                min_confidence=min_confidence,
+                show_deleted=show_deleted,
+                timeout=timeout,
+                **which,
+            )
+            yield from page.memories
+            if not (token := page.next_page_token):
+                return
+
+    def list_memories_page(
+        self,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        min_confidence: float = 0.0,
+        show_deleted: bool = False,
+        timeout: float | None = None,
+        **which: Unpack[memories.MemoryFilters],
+    ) -> memories.MemoryPage:
+        """Returns one page of memories: 100 where `page_size` is 0, at most 1,000, and at most 3 MiB of content.
+
+        The other arguments must be those of the page before, else InvalidPageTokenError.
+        """
+        request = memory_requests.list_memories(
+            page_size=page_size,
+            page_token=page_token,
+            which=which,
+            min_confidence=min_confidence,
+            show_deleted=show_deleted,
+        )
+        return memory_convert.page_from_pb(self._call(self._memories.ListMemories, request, timeout))
+
+    def count_memories(
+        self,
+        *,
+        min_confidence: float = 0.0,
+        show_deleted: bool = False,
+        timeout: float | None = None,
+        **which: Unpack[memories.MemoryFilters],
+    ) -> int:
+        """Counts the memories that match; with `show_deleted` also those that are forgotten and not purged."""
+        request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
+        return self._call(self._memories.CountMemories, request, timeout).count
+
+    def update_memory(
+        self,
+        memory_id: str,
+        *,
+        content: str | None = None,
+        type: str | None = None,
+        agent: str | None = None,
+        project: str | None = None,
+        personality: str | None = None,
+        user: str | None = None,
+        household: str | None = None,
+        persona: str | None = None,
+        is_global: bool | None = None,
+        decay: str | None = None,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        set_metadata: Mapping[str, values.MetadataValue] | None = None,
+        remove_metadata: Iterable[str] = (),
+        embedding: Sequence[float] | None = None,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> memories.Memory:
+        """Changes what is given, leaves the rest, and returns the memory as it is now; an empty text empties a field.
+
+        `metadata` replaces all metadata; `set_metadata` and `remove_metadata` change single keys. With
+        `expected_revision` only if the memory has this revision, else RevisionMismatchError.
+        """
+        request = memory_requests.update_memory(
+            memory_id,
+            content=content,
+            type=type,
+            agent=agent,
+            project=project,
+            personality=personality,
+            user=user,
+            household=household,
+            persona=persona,
+            is_global=is_global,
+            decay=decay,
+            metadata=metadata,
+            set_metadata=set_metadata,
+            remove_metadata=remove_metadata,
+            embedding=embedding,
+            expected_revision=expected_revision,
+            ack=ack,
+            request_id=request_id,
+        )
+        response = self._call(self._memories.UpdateMemory, request, timeout)
+        return memory_convert.memory_from_pb(response.memory)
+
+    def reinforce(
+        self,
+        memory_id: str,
+        *,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> memories.Memory:
+        """Sets a reinforceable memory's confidence back to 1; InvalidOperationError for the other policies."""
+        request = memory_requests.reinforce_memory(
+            memory_id, expected_revision=expected_revision, request_id=request_id
+        )
+        response = self._call(self._memories.ReinforceMemory, request, timeout)
+        return memory_convert.memory_from_pb(response.memory)
+
+    def forget(
+        self,
+        memory_id: str,
+        *,
+        expected_revision: int | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Deletes softly: nothing finds the memory any more, until `unforget`, or for good after `purge`.
+
+        MemoryNotFoundError where there is none; InvalidOperationError where it is forgotten already.
+        """
+        request = memory_requests.delete_memory(
+            memory_id, expected_revision=expected_revision, request_id=request_id, ack=ack
+        )
+        return receipt_from_pb(self._call(self._memories.DeleteMemory, request, timeout).receipt)
+
+    def unforget(
+        self,
+        memory_id: str,
+        *,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> memories.Memory:
+        """Takes `forget` back; InvalidOperationError where the memory is not forgotten."""
+        request = memory_requests.undelete_memory(memory_id, expected_revision=expected_revision, request_id=request_id)
+        response = self._call(self._memories.UndeleteMemory, request, timeout)
+        return memory_convert.memory_from_pb(response.memory)
+
+    def purge(
+        self,
+        *,
+        min_confidence: float = 0.0,
+        only_deleted: bool = False,
+        dry_run: bool = False,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **which: Unpack[memories.MemoryFilters],
+    ) -> memories.PurgeReceipt:
+        """Removes all memories that match for good, forgotten ones included, in one transaction.
+
+        With `only_deleted` only forgotten ones; with `dry_run` they are only counted. Without any filter and without
+        `only_deleted`, InvalidArgumentError.
+        """
+        request = memory_requests.purge_memories(
+            which=which,
+            min_confidence=min_confidence,
+            only_deleted=only_deleted,
+            dry_run=dry_run,
+            request_id=request_id,
+        )
+        response = self._call(self._memories.PurgeMemories, request, timeout)
+        return memories.PurgeReceipt(response.purged_count, response.replayed)
+
+    def forecast(
+        self,
+        by: datetime | timedelta,
+        *,
+        min_confidence: float = 0.3,
+        page_size: int = 0,
+        timeout: float | None = None,
+        **which: Unpack[memories.MemoryFilters],
+    ) -> Iterator[memories.MemoryForecast]:
+        """Yields what falls below `min_confidence` by a time, or within a time from now, in the order of creation.
+
+        Those already below are included. `timeout` is for each page.
+        """
+        request = memory_requests.forecast_memories(by, which=which, min_confidence=min_confidence, page_size=page_size)
+        while True:
+            response = self._call(self._memories.ForecastMemories, request, timeout)
+            yield from map(memory_convert.forecast_from_pb, response.forecasts)
+            if not (token := response.next_page_token):
+                return
+            request.page_token = token
+
+    def memory_status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
+        """Says how the memory service and what it stands on are."""
+        return memory_convert.status_from_pb(self._call(self._memories.GetStatus, pb.GetStatusRequest(), timeout))
+
+    @property
+    def _memories(self) -> MemoryServiceStub:
+        return self._stub(MemoryServiceStub)

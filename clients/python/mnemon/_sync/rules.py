@@ -1,0 +1,144 @@
+"""The blocking client's methods for merge rules."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mnemon._connection import Connection
+from mnemon._messages import rule_requests
+from mnemon._messages import rules as rule_convert
+from mnemon._values import rules, semantic
+from mnemon.v1 import rules_pb2 as pb
+from mnemon.v1.rules_pb2_grpc import RulesServiceStub
+
+
+class RuleMethods(Connection):
+    """Merge rules: what a conflict is, how it is decided and how statements are merged, by rules that inherit.
+
+    Rules are plain dicts of the shape of `MergeRule`; a key or value that no rule has is an InvalidArgumentError that
+    names it.
+    """
+
+    def register_rule(
+        self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
+    ) -> rules.StoredRule:
+        """Adds a rule, and returns it as it is stored.
+
+        RuleExistsError where there is one of that name; UnknownBaseRuleError where that which it extends is not there;
+        CircularInheritanceError.
+        """
+        request = rule_requests.register(rule, request_id=request_id)
+        return rule_convert.stored_from_pb(self._call(self._rules.RegisterRule, request, timeout))
+
+    def get_rule(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
+        """Returns a rule as it was written; RuleNotFoundError where there is none."""
+        return rule_convert.stored_from_pb(self._call(self._rules.GetRule, rule_requests.get(name), timeout))
+
+    def update_rule(
+        self,
+        name: str,
+        changes: rules.MergeRule | None = None,
+        *,
+        clear_fields: Iterable[str] = (),
+        expected_version: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> rules.StoredRule:
+        """Changes what is given, key by key, and leaves the rest; lists are replaced.
+
+        `clear_fields` are to be inherited again, such as "arbitration.merge_threshold", "conditions" or "extends". With
+        `expected_version` only if the registry has this version, else RevisionMismatchError. RuleNotFoundError,
+        UnknownBaseRuleError, CircularInheritanceError.
+        """
+        request = rule_requests.update(
+            name,
+            {} if changes is None else changes,
+            clear_fields=clear_fields,
+            expected_version=expected_version,
+            request_id=request_id,
+        )
+        return rule_convert.stored_from_pb(self._call(self._rules.UpdateRule, request, timeout))
+
+    def delete_rule(
+        self, name: str, *, force: bool = False, request_id: str | None = None, timeout: float | None = None
+    ) -> rules.RuleDeleteReceipt:
+        """Removes a rule; `deleted` is False where there was none.
+
+        RuleInUseError where others extend it, unless `force` is set: then they keep what they had inherited, as their
+        own. InvalidOperationError for "default".
+        """
+        request = rule_requests.delete(name, force=force, request_id=request_id)
+        response = self._call(self._rules.DeleteRule, request, timeout)
+        return rules.RuleDeleteReceipt(response.deleted, response.registry_version)
+
+    def list_rules(
+        self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yields all rules as they were written: "registration" has "default" first, "matching" the first asked first.
+
+        `timeout` is for each page.
+        """
+        token = ""
+        while True:
+            page = self.list_rules_page(order=order, page_size=page_size, page_token=token, timeout=timeout)
+            yield from page.rules
+            if not (token := page.next_page_token):
+                return
+
+    def list_rules_page(
+        self,
+        *,
+        order: str = rules.RuleOrder.REGISTRATION,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> rules.RulePage:
+        """Returns one page of rules: 100 where `page_size` is 0, at most 1,000.
+
+        The order must be that of the page before, else InvalidPageTokenError.
+        """
+        request = rule_requests.list_page(order=order, page_size=page_size, page_token=page_token)
+        return rule_convert.page_from_pb(self._call(self._rules.ListRules, request, timeout))
+
+    def find_matching_rule(self, candidate: semantic.SemanticMemory, *, timeout: float | None = None) -> dict[str, Any]:
+        """Returns the rule that applies to a statement, with all that it inherits.
+
+        User, persona, source and importance count: of the enabled rules whose conditions match, the one of the highest
+        priority, otherwise "default".
+        """
+        request = rule_requests.find_matching(candidate)
+        return rule_convert.rule_from_pb(self._call(self._rules.FindMatchingRule, request, timeout).rule)
+
+    def resolve_rule(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
+        """Returns a rule with all that it inherits, and which rule gave each field; RuleNotFoundError."""
+        return rule_convert.resolved_from_pb(self._call(self._rules.ResolveRule, rule_requests.resolve(name), timeout))
+
+    def export_rules(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
+        """Returns all rules as they were written, in the order of their registration; `load_rules` takes them."""
+        response = self._call(self._rules.ExportRules, pb.ExportRulesRequest(), timeout)
+        return list(map(rule_convert.rule_from_pb, response.rules))
+
+    def load_rules(
+        self,
+        given: Iterable[rules.MergeRule],
+        *,
+        replace_all: bool = False,
+        lenient: bool = False,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> rules.LoadReceipt:
+        """Registers rules, or replaces those of the same name: all of them, in any order, or none. At most 1,000.
+
+        With `replace_all`, what is not among them is removed. With `lenient`, a base that is not there is taken as
+        "default", rather than refused with UnknownBaseRuleError. CircularInheritanceError.
+        """
+        request = rule_requests.load(given, replace_all=replace_all, lenient=lenient, request_id=request_id)
+        return rule_convert.loaded_from_pb(self._call(self._rules.LoadRules, request, timeout))
+
+    def reset_rules(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
+        """Removes all rules, takes "default" back to what it was, and returns the version of the registry."""
+        request = rule_requests.reset(request_id=request_id)
+        return self._call(self._rules.ResetRules, request, timeout).registry_version
+
+    @property
+    def _rules(self) -> RulesServiceStub:
+        return self._stub(RulesServiceStub)

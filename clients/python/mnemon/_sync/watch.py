@@ -1,0 +1,147 @@
+"""The watch of the blocking client."""
+
+import threading
+from collections.abc import Iterator
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from mnemon._channel import Target
+from mnemon._status import error_from_call
+from mnemon._values.feed import Event
+from mnemon._watch import Progress, StreamLostError, ended, silent
+from mnemon.v1 import events_pb2 as pb
+from mnemon.v1.events_pb2_grpc import EventServiceStub
+
+_LOOK_S = 0.5
+
+
+class Watch(Iterator[Event]):
+    """Events as they are committed, in order, each one once, without an end: an iterator.
+
+    It has a connection of its own. A lost one, a server that restarts or falls silent, and a reader that was too slow
+    are resumed behind the last event. As a context manager it returns once the server watches, so that nothing that is
+    committed in the block is missed:
+
+        with client.watch() as events:
+            client.remember("Ada prefers window seats.")
+            print(next(events))
+    """
+
+    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+        self._target = target
+        self._progress = Progress(request, answer_within_s=target.time_limit(None))
+        self._pending: Iterator[Event] = iter(())
+        self._stream: _Stream | None = None
+        self._closed = threading.Event()
+
+    @property
+    def cursor(self) -> str:
+        """Where to begin again another time, safe to store: it stands behind events that were handed out, never ahead.
+
+        Events come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
+        """
+        return self._progress.cursor
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether nothing newer was in the log when the server last looked, and all of that was handed out."""
+        return self._progress.caught_up
+
+    def __enter__(self) -> Self:
+        while not self._progress.confirmed and not self._closed.is_set():
+            self._receive()
+        if self._closed.is_set():
+            raise RuntimeError("the watch has ended; open a new one")
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __next__(self) -> Event:
+        """The next event; waits for it. Ends only when the watch, or its client, is closed.
+
+        Raises:
+            CursorExpiredError: events were dropped before this watch came to them.
+            MnemonError: the server refuses the watch, or none was ever reached.
+        """
+        while not self._closed.is_set():
+            for event in self._pending:
+                return event
+            self._receive()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends the watch; another thread's iteration ends, too. Calling it again does nothing."""
+        self._closed.set()
+        if (stream := self._stream) is not None:
+            stream.close()
+
+    def __del__(self) -> None:
+        # Nobody closes a watch whose loop was left by `break`, and its watchdog would keep it alive.
+        self.close()
+
+    def _receive(self) -> None:
+        """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
+        try:
+            self._receive_or_pause()
+        except BaseException:
+            self.close()
+            raise
+
+    def _receive_or_pause(self) -> None:
+        if self._stream is None:
+            self._progress.opened()
+            self._stream = _Stream(self._target, self._progress.request)
+        try:
+            self._pending = self._progress.received(self._stream.receive(self._progress.silence_s))
+        except StreamLostError as lost:
+            self._stream.close()
+            self._stream = None
+            if not self._closed.is_set():
+                self._closed.wait(self._progress.pause_after(lost))
+
+
+class _Stream:
+    """One call of WatchEvents, on a channel of its own, with a watchdog: gRPC bounds no wait for a single message."""
+
+    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+        self._address = target.address
+        self._channel = target.open(own=True)
+        self._call = EventServiceStub(self._channel).WatchEvents(request)
+        self._closed = threading.Event()
+        self._waiting_until: float | None = None
+        self._silent = False
+        threading.Thread(target=self._watch_silence, name="mnemon-watch", daemon=True).start()
+
+    def receive(self, silence_s: float | None) -> pb.WatchEventsResponse:
+        """The next message; StreamLostError where none comes."""
+        self._waiting_until = None if silence_s is None else monotonic() + silence_s
+        try:
+            return next(self._call)
+        except StopIteration:
+            raise ended(self._address) from None
+        except grpc.RpcError as error:
+            if self._silent:
+                raise silent(self._address, silence_s) from error
+            raise StreamLostError(error_from_call(error, address=self._address)) from error
+        finally:
+            self._waiting_until = None
+
+    def close(self) -> None:
+        """Ends the call and its connection. Calling it again does nothing."""
+        self._closed.set()
+        self._call.cancel()
+        self._channel.close()
+
+    def _watch_silence(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            until = self._waiting_until
+            if until is not None and monotonic() > until:
+                self._silent = True
+                self._call.cancel()
+                return

@@ -1,0 +1,1 @@
+"""What callers give and get, one module per noun."""

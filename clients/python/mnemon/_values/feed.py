@@ -1,0 +1,173 @@
+"""The values of the event feed."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from mnemon._values.decisions import Decision
+from mnemon._values.documents import Document, JsonValue, Scope
+from mnemon._values.facts import Fact, Namespace
+from mnemon._values.memories import Memory
+from mnemon._values.semantic import SemanticMemory
+from mnemon._values.timeline import EpisodicEvent
+
+NOW, EARLIEST = "now", "earliest"
+
+
+class EventType(StrEnum):
+    """What happened to a record."""
+
+    UNKNOWN = "unknown"
+    """Something that this client is too old to know."""
+    KNOWLEDGE_INDEXED = "knowledge:indexed"
+    KNOWLEDGE_DELETED = "knowledge:deleted"
+    MEMORY_CREATED = "memory:created"
+    MEMORY_UPDATED = "memory:updated"
+    MEMORY_REINFORCED = "memory:reinforced"
+    MEMORY_DELETED = "memory:deleted"
+    MEMORY_UNDELETED = "memory:undeleted"
+    MEMORY_PURGED = "memory:purged"
+    SEMANTIC_SAVED = "memory:semantic:saved"
+    SEMANTIC_PRUNED = "memory:semantic:pruned"
+    SEMANTIC_WARNING = "memory:semantic:warning"
+    SEMANTIC_HEALTHY = "memory:semantic:healthy"
+    CONFLICT_DETECTED = "memory:conflict:detected"
+    CONFLICT_RESOLVED = "memory:conflict:resolved"
+    CONFLICT_MERGED = "memory:conflict:merged"
+    CONFLICT_REVERTED = "memory:conflict:reverted"
+    RULE_REGISTERED = "rule:registered"
+    RULE_UPDATED = "rule:updated"
+    RULE_DELETED = "rule:deleted"
+    EPISODIC_SAVED = "memory:episodic:saved"
+    EPISODIC_PRUNED = "memory:episodic:pruned"
+    EPISODIC_WARNING = "memory:episodic:warning"
+    EPISODIC_HEALTHY = "memory:episodic:healthy"
+    BRIDGE_SUSPENDED = "memory:bridge:suspended"
+    BRIDGE_RESUMED = "memory:bridge:resumed"
+    BRIDGE_RECONCILED = "memory:bridge:reconciled"
+    FACT_CREATED = "memory:fact:created"
+    FACT_UPDATED = "memory:fact:updated"
+    FACT_DELETED = "memory:fact:deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceWarning(JsonValue):
+    """What is wrong with a part of the service, and what helps."""
+
+    severity: str
+    """"warning", "critical", or "info" where it is over."""
+    message: str
+    remediation: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodicSaved(JsonValue):
+    """What is told of a recorded event of the timeline; its content is in the record of the full view."""
+
+    event_type: str
+    event_time: datetime | None
+    """When it happened."""
+    importance: float | None
+    segment_id: int
+    timeline_lag_s: float
+    """How long after it happened it was recorded; 0 where it lay in the future."""
+    segment_count: int
+    """Segments that the timeline had then."""
+    content_hash: str
+    """SHA-256 of the content, in lower-case hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedEvent(JsonValue):
+    """One event of the timeline that was pruned."""
+
+    event_id: str
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodicPruned(JsonValue):
+    """Events of the timeline that were pruned."""
+
+    segment_id: int
+    reason: str
+    """"retention" or "requested"."""
+    events: tuple[PrunedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation(JsonValue):
+    """What the bridge did about pruned events."""
+
+    event_ids: tuple[str, ...]
+    """Those that statements were linked to."""
+    action: str
+    """"deleted" or "demoted"."""
+    memory_ids: tuple[str, ...]
+    """The statements that this happened to."""
+    unlinked_memory_ids: tuple[str, ...]
+    """Statements that only lost a link, since other events still say the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactChange(JsonValue):
+    """Which fact changed; the record id of its event stands for namespace and key together."""
+
+    namespace: Namespace
+    key: str
+    """Empty where many facts were removed at once: then the namespace is what was asked for."""
+    reason: str = ""
+    """Of a fact that was removed: "requested" or "expired"."""
+
+
+EventDetails: TypeAlias = (
+    Decision | ServiceWarning | EpisodicSaved | EpisodicPruned | Reconciliation | FactChange | dict[str, Any] | str
+)
+"""What an event says in every view: of a conflict the decision as it was then, of a rule the rule as it was written,
+of a warning, a suspension, and the end of either a `ServiceWarning`, of "memory:semantic:pruned" why: "deleted",
+"superseded", "merged" or "unmerged", and of the timeline, the bridge and facts the values above.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event(JsonValue):
+    """One committed change of one record."""
+
+    event_id: str
+    sequence: int
+    """Position in the log: strictly increasing, with gaps."""
+    commit_id: str
+    """The same for all events of one call."""
+    commit_time: datetime | None
+    type: EventType
+    record_id: str
+    revision: int
+    """The record's, after the change."""
+    scope: Scope
+    request_id: str
+    """The request_id of the call that made the change."""
+    changed_fields: tuple[str, ...]
+    """Names of the fields that an update changed."""
+    record: Document | Memory | SemanticMemory | EpisodicEvent | Fact | None = None
+    """In the full view the record as it is now, None where it is gone."""
+    details: EventDetails | None = None
+    """What else is to be said."""
+
+    def _fields(self) -> dict[str, Any]:
+        # Of all records, only a fact is written in another form than its fields have.
+        record = {"record": self.record._fields()} if isinstance(self.record, Fact) else {}
+        return {**asdict(self), **record}
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage(JsonValue):
+    """A run of the log. `cursor` stands behind it; `caught_up` where nothing newer was in the log."""
+
+    events: tuple[Event, ...]
+    cursor: str
+    caught_up: bool
+
+    def _fields(self) -> dict[str, Any]:
+        events = [event._fields() for event in self.events]
+        return {"events": events, "cursor": self.cursor, "caught_up": self.caught_up}

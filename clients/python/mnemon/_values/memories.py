@@ -1,0 +1,268 @@
+"""The values of memories that callers give and get."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias, TypedDict, overload
+
+from mnemon._errors import MnemonError
+from mnemon._values.documents import (
+    FilterValue,
+    HealthStatus,
+    JsonValue,
+    MetadataValue,
+    Scope,
+    SearchDiagnostics,
+    WriteReceipt,
+)
+from mnemon._values.filters import FilterLike
+
+
+class DecayPolicy(StrEnum):
+    """How a memory's confidence fades.
+
+    `stable`: never. `reinforceable`: 0.5 after 30 days without a reinforcement. `contextual`: tied to a moment, 0.5
+    after 7 days, and cannot be reinforced. The half-lives are the server's settings.
+    """
+
+    STABLE = "stable"
+    REINFORCEABLE = "reinforceable"
+    CONTEXTUAL = "contextual"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory(JsonValue):
+    """A fact. All fields after `metadata` and `memory_id` are the server's; they are ignored when it is remembered."""
+
+    content: str
+    memory_id: str = ""
+    type: str = ""
+    agent: str = ""
+    project: str = ""
+    personality: str = ""
+    user: str = ""
+    household: str = ""
+    persona: str = ""
+    is_global: bool = False
+    """Whether it holds beyond its project and agent."""
+    decay: str = DecayPolicy.STABLE
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    confidence: float = 1.0
+    """How sure it was when it was read, 0 to 1."""
+    revision: int = 0
+    create_time: datetime | None = None
+    update_time: datetime | None = None
+    reinforce_time: datetime | None = None
+    delete_time: datetime | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose and about what it is, as one value."""
+        return Scope(self.user, self.household, self.persona, self.agent, self.project)
+
+
+MemoryLike: TypeAlias = str | Memory | tuple[str | Memory, Sequence[float]]
+"""A memory for `remember_many`: its text or a `Memory`, alone or with its vector."""
+
+
+class MemoryFilters(TypedDict, total=False):
+    """Which memories are meant, as keyword arguments: everything that is given must hold.
+
+    A text must not be empty; memories without an agent are `where=~F("agent").exists()`. Times carry a zone, and bounds
+    are included. What never was reinforced matches no bound of its reinforcement.
+    """
+
+    where: FilterLike
+    """Anything else, as an expression of `F` or a mapping."""
+    type: str
+    agent: str
+    project: str
+    personality: str
+    user: str
+    household: str
+    persona: str
+    is_global: bool
+    metadata: Mapping[str, FilterValue]
+    created_from: datetime
+    created_to: datetime
+    reinforced_from: datetime
+    reinforced_to: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePart(JsonValue):
+    """One summand of a score: "vector" or "keyword"."""
+
+    name: str
+    score: float
+    weight: float
+    contribution: float
+    """`score` times `weight`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchExplanation(JsonValue):
+    """Why a result scored as it did."""
+
+    parts: tuple[ScorePart, ...]
+    matched_terms: tuple[str, ...]
+    """Words of the query, stemmed, that the memory holds."""
+    confidence: str
+    """How the confidence came about, in a sentence."""
+    passage_start: int
+    """The characters of the content that matched best, the end excluded."""
+    passage_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMatch(JsonValue):
+    """One memory found. `score` is its relevance, 0 to 1, by which results are ordered."""
+
+    memory: Memory
+    score: float
+    similarity: float | None = None
+    """Cosine similarity to the query, 0 to 1; None where no vectors were compared."""
+    distance: float | None = None
+    """Cosine distance as it was measured, 0 to 2."""
+    keyword_score: float | None = None
+    explanation: MatchExplanation | None = None
+    """Where it was asked for."""
+
+    @property
+    def memory_id(self) -> str:
+        """The memory's id."""
+        return self.memory.memory_id
+
+    @property
+    def content(self) -> str:
+        """The memory's text."""
+        return self.memory.content
+
+    @property
+    def confidence(self) -> float:
+        """How sure the memory is now, 0 to 1."""
+        return self.memory.confidence
+
+    @property
+    def metadata(self) -> Mapping[str, MetadataValue]:
+        """The memory's metadata."""
+        return self.memory.metadata
+
+    def _fields(self) -> dict[str, Any]:
+        found = asdict(self)
+        return {**found.pop("memory"), **found}
+
+
+@dataclass(frozen=True, slots=True)
+class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
+    """The results of a recall, best first, and how they were found. It is itself a sequence of the results."""
+
+    results: tuple[MemoryMatch, ...]
+    diagnostics: SearchDiagnostics
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[MemoryMatch]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> MemoryMatch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[MemoryMatch, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> MemoryMatch | tuple[MemoryMatch, ...]:
+        return self.results[index]
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "results": [result._fields() for result in self.results],
+            "diagnostics": asdict(self.diagnostics),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RememberResult(JsonValue):
+    """What became of one memory of `remember_many`: a receipt, or the error that `remember` would have raised."""
+
+    position: int
+    """Its place among all, from 0."""
+    receipt: WriteReceipt | None = None
+    error: MnemonError | None = None
+
+    @property
+    def memory_id(self) -> str:
+        """The id that it was given; empty where it is not stored."""
+        return self.receipt.id if self.receipt else ""
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "position": self.position,
+            "memory_id": self.memory_id,
+            "receipt": asdict(self.receipt) if self.receipt else None,
+            "error": self.error.to_dict() if self.error else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPage(JsonValue):
+    """A page of memories; `next_page_token` is empty after the last one."""
+
+    memories: tuple[Memory, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReceipt(JsonValue):
+    """What a purge removed for good; after a dry run, what it would have removed."""
+
+    purged_count: int
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast(JsonValue):
+    """A memory that fades."""
+
+    memory: Memory
+    confidence_then: float
+    """Its confidence at the time that was asked for, 0 to 1."""
+    fade_time: datetime | None
+    """When it falls below the bound, or fell."""
+
+    def _fields(self) -> dict[str, Any]:
+        found = asdict(self)
+        return {**found.pop("memory"), **found}
+
+
+@dataclass(frozen=True, slots=True)
+class VectorIndexStatus(JsonValue):
+    """How vectors are kept in the server's memory."""
+
+    flat_count: int
+    """Vectors compared one by one."""
+    graph_count: int
+    dead_count: int
+    """Entries of the graph that go with its next rebuild."""
+    bytes: int
+    snapshot_time: datetime | None
+    pending: int
+    """Committed writes that the vector database has yet to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatus(JsonValue):
+    """How the memory service is, with what it stands on."""
+
+    status: HealthStatus
+    error: str
+    """Why, in a sentence; empty where healthy."""
+    backend: str
+    host: str
+    collection: str
+    memory_count: int
+    deleted_count: int
+    """Memories that are forgotten, and not purged."""
+    index: VectorIndexStatus

@@ -1,0 +1,273 @@
+"""The values of what is known of users, as callers give and get them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias, TypedDict, overload
+
+from mnemon._errors import MnemonError
+from mnemon._values.decisions import Conflict, Decision
+from mnemon._values.documents import JsonValue, MetadataValue, Scope, WriteReceipt
+from mnemon._values.filters import FilterLike
+
+
+class ConflictPolicy(StrEnum):
+    """What a save does about statements of the same user that do not agree with the new one.
+
+    `ignore`: nothing. `detect`: saves it, and names the conflicts. `resolve`: finds the rule, detects, arbitrates and
+    merges as it says, and saves what came of it, in one transaction.
+    """
+
+    IGNORE = "ignore"
+    DETECT = "detect"
+    RESOLVE = "resolve"
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMemory(JsonValue):
+    """A statement that is known of a user.
+
+    `memory_id` and all fields after `embedding` are the server's; they are ignored when it is saved.
+    """
+
+    content: str
+    memory_id: str = ""
+    user: str = ""
+    """Required, to save it."""
+    household: str = ""
+    persona: str = ""
+    agent: str = ""
+    project: str = ""
+    summary: str = ""
+    importance: float | None = None
+    """How much it matters, 0 to 1; None where that is unknown."""
+    keywords: Sequence[str] = ()
+    """Words that it is about; where there are none, conflicts are told by the words of the content."""
+    source: str = ""
+    """Where it comes from: "user", "conversation", "skill", "system", "inferred", or anything else."""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    create_time: datetime | None = None
+    """When it was learnt; None: when it is saved."""
+    embedding: Sequence[float] = ()
+    """Its vector, of unit length; of what is read, where it was asked for."""
+    update_time: datetime | None = None
+    revision: int = 0
+    merged_from: tuple[str, ...] = ()
+    """Ids of what was merged into it."""
+    superseded_by: str = ""
+    """Id of what it was merged into, or gave way to; it is found by its own id alone."""
+
+    @property
+    def scope(self) -> Scope:
+        """Whose and about what it is, as one value."""
+        return Scope(self.user, self.household, self.persona, self.agent, self.project)
+
+
+SemanticMemoryLike: TypeAlias = str | SemanticMemory
+"""A statement for `save_semantic_many`: its text, or a `SemanticMemory`, with its vector where it has one."""
+
+MemoryReference: TypeAlias = str | SemanticMemory
+"""A statement: the id of a stored one, or a `SemanticMemory` that is given."""
+
+
+class SemanticFilters(TypedDict, total=False):
+    """Which statements are meant, as keyword arguments: everything that is given must hold.
+
+    A text must not be empty. `created_from` and `created_to` go by when it was learnt; they carry a zone, and are
+    included.
+    """
+
+    where: FilterLike
+    """Anything else, as an expression of `F` or a mapping."""
+    user: str
+    household: str
+    persona: str
+    agent: str
+    project: str
+    created_from: datetime
+    created_to: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SaveAnswer(JsonValue):
+    """What came of saving a statement."""
+
+    memory: SemanticMemory | None
+    """What is known now: the statement, what it was merged into, or what it gave way to; None where it was rejected."""
+    receipt: WriteReceipt | None
+    """Of `memory`."""
+    duplicate: bool
+    """The same content was known of this user and persona: `memory` is that one, and nothing was written."""
+    conflicts: tuple[Conflict, ...]
+    """With "detect", the most severe first; at most 100."""
+    decision: Decision | None
+    """With "resolve", where there was a conflict: what was decided, and why."""
+
+    @property
+    def memory_id(self) -> str:
+        """The id of what is known now; empty where the statement was rejected."""
+        return self.memory.memory_id if self.memory else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult(JsonValue):
+    """What became of one statement of `save_semantic_many`: a receipt, or the error of `save_semantic`."""
+
+    position: int
+    """Its place among all, from 0."""
+    receipt: WriteReceipt | None = None
+    """Of what is known now; None where the rule rejected the statement, or it failed."""
+    duplicate: bool = False
+    decision_id: str = ""
+    """With "resolve", where there was a conflict."""
+    error: MnemonError | None = None
+
+    @property
+    def memory_id(self) -> str:
+        """The id of what is known now; empty where it was rejected, or failed."""
+        return self.receipt.id if self.receipt else ""
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "position": self.position,
+            "memory_id": self.memory_id,
+            "receipt": asdict(self.receipt) if self.receipt else None,
+            "duplicate": self.duplicate,
+            "decision_id": self.decision_id,
+            "error": self.error.to_dict() if self.error else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMatch(JsonValue):
+    """One statement found."""
+
+    memory: SemanticMemory
+    similarity: float
+    """Cosine similarity to the query, 0 to 1."""
+
+    @property
+    def memory_id(self) -> str:
+        """The statement's id."""
+        return self.memory.memory_id
+
+    @property
+    def content(self) -> str:
+        """The statement's text."""
+        return self.memory.content
+
+    def _fields(self) -> dict[str, Any]:
+        return {**asdict(self.memory), "similarity": self.similarity}
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityDiagnostics(JsonValue):
+    """How many statements there were at each step of a search."""
+
+    total_candidates: int
+    """All that could be found."""
+    filtered_by_context: int
+    """Left out by scope and `where`."""
+    filtered_by_window: int
+    """Left out by `created_from` and `created_to`."""
+    filtered_by_threshold: int
+    """Left out by `min_similarity`."""
+    matched_count: int
+    """Passed all filters, before `top_k`."""
+    filtered_count: int
+    """Left out by any filter."""
+    returned: int
+    exact: bool
+    """True where every candidate was compared."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityAnswer(JsonValue, Sequence[SemanticMatch]):
+    """The results of a search, most similar first, and how they were found. It is itself a sequence of the results."""
+
+    results: tuple[SemanticMatch, ...]
+    diagnostics: SimilarityDiagnostics
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[SemanticMatch]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> SemanticMatch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[SemanticMatch, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> SemanticMatch | tuple[SemanticMatch, ...]:
+        return self.results[index]
+
+    def _fields(self) -> dict[str, Any]:
+        return {"results": [result._fields() for result in self.results], "diagnostics": asdict(self.diagnostics)}
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticMemoryPage(JsonValue):
+    """A page of statements; `next_page_token` is empty after the last one."""
+
+    memories: tuple[SemanticMemory, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticDeleteReceipt(JsonValue):
+    """What a deletion removed for good; after a dry run, what it would have removed."""
+
+    deleted_count: int
+    superseded_count: int
+    """Superseded statements that went with them."""
+    replayed: bool
+
+
+class IndexState(StrEnum):
+    """How the semantic index is.
+
+    `warming`: it is being loaded or built, and calls are answered with IndexWarmingError. `degraded`: it serves reads,
+    and holds writes back.
+    """
+
+    UNKNOWN = "unknown"
+    WARMING = "warming"
+    READY = "ready"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticIndexStatus(JsonValue):
+    """How the semantic index is, and how far it has come."""
+
+    state: IndexState
+    message: str
+    """Why, where it is not ready."""
+    record_count: int
+    """Statements that can be found."""
+    superseded_count: int
+    indexed_count: int
+    """While warming: vectors that the index has, of `total_count`."""
+    total_count: int
+    capacity: int
+    """Most statements that are taken."""
+    write_latency_s: float
+    """Median of recent saves."""
+    write_latency_target_s: float
+    memory_bytes: int
+    """What vectors and graph take of the server's memory."""
+    graph_count: int
+    """Vectors in the graph; 0 where all are compared one by one."""
+    snapshot_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReceipt(JsonValue):
+    """A snapshot of the index; `snapshot_time` is None where none was written, and `message` says why."""
+
+    snapshot_time: datetime | None
+    message: str

@@ -1,0 +1,269 @@
+"""The values of the timeline, as callers give and get them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypedDict, overload
+
+from mnemon._errors import MnemonError
+from mnemon._values.documents import JsonValue, MetadataValue, Scope, SearchMode
+from mnemon._values.filters import FilterLike
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodicEvent(JsonValue):
+    """Something that happened. `record_time` is the server's; it is ignored when an event is recorded."""
+
+    event_type: str
+    """"conversation", "task", "reminder", "emotion", "preference", "custom", or anything else."""
+    content: str = ""
+    event_id: str = ""
+    """Unique in the timeline; empty: a new UUID."""
+    user: str = ""
+    """Required, to record it."""
+    household: str = ""
+    persona: str = ""
+    agent: str = ""
+    project: str = ""
+    event_time: datetime | None = None
+    """When it happened, to the microsecond; None: when it is recorded."""
+    context: str = ""
+    """What surrounded it."""
+    importance: float | None = None
+    """How much it matters, 0 to 1; None where that is unknown."""
+    source: str = ""
+    """Where it comes from: "user", "conversation", "skill", "system", "inferred", or anything else."""
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    record_time: datetime | None = None
+    """When the server took it."""
+
+    @property
+    def scope(self) -> Scope:
+        """Whose and about what it is, as one value."""
+        return Scope(self.user, self.household, self.persona, self.agent, self.project)
+
+
+class EventFilters(TypedDict, total=False):
+    """Which events of the timeline are meant, as keyword arguments: everything that is given must hold.
+
+    A text must not be empty. `event_types` are joined by OR; events of unknown importance do not pass `min_importance`.
+    """
+
+    where: FilterLike
+    """Anything else, as an expression of `F` or a mapping. It is the slow one: the events that pass the others are
+    read."""
+    user: str
+    household: str
+    persona: str
+    agent: str
+    project: str
+    event_types: Sequence[str]
+    min_importance: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventReceipt(JsonValue):
+    """What the server promises of an event once it has been sent."""
+
+    event_id: str
+    """Of a duplicate, the stored one's."""
+    sequence: int
+    """Its position in the order of storing: 1, 2, 3, ..."""
+    segment_id: int
+    """The segment that it belongs to: the sequence of that segment's first event."""
+    commit_time: datetime | None
+    duplicate: bool
+    """It was known, and nothing was written."""
+    replayed: bool
+    """It had been stored by an earlier try of the same call."""
+    duplicate_of: EpisodicEvent | None = None
+    """Of `record_event`: where it was known, the event that is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResult(JsonValue):
+    """What became of one event of `record_events`: a receipt, or the error that `record_event` would have raised."""
+
+    position: int
+    """Its place among all, from 0."""
+    receipt: EventReceipt | None = None
+    error: MnemonError | None = None
+
+    @property
+    def event_id(self) -> str:
+        """The id of the stored event; empty where it failed."""
+        return self.receipt.event_id if self.receipt else ""
+
+    @property
+    def duplicate(self) -> bool:
+        """It was known, and nothing was written."""
+        return self.receipt is not None and self.receipt.duplicate
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "position": self.position,
+            "receipt": asdict(self.receipt) if self.receipt else None,
+            "error": self.error.to_dict() if self.error else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EventScore(JsonValue):
+    """How well an event fits a text."""
+
+    relevance: float
+    """0 to 1, by which events are ordered."""
+    similarity: float | None
+    """Cosine similarity of the embeddings, 0 to 1; None without."""
+    keyword: float
+    """BM25 relative to what the query's own text would score, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDiagnostics(JsonValue):
+    """Counts of events on their way through a query."""
+
+    total_scanned: int
+    """All events of the timeline."""
+    filtered_by_context: int
+    """Left out by scope, types, importance and `where`."""
+    filtered_by_window: int
+    """Left out by the window."""
+    returned: int
+    duration_s: float
+    mode: SearchMode | None
+    """How the text found events; None without one."""
+    pending: int
+    """Events of the window that the text index has yet to take; the text did not see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswer(JsonValue, Sequence[EpisodicEvent]):
+    """The events of a window, newest first, or best first with a text. It is itself a sequence of the events."""
+
+    events: tuple[EpisodicEvent, ...]
+    next_page_token: str
+    """Empty where nothing is left."""
+    diagnostics: WindowDiagnostics
+    scores: tuple[EventScore, ...] = ()
+    """With a text, one for each event."""
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[EpisodicEvent]:
+        return iter(self.events)
+
+    @overload
+    def __getitem__(self, index: int) -> EpisodicEvent: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[EpisodicEvent, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> EpisodicEvent | tuple[EpisodicEvent, ...]:
+        return self.events[index]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePage(JsonValue):
+    """A page of events, newest first; `next_page_token` is empty after the last one."""
+
+    events: tuple[EpisodicEvent, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventSummary(JsonValue):
+    """How many events there are, and when."""
+
+    event_count: int
+    earliest: datetime | None
+    latest: datetime | None
+    types: Mapping[str, int]
+    """By type, most frequent first."""
+    days: Mapping[str, int]
+    """By day in UTC, such as "2026-01-31", in order; days without events are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReceipt(JsonValue):
+    """Which events were removed for good; after a dry run, which would have been."""
+
+    pruned_count: int
+    event_ids: tuple[str, ...]
+    """The first 1,000."""
+    earliest: datetime | None
+    latest: datetime | None
+    segment_count: int
+    """Segments that they were in."""
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProgress(JsonValue):
+    """How far a compaction has come."""
+
+    processed_bytes: int
+    total_bytes: int
+    segment_count: int
+    """Segments there are now."""
+    reclaimed_bytes: int
+    """Given back to the disk so far."""
+    done: bool
+
+
+class TimelineState(StrEnum):
+    """How the timeline is.
+
+    `warming`: its index is being loaded, and calls are refused as unavailable. `degraded`: it serves, and something is
+    wrong; acknowledged events are safe.
+    """
+
+    UNKNOWN = "unknown"
+    WARMING = "warming"
+    READY = "ready"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange(JsonValue):
+    """A run of events that a damaged segment took along."""
+
+    segment_id: int
+    first_sequence: int
+    last_sequence: int
+    event_count: int
+    notice_time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStatus(JsonValue):
+    """How the timeline is, and what was lost of it."""
+
+    state: TimelineState
+    message: str
+    """Why, where it is not ready."""
+    event_count: int
+    segment_count: int
+    """The active segment included."""
+    active_segment_id: int
+    """0 where there is none."""
+    segment_bytes: int
+    unsealed_count: int
+    """Events that are committed, and have yet to be written to a sealed segment."""
+    earliest: datetime | None
+    latest: datetime | None
+    index_bytes: int
+    """What the index takes of the server's memory."""
+    loaded_segment_count: int
+    """While warming."""
+    removal_pending_count: int
+    """Removed events whose bytes have yet to leave the disk."""
+    lost: tuple[LostRange, ...]
+    scrub_time: datetime | None
+    """When every segment was last read and found sound."""
+    retention_s: float | None
+    """How long events are kept; None: for ever."""
+    text_pending_count: int
+    """Events that the text index has yet to take."""

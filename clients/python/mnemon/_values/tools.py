@@ -1,0 +1,184 @@
+"""The values of tools that callers give and get."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias, TypedDict
+
+from mnemon._errors import MnemonError
+from mnemon._values.documents import JsonValue
+from mnemon._values.facts import FactMatch
+
+
+class ToolKind(StrEnum):
+    """Who runs a tool: this server, or an endpoint of the operator's."""
+
+    UNKNOWN = "unknown"
+    MEMORY = "memory"
+    FORWARDED = "forwarded"
+
+
+class ToolProtocol(StrEnum):
+    """How a call was written."""
+
+    UNKNOWN = "unknown"
+    ABP = "abp"
+    VCP = "vcp"
+
+
+class ToolFallback(StrEnum):
+    """What stood in for ABP: nothing, VCP, or plain text, which is the model's answer."""
+
+    NONE = "none"
+    VCP = "vcp"
+    PLAIN_TEXT = "plain-text"
+
+
+Schemas: TypeAlias = list[dict[str, Any]]
+"""The tools as the API of a model's vendor takes them."""
+
+
+class ParseOptions(TypedDict, total=False):
+    """How strictly a text is read, as keyword arguments."""
+
+    strict_envelope: bool
+    """Both `action` and `parameters` must be in the JSON of a call."""
+    require_end_marker: bool
+    """Unless False, a block without its end marker is no call; else a complete, sound object is one, too."""
+    strict_boundaries: bool
+    """A marker out of place fails the whole text."""
+    dual_mode: bool
+    """Unless False, VCP is tried where ABP gave no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(JsonValue):
+    """What a language model is told of a tool."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """The JSON schema of its arguments: an object."""
+    actions_permitted: tuple[str, ...] = ()
+    """What manage_memory may do."""
+    kind: str = ToolKind.MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput(JsonValue):
+    """What a tool returned."""
+
+    content: str
+    """For the model."""
+    artifact: tuple[FactMatch, ...] = ()
+    """For the program: the facts found, where they were asked for."""
+
+    def _fields(self) -> dict[str, Any]:
+        return {"content": self.content, "artifact": [match._fields() for match in self.artifact]}
+
+
+@dataclass(frozen=True, slots=True)
+class VcpCommand(JsonValue):
+    """One `commandN` of a call, with the parameters of the suffix N without it."""
+
+    number: int
+    command: str
+    parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall(JsonValue):
+    """One call as a model wrote it; those of its parameters that VCP gave are texts."""
+
+    call_id: str
+    """Unique in its text, and the same whenever that text is read."""
+    tool: str
+    action: str
+    """Empty where the call has none of its own."""
+    parameters: dict[str, Any]
+    protocol: ToolProtocol
+    repairs: tuple[str, ...] = ()
+    """What was wrong with the JSON and was put right, such as "open brackets"."""
+    commands: tuple[VcpCommand, ...] = ()
+    asynchronous: bool = False
+    no_reply: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProblem(JsonValue):
+    """Why a block of a text gave no call."""
+
+    protocol: ToolProtocol
+    reason: str
+    tool: str
+    """Empty where it has none."""
+    offset: int
+    """Where the block begins: code points from the beginning of the text."""
+    line: int
+    """Likewise: lines, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText(JsonValue):
+    """The calls of a text in its order, and the blocks that gave none."""
+
+    success: bool
+    """Whether there is a call."""
+    calls: tuple[ToolCall, ...]
+    error: str
+    """Empty, or "ABP parsing failed"."""
+    raw_content: str
+    fallback: ToolFallback
+    problems: tuple[BlockProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallResult(JsonValue):
+    """What came of one call, or of one command of it: an output, or the error that `call` would have raised."""
+
+    call_id: str
+    command_number: int
+    """Of VCP: which of its commands; 0 where it has none."""
+    tool: str
+    output: ToolOutput | None = None
+    error: MnemonError | None = None
+
+    @property
+    def content(self) -> str:
+        """What a model is told of it: what the tool returned, or why it failed."""
+        return self.output.content if self.output else f"error: {self.error}"
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "call_id": self.call_id,
+            "command_number": self.command_number,
+            "tool": self.tool,
+            "output": self.output._fields() if self.output else None,
+            "error": self.error.to_dict() if self.error else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedText(JsonValue):
+    """What was read out of a text, and what came of each call, in order."""
+
+    parsed: ParsedText
+    results: tuple[ToolCallResult, ...]
+
+    def _fields(self) -> dict[str, Any]:
+        return {"parsed": asdict(self.parsed), "results": [result._fields() for result in self.results]}
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolStats(JsonValue):
+    """Texts by what became of them: total = abp_success + abp_failed + plain_text.
+
+    Where ABP failed and VCP was tried, the text is counted in one of the two `vcp_fallback_...`, too.
+    """
+
+    total: int
+    abp_success: int
+    abp_failed: int
+    vcp_fallback_success: int
+    vcp_fallback_failed: int
+    plain_text: int

@@ -1,0 +1,79 @@
+"""Runs the server in this process: the event loop, the signals, and what is said on the way."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import click
+import structlog
+
+from mnemon_server import app
+from mnemon_server.config.settings import LoadedSettings, Settings
+from mnemon_server.logs import configure_logging
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_server(loaded: LoadedSettings) -> None:
+    """Serves until a signal comes; returns once everything is closed.
+
+    Raises:
+        ConfigurationError: the server cannot start as it is configured.
+        EmbeddingError: the model cannot be had; the message says the ways to get it.
+    """
+    settings = loaded.settings
+    configure_logging(log_format=settings.log_format, level=settings.log_level)
+    for name in loaded.unknown_variables:
+        structlog.get_logger().warning("environment variable is not a setting", name=name)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    stop = _Stop()
+    try:
+        async with app.running_server(settings, report=_say) as server:
+            _say(
+                f"mnemon-server is serving on {server.address}: backend {settings.knowledge_store_backend}, "
+                f"model {settings.embedding_model}, data in {settings.data_dir.absolute()}"
+            )
+            await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        if not stop.requested:
+            raise
+
+
+class _Stop:
+    """The first signal cancels the task that makes this; a second one ends the process, whatever it is doing."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self.requested:
+            _say(f"mnemon-server: {number.name} again, ending at once")
+            os._exit(128 + number)
+        self.requested = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the server's event loop; None where the standard one serves."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)
+    sys.stderr.flush()

@@ -1,0 +1,82 @@
+"""The commands `mnemon-server timeline`: what is in a timeline's files, whether or not a server uses them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mnemon_server.engines.timeline.format.inspection import SegmentReport
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def timeline() -> None:
+    """Look into the files of a timeline. Nothing is changed, and a server may be running."""
+
+
+@timeline.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@_JSON
+def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
+    """Print what is in segments, and what is damaged; exit code 1 where anything is."""
+    from mnemon_server.engines.timeline.format.inspection import inspect_segment
+
+    _print([inspect_segment(file) for file in files], [], as_json=as_json)
+
+
+@timeline.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@_JSON
+def verify(folder: Path, *, as_json: bool) -> None:
+    """Read every segment in a folder and those below it; exit code 1 where anything is damaged."""
+    from mnemon_server.engines.timeline.format.inspection import find_contradictions
+
+    reports = list(_verified(folder))
+    _print(reports, find_contradictions(reports), as_json=as_json, only_unsound=True)
+
+
+def _verified(folder: Path) -> Iterator["SegmentReport"]:
+    """A report for each segment, while a bar on the terminal shows how far it is."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from mnemon_server.engines.timeline.format.inspection import find_segments, inspect_folder
+
+    paths = find_segments(folder)
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("Verifying", total=len(paths))
+        for report in inspect_folder(paths):
+            bar.advance(task)
+            yield report
+
+
+def _print(
+    reports: list["SegmentReport"], contradictions: list[str], *, as_json: bool, only_unsound: bool = False
+) -> None:
+    from mnemon_server.engines.timeline.format.inspection import as_json as to_json
+    from mnemon_server.engines.timeline.format.inspection import render
+
+    sound = not contradictions and all(report.is_sound for report in reports)
+    if as_json:
+        segments = [to_json(report) for report in reports]
+        click.echo(json.dumps({"sound": sound, "segments": segments, "contradictions": contradictions}, indent=2))
+    else:
+        for report in reports:
+            if not (only_unsound and report.is_sound):
+                click.echo(render(report))
+        for text in contradictions:
+            click.echo(text)
+        if only_unsound:
+            click.echo(_summary(reports))
+    sys.exit(0 if sound else 1)
+
+
+def _summary(reports: list["SegmentReport"]) -> str:
+    unsound = sum(not report.is_sound for report in reports)
+    events = sum(report.event_count for report in reports)
+    return f"{len(reports):,} segments, {events:,} events; {unsound:,} segments are not sound"

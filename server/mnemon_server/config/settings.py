@@ -1,0 +1,450 @@
+"""The settings of the server: one table, filled from defaults, a TOML file, the environment and flags in this order."""
+
+import dataclasses
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mnemon_server.config.address import Address
+from mnemon_server.config.values import VARIABLE_PREFIX, Setting, Texts, parse_value
+from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.domain.namespaces import NamespaceTemplate
+
+CONFIG_FILE_VARIABLE = "MNEMON_CONFIG"
+MEMORY_ACTIONS = ("create", "update", "delete")
+
+
+def _row(
+    text: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    also: str = "",
+    secret: bool = False,
+) -> dict[str, Any]:
+    """What a row says beside name, type and default; `also` is a second environment variable."""
+    return {
+        "help": text,
+        "choices": choices,
+        "at_least": at_least,
+        "at_most": at_most,
+        "also": also,
+        "secret": secret,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting with its default. The name gives the environment variable and the flag; see `SETTINGS`."""
+
+    listen: str = field(
+        default="127.0.0.1:50051",
+        metadata=_row("Address to serve on: HOST:PORT, [IPv6]:PORT or unix:PATH. Port 0 is any."),
+    )
+    insecure: bool = field(
+        default=False, metadata=_row("Serve without TLS on an address that other machines can reach.")
+    )
+    tls_certificate: Path | None = field(
+        default=None, metadata=_row("PEM file with the server's certificate chain. Read again on change.")
+    )
+    tls_key: Path | None = field(default=None, metadata=_row("PEM file with the certificate's private key."))
+    tls_client_ca: Path | None = field(
+        default=None, metadata=_row("PEM file with authorities; clients must show a certificate of theirs.")
+    )
+    data_dir: Path = field(default=Path("data"), metadata=_row("Folder that keeps everything."))
+    knowledge_store_backend: str = field(
+        default="chromadb",
+        metadata=_row(
+            "What indexes the vectors of the knowledge store; in_memory keeps nothing.",
+            choices=("chromadb", "local", "in_memory"),
+            also="KNOWLEDGE_STORE_BACKEND",
+        ),
+    )
+    chroma_host: str = field(
+        default="", metadata=_row("Host of a Chroma server; empty runs Chroma embedded.", also="KNOWLEDGE_STORE_HOST")
+    )
+    chroma_port: int = field(
+        default=8000,
+        metadata=_row("Port of the Chroma server.", at_least=1, at_most=65_535, also="KNOWLEDGE_STORE_PORT"),
+    )
+    chroma_ssl: bool = field(default=False, metadata=_row("Speak TLS to the Chroma server."))
+    collection: str = field(
+        default="knowledge",
+        metadata=_row("Name of the collection that holds the documents.", also="KNOWLEDGE_STORE_COLLECTION"),
+    )
+    memory_backend: str = field(
+        default="local",
+        metadata=_row(
+            "What indexes the vectors of memories; chromadb is the one that the settings above describe.",
+            choices=("local", "chromadb"),
+        ),
+    )
+    memory_collection: str = field(
+        default="memories", metadata=_row("Name of the collection that holds memories, where chromadb indexes them.")
+    )
+    reinforceable_half_life_h: float = field(
+        default=720.0,
+        metadata=_row("Hours until a reinforceable memory that nobody reinforces has confidence 0.5.", at_least=0.001),
+    )
+    reinforceable_curve: str = field(
+        default="exponential", metadata=_row("How a reinforceable memory fades.", choices=("exponential", "linear"))
+    )
+    contextual_half_life_h: float = field(
+        default=168.0, metadata=_row("Hours until a contextual memory has confidence 0.5.", at_least=0.001)
+    )
+    contextual_curve: str = field(
+        default="exponential", metadata=_row("How a contextual memory fades.", choices=("exponential", "linear"))
+    )
+    rules_file: Path | None = field(
+        default=None,
+        metadata=_row(
+            "JSON or YAML file with merge rules, put in place of those of the same name whenever a vault is opened."
+        ),
+    )
+    semantic_capacity: int = field(
+        default=1_000_000,
+        metadata=_row("Most statements of the semantic memory; more are refused with a hint.", at_least=1),
+    )
+    semantic_write_latency_target_ms: float = field(
+        default=1000.0,
+        metadata=_row(
+            "Milliseconds that a save of the semantic memory may take; above that, saves are held back.", at_least=0.001
+        ),
+    )
+    timeline_retention_days: float | None = field(
+        default=None,
+        metadata=_row(
+            "Days that an event of the timeline is kept; auto is for ever.", at_least=0.001, at_most=1_000_000
+        ),
+    )
+    timeline_prune_share_max: float = field(
+        default=0.5,
+        metadata=_row(
+            "Largest share of the timeline that the retention may remove at once; above that, it stops and warns.",
+            at_least=0,
+            at_most=1,
+        ),
+    )
+    timeline_segment_max_mib: int = field(
+        default=64,
+        metadata=_row(
+            "Size from which on a segment of the timeline is followed by the next.", at_least=1, at_most=1024
+        ),
+    )
+    timeline_segment_max_events: int = field(
+        default=100_000, metadata=_row("Most events of a segment.", at_least=1, at_most=10_000_000)
+    )
+    timeline_segment_max_age_s: float = field(
+        default=3600.0, metadata=_row("Time after which a segment is followed by the next.", at_least=0.001)
+    )
+    timeline_scrub_interval_h: float = field(
+        default=24.0,
+        metadata=_row("Hours between two looks at every byte of the timeline.", at_least=0.001),
+    )
+    timeline_write_latency_target_ms: float = field(
+        default=1000.0,
+        metadata=_row(
+            "Milliseconds that recording an event may take; above that, a warning is raised.", at_least=0.001
+        ),
+    )
+    timeline_embeddings: bool = field(
+        default=False, metadata=_row("Make vectors of the events, too, so that a window can be searched by meaning.")
+    )
+    bridge_enabled: bool = field(
+        default=True, metadata=_row("Save events of the timeline as statements, as the routing policy says.")
+    )
+    tools_file: Path | None = field(
+        default=None,
+        metadata=_row("TOML file with further tools for language models, and the endpoints that run them."),
+    )
+    tool_endpoints_allowed: Texts = field(
+        default=(),
+        metadata=_row("Hosts, or HOST:PORT, that a tool of that file may be run by; no other is ever called."),
+    )
+    tool_actions_permitted: Texts = field(
+        default=MEMORY_ACTIONS,
+        metadata=_row("What the tool manage_memory may do at most.", choices=MEMORY_ACTIONS),
+    )
+    tool_namespace: Texts = field(
+        default=(),
+        metadata=_row(
+            "Labels of the namespace of the memory tools where a call names none; one in braces, as {user_id}, is "
+            "filled from the call's configuration."
+        ),
+    )
+    event_retention_days: float = field(
+        default=7.0, metadata=_row("Days that an event is kept for watchers that come late.", at_least=0.001)
+    )
+    event_retention_max: int = field(
+        default=1_000_000, metadata=_row("Events that are kept; the oldest go first.", at_least=1)
+    )
+    watch_heartbeat_s: float = field(
+        default=15.0,
+        metadata=_row("Longest silence of a watch whose client names none.", at_least=5, at_most=60),
+    )
+    vaults_open_max: int = field(
+        default=64,
+        metadata=_row("Vaults open at once; the one that was idle longest is closed for the next.", at_least=1),
+    )
+    vault_idle_s: float = field(
+        default=600.0, metadata=_row("Time after which a vault that nobody uses is closed.", at_least=0.001)
+    )
+    graph_vectors_min: int = field(
+        default=20_000,
+        metadata=_row("From this many vectors on, a local index searches through a graph.", at_least=1),
+    )
+    embedding_model: str = field(
+        default="sentence-transformers/all-MiniLM-L6-v2",
+        metadata=_row(
+            "Model that makes the vectors; hashing needs no weights and knows no meaning (for tests).",
+            also="KNOWLEDGE_STORE_EMBEDDING_MODEL",
+        ),
+    )
+    embedding_precision: str = field(
+        default="int8", metadata=_row("Arithmetic of the default model.", choices=("int8", "fp32"))
+    )
+    embedding_model_dir: Path | None = field(
+        default=None, metadata=_row("Folder with the model's weights and tokenizer.")
+    )
+    embedding_allow_download: bool = field(
+        default=True, metadata=_row("Fetch weights that are nowhere on this machine.")
+    )
+    embedding_threads: int = field(
+        default=0, metadata=_row("Runs of the model at the same time; 0 is one per core.", at_least=0)
+    )
+    embedding_cache_entries: int = field(
+        default=10_000, metadata=_row("Vectors of recent texts that are kept in memory.", at_least=0)
+    )
+    model_cache_dir: Path | None = field(
+        default=None, metadata=_row("Folder for converted models; empty is the user's cache folder.")
+    )
+    exact_scan_passages_max: int = field(
+        default=20_000,
+        metadata=_row("Up to this many candidates, a search compares every one and can miss none.", at_least=0),
+    )
+    vector_cache_mib: int = field(
+        default=512,
+        metadata=_row(
+            "Most memory for the vectors of one collection and their graph; beyond it, scans read the file.", at_least=0
+        ),
+    )
+    fusion: str = field(
+        default="absolute",
+        metadata=_row(
+            "What a hybrid search adds up: scores that compare across queries, scores scaled query by query, or ranks.",
+            choices=("absolute", "weighted", "rrf"),
+        ),
+    )
+    fusion_vector_weight: float | None = field(
+        default=None,
+        metadata=_row(
+            "Share of meaning in a hybrid search; the rest is words. Auto is 0.6 for weighted, else 0.5.",
+            at_least=0,
+            at_most=1,
+        ),
+    )
+    fusion_rrf_k: int = field(
+        default=60,
+        metadata=_row(
+            "With rrf, how little the first ranks stand out: a rank counts (k + 1) / (k + rank).", at_least=1
+        ),
+    )
+    search_context_weight: float = field(
+        default=0.75,
+        metadata=_row(
+            "What a word counts for the records stored just before and after; 0 looks at each record alone.",
+            at_least=0,
+            at_most=1,
+        ),
+    )
+    search_reranking: bool = field(
+        default=False,
+        metadata=_row("Look again at the best 100 of a hybrid search: who speaks, and is it an answer?"),
+    )
+    max_message_mib: int = field(
+        default=16, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)
+    )
+    unary_calls_max: int = field(
+        default=512, metadata=_row("Single calls in work at once; more are refused with a hint.", at_least=1)
+    )
+    streams_max: int = field(
+        default=256, metadata=_row("Streams open at once; more are refused with a hint.", at_least=1)
+    )
+    default_deadline_s: float = field(
+        default=60.0,
+        metadata=_row("Time for a single call whose client names no deadline; streams have none.", at_least=0.001),
+    )
+    stream_write_timeout_s: float = field(
+        default=20.0, metadata=_row("Time that a client may leave a message of a stream unread.", at_least=0.001)
+    )
+    shutdown_grace_s: float = field(
+        default=10.0, metadata=_row("Time for calls in work to end at shutdown.", at_least=0)
+    )
+    shutdown_drain_s: float | None = field(
+        default=None,
+        metadata=_row(
+            "Time between saying NOT_SERVING and refusing connections at shutdown; auto is 0 on loopback, else 3.",
+            at_least=0,
+        ),
+    )
+    health_check_interval_s: float = field(
+        default=5.0, metadata=_row("Time between two looks at the store's health.", at_least=0.01)
+    )
+    log_format: str = field(
+        default="console", metadata=_row("Shape of the log on standard error.", choices=("json", "console"))
+    )
+    log_level: str = field(
+        default="info", metadata=_row("Least level that is logged.", choices=("debug", "info", "warning", "error"))
+    )
+    reflection: bool | None = field(
+        default=None, metadata=_row("Tell clients which services and messages there are; auto is only on loopback.")
+    )
+    max_connection_age_s: int = field(
+        default=0,
+        metadata=_row(
+            "Age at which a connection is closed politely, so that clients spread again; 0 is never.", at_least=0
+        ),
+    )
+
+
+def _rows() -> Iterator[Setting]:
+    for row, hint in zip(dataclasses.fields(Settings), typing.get_type_hints(Settings).values(), strict=True):
+        optional = isinstance(hint, types.UnionType)
+        kind = typing.get_args(hint)[0] if optional else hint
+        yield Setting(name=row.name, type=kind, optional=optional, default=row.default, **row.metadata)
+
+
+SETTINGS: Mapping[str, Setting] = {row.name: row for row in _rows()}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and where each value came from: default, file PATH, environment NAME, or flag --NAME."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    unknown_variables: tuple[str, ...] = ()
+    """Variables that look like settings and are none. Not an error: Kubernetes makes some for a service `mnemon`."""
+
+
+def load_settings(
+    *, file: Path | None = None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
+) -> LoadedSettings:
+    """Fills the table: default, then the TOML file, then the environment, then flags.
+
+    Without `file`, the file that MNEMON_CONFIG names is read, where it names one. Flags that are None are not given.
+
+    Raises:
+        ConfigurationError: an unknown key in the file, a value that cannot be, or settings that contradict each other.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(SETTINGS, "default")
+    file = file or (Path(environ[CONFIG_FILE_VARIABLE]) if environ.get(CONFIG_FILE_VARIABLE) else None)
+    for name, raw, origin in [*_from_file(file), *_from_environment(environ), *_from_flags(flags or {})]:
+        values[name] = parse_value(SETTINGS[name], raw, origin)
+        origins[name] = origin
+    settings = Settings(**values)
+    _check_together(settings)
+    return LoadedSettings(settings, origins, _unknown_variables(environ))
+
+
+def settings_from_arguments(arguments: Mapping[str, Any]) -> Settings:
+    """Settings that a program gives, and defaults; None is not given.
+
+    Raises:
+        ConfigurationError: a name that is no setting, a value that cannot be, or settings that contradict each other.
+    """
+    if unknown := [name for name in arguments if name not in SETTINGS]:
+        raise ConfigurationError(f"{unknown[0]!r} is not a setting; they are: {', '.join(SETTINGS)}")
+    given = {name: raw for name, raw in arguments.items() if raw is not None}
+    settings = Settings(**{name: parse_value(SETTINGS[name], raw, "argument") for name, raw in given.items()})
+    _check_together(settings)
+    return settings
+
+
+def render_markdown() -> str:
+    """The table for people: `server/CONFIGURATION.md` is this text."""
+    lines = [
+        "# Configuration",
+        "",
+        "Every setting of `mnemon-server`. A flag wins over an environment variable, which wins over the file",
+        f"that `--config` or `{CONFIG_FILE_VARIABLE}` names (TOML, with the names below as keys), which wins over the",
+        "default.",
+        "`mnemon-server check-config` prints each value with where it came from.",
+        "",
+        "This page is printed by `mnemon-server check-config --markdown`.",
+        "",
+        "| setting | default | environment | flag | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    return "\n".join([*lines, *(_render_row(row) for row in SETTINGS.values())]) + "\n"
+
+
+def _render_row(row: Setting) -> str:
+    shown = row.show(row.default)
+    default = f"`{shown}`" if shown else ""
+    variables = ", ".join(f"`{name}`" for name in row.variables)
+    named = ", ".join(f"`{choice}`" for choice in row.choices)
+    choices = f" {'Any' if row.type == Texts else 'One'} of {named}." if named else ""
+    return f"| `{row.name}` | {default} | {variables} | `{row.flag}` | {row.help}{choices} |"
+
+
+def _from_file(file: Path | None) -> Iterator[tuple[str, Any, str]]:
+    if file is None:
+        return
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"the configuration file {file} cannot be read: {error}") from error
+    for name, raw in content.items():
+        if name not in SETTINGS:
+            raise ConfigurationError(f"{name!r} in the file {file} is not a setting; they are: {', '.join(SETTINGS)}")
+        yield name, raw, f"file {file}"
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    for row in SETTINGS.values():
+        # An empty variable is how Compose and shells say "not set".
+        variable = next((name for name in row.variables if environ.get(name)), None)
+        if variable is not None:
+            yield row.name, environ[variable], f"environment {variable}"
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    for name, raw in flags.items():
+        if raw is not None:
+            yield name, raw, f"flag {SETTINGS[name].flag}"
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    known = {CONFIG_FILE_VARIABLE, *(name for row in SETTINGS.values() for name in row.variables)}
+    return tuple(sorted(name for name in environ if name.startswith(VARIABLE_PREFIX) and name not in known))
+
+
+def _check_together(settings: Settings) -> None:
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise ConfigurationError("tls_certificate and tls_key go together: set both, or neither")
+    if settings.tls_client_ca is not None and settings.tls_certificate is None:
+        raise ConfigurationError("tls_client_ca needs tls_certificate and tls_key")
+    _check_tool_namespace(settings.tool_namespace)
+    address = Address.parse(settings.listen)
+    if not (address.is_local or settings.tls_certificate or settings.insecure):
+        raise ConfigurationError(
+            f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS on it, "
+            "or say --insecure (MNEMON_INSECURE=true) where the network is trusted"
+        )
+
+
+def _check_tool_namespace(labels: Texts) -> None:
+    if not labels:
+        return
+    try:
+        NamespaceTemplate(labels)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"setting tool_namespace: {error}") from error

@@ -1,0 +1,137 @@
+"""The event log on SQLite: the readers' side."""
+
+import json
+from bisect import bisect_left
+from collections.abc import Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import apsw
+
+from mnemon_server.domain.changes import Event, EventFilter, EventLogState, EventSlice, EventType
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.sqlite.query import fetch
+
+SCAN_MAX = 100_000
+"""One read goes no further, so that a filter that matches next to nothing holds no reader for long."""
+
+_COLUMNS = (
+    "sequence, commit_sequence, time, type, record_id, revision, user, household, persona, agent, project, request_id,"
+    " changed, details"
+)
+
+# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+_FLOOR = "SELECT value FROM meta WHERE key = 'event.floor'"
+_TYPES = {kind.value: kind for kind in EventType}
+
+
+class SQLiteEventLog:
+    """See EventLog."""
+
+    def __init__(self, journal: Journal, connections: Connections) -> None:
+        self._journal = journal
+        self._connections = connections
+
+    @property
+    def epoch(self) -> bytes:
+        """See EventLog."""
+        return self._journal.epoch
+
+    def read(self, after: int, *, limit: int, where: EventFilter) -> EventSlice:
+        """See EventLog."""
+        conditions, parameters = _conditions(where)
+        statement = (
+            f"SELECT {_COLUMNS} FROM event WHERE sequence > ? AND sequence <= ?{conditions} ORDER BY sequence LIMIT ?"
+        )
+        with self._connections.lend() as connection:
+            head = int(connection.execute("SELECT coalesce(max(sequence), 0) FROM event").get)
+            start = max(after, self._journal.state.floor)
+            end = min(head, start + SCAN_MAX)
+            rows = fetch(connection, statement, (start, end, *parameters, limit))
+            # Looked up last: whatever a trim dropped before the rows were read is counted in.
+            floor = int(connection.execute(_FLOOR).get or 0)
+        position = rows[-1][0] if len(rows) == limit else max(start, end)
+        return EventSlice(tuple([_event(row) for row in rows]), position, caught_up=position >= head, floor=floor)
+
+    def position_before(self, time: datetime) -> int:
+        """See EventLog."""
+        wanted = to_microseconds(time)
+        with self._connections.lend() as connection:
+            [(first, head)] = fetch(connection, "SELECT min(sequence), max(sequence) FROM event")
+            if head is None:
+                return self._journal.state.head
+            # Time never goes back in the log, so that its order is the order of the sequence.
+            sequences = range(first, head + 1)
+            older = bisect_left(sequences, wanted, key=lambda sequence: _time_from(connection, sequence))
+            return int(first) - 1 + older
+
+    def state(self) -> EventLogState:
+        """See EventLog."""
+        state = self._journal.state
+        return EventLogState(
+            floor=state.floor,
+            head=state.head,
+            count=state.count,
+            first_time=None if state.first_time is None else from_microseconds(state.first_time),
+            head_time=from_microseconds(state.head_time) if state.head else None,
+        )
+
+    def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
+        """See EventLog."""
+        limit = to_microseconds(before)
+        return self._connections.submit(lambda connection: self._journal.trim(connection, limit, keep_max, keep_after))
+
+
+def _conditions(where: EventFilter) -> tuple[str, list[Any]]:
+    conditions = ""
+    parameters: list[Any] = []
+    for column, values in (
+        ("type", sorted(kind.value for kind in where.types)),
+        ("record_id", sorted(where.record_ids)),
+    ):
+        if values:
+            conditions += f" AND {column} IN (SELECT value FROM carray(?))"
+            parameters.append(apsw.carray(tuple(values)))
+    for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True):
+        if value:
+            conditions += f" AND {name} = ?"
+            parameters.append(value)
+    return conditions, parameters
+
+
+def _time_from(connection: apsw.Connection, sequence: int) -> int:
+    """When the event at a position, or the next one behind it, was committed."""
+    statement = "SELECT time FROM event WHERE sequence >= ? ORDER BY sequence LIMIT 1"
+    return int(connection.execute(statement, (sequence,)).get)
+
+
+def _event(row: Sequence[Any]) -> Event:
+    sequence, commit, time, kind, record_id, revision, *scope, request_id, changed, details = row
+    return Event(
+        sequence,
+        commit,
+        from_microseconds(time),
+        _TYPES[kind],
+        record_id,
+        revision,
+        _scope(*scope),
+        request_id,
+        _names(changed) if changed else (),
+        details,
+    )
+
+
+@lru_cache(maxsize=1_024)
+def _names(changed: str) -> tuple[str, ...]:
+    return tuple(json.loads(changed))
+
+
+@lru_cache(maxsize=1_024)
+def _scope(user: str, household: str, persona: str, agent: str, project: str) -> Scope:
+    return Scope(user, household, persona, agent, project)

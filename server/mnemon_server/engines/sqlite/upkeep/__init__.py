@@ -1,0 +1,1 @@
+"""What is done to a records.db besides serving from it: verifying it, and changing its vectors."""

@@ -1,0 +1,253 @@
+"""The timeline on SQLite and segments: events are committed to records.db, and kept in files."""
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.episodic import (
+    CompactionProgress,
+    EventPosition,
+    EventReceipt,
+    EventSelection,
+    PruneReason,
+    RangeSummary,
+    StoredEvent,
+    TimelineStatus,
+)
+from mnemon_server.domain.errors import IndexWarmingError, MnemonError
+from mnemon_server.domain.records import RequestKey, SearchMode
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.promises.timeline import (
+    SLICE_READS_MAX,
+    EventWrite,
+    Expired,
+    Sequences,
+    TextScores,
+    TimelineWarning,
+    WindowSlice,
+)
+from mnemon_server.engines.sqlite import requests
+from mnemon_server.engines.sqlite.connections import Connections, Follower
+from mnemon_server.engines.sqlite.journal import Journal
+from mnemon_server.engines.timeline.format.files import OsFiles
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.rows import status as timeline_status
+from mnemon_server.engines.timeline.rows.appends import Appends
+from mnemon_server.engines.timeline.rows.bodies import BodyReader
+from mnemon_server.engines.timeline.rows.duplicates import Duplicates
+from mnemon_server.engines.timeline.rows.incoming import prepare
+from mnemon_server.engines.timeline.rows.ledger import Ledger
+from mnemon_server.engines.timeline.rows.manifest import SQLiteManifest
+from mnemon_server.engines.timeline.rows.prunes import Prunes, note_health, removal
+from mnemon_server.engines.timeline.rows.reads import Reads
+from mnemon_server.engines.timeline.rows.text import StoredTexts, TextIndex
+from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
+from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
+
+
+class TimelineRecords:
+    """What follows the transactions of records.db for a timeline; it is there before the file is opened."""
+
+    def __init__(self, journal: Journal, connections: Connections) -> None:
+        self.journal = journal
+        self.connections = connections
+        self.index = TimelineIndex()
+        self.ledger = Ledger(self.index)
+        self.manifest = SQLiteManifest(journal, self.ledger, connections)
+
+    @property
+    def followers(self) -> tuple[Follower, ...]:
+        """In the order in which they are to be told."""
+        return self.ledger, self.manifest
+
+
+class SQLiteTimeline:
+    """See Timeline."""
+
+    def __init__(
+        self,
+        folder: Path,
+        records: TimelineRecords,
+        *,
+        clock: Clock,
+        settings: TimelineSettings,
+        reads_max: int = SLICE_READS_MAX,
+        model_identity: str = "",
+        embed: EmbedTexts | None = None,
+        context_weight: float = CONTEXT_WEIGHT,
+        fusion: Fusion = DEFAULT_FUSION,
+    ) -> None:
+        """Begins to load the index, in the background.
+
+        Args:
+            folder: the vault's: segments lie in `timeline`, copies of damaged ones in `quarantine`.
+            records: their connections are open.
+            clock: the time.
+            settings: when segments are sealed, and so on.
+            reads_max: a slice ends after so many events were read for its expression.
+            model_identity: the model that `embed` makes vectors with.
+            embed: makes the vectors of events, called in the background; None where they get none.
+            context_weight: what a word counts for the next event, see `keyword_context`.
+            fusion: how meaning and words become one relevance.
+        """
+        index, ledger = records.index, records.ledger
+        self._records = records
+        self._index = index
+        self._connections = records.connections
+        self._keeper = TimelineKeeper(
+            files=OsFiles(folder / "timeline"),
+            quarantine=OsFiles(folder / "quarantine"),
+            manifest=records.manifest,
+            index=index,
+            clock=clock,
+            settings=settings,
+        )
+        bodies = BodyReader(index, ledger, records.connections, self._keeper.store.readers, self._keeper.repair)
+        self._reads = Reads(index, bodies, reads_max)
+        duplicates = Duplicates(index, bodies, self._keeper.repair_soon)
+        self._appends = Appends(records.journal, ledger, duplicates, settings)
+        self._prunes = Prunes(records.journal, ledger, index)
+        self._texts = TextIndex(
+            folder,
+            StoredTexts(index, bodies, records.connections),
+            epoch=records.manifest.epoch,
+            clock=clock,
+            model_identity=model_identity,
+            embed=embed,
+            wait_until_warm=self._keeper.wait_until_warm,
+            context_weight=context_weight,
+            fusion=fusion,
+        )
+        ledger.listen(self._note_appended, self._note_removed)
+        self._keeper.start()
+        self._texts.start()
+
+    @property
+    def is_warm(self) -> bool:
+        """See Timeline."""
+        return self._keeper.is_warm
+
+    @property
+    def has_embeddings(self) -> bool:
+        """See Timeline."""
+        return self._texts.has_vectors
+
+    def wait_until_warm(self, timeout_s: float) -> bool:
+        """See Timeline."""
+        return self._keeper.wait_until_warm(timeout_s)
+
+    # Writes
+
+    def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
+        """See Timeline."""
+        self._check_warm()
+        events = [prepare(write) for write in writes]
+        return self._connections.submit(lambda connection: self._appends.run(connection, events))
+
+    def prune(
+        self,
+        events: Sequence[StoredEvent],
+        reason: PruneReason,
+        *,
+        answer: Callable[[], str] | None = None,
+        request: RequestKey | None = None,
+    ) -> Future[int]:
+        """See Timeline."""
+        self._check_warm()
+        removals = [removal(stored) for stored in events]
+        return self._connections.submit(
+            lambda connection: self._prunes.run(connection, removals, reason, answer, request)
+        )
+
+    def warn(self, warning: TimelineWarning | None) -> Future[None]:
+        """See Timeline."""
+        self._check_warm()
+        return self._connections.submit(lambda connection: note_health(connection, self._records.journal, warning))
+
+    # Reads
+
+    def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
+        """See Timeline."""
+        return self._warm_reads().window(where, after, limit)
+
+    def count(self, where: EventSelection) -> int:
+        """See Timeline."""
+        return self._warm_reads().count(where)
+
+    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+        """See Timeline."""
+        return self._warm_reads().get(event_ids)
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """See Timeline."""
+        return self._warm_reads().summarize(where)
+
+    def sequences(self, where: EventSelection) -> Sequences:
+        """See Timeline."""
+        return self._warm_reads().sequences(where)
+
+    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
+        """See Timeline."""
+        return self._warm_reads().read(sequences)
+
+    def expired(self, before: datetime, *, limit: int) -> Expired:
+        """See Timeline."""
+        return self._warm_reads().expired(before, limit)
+
+    def kept_answer(self, request: RequestKey) -> str | None:
+        """See Timeline."""
+        self._check_warm()
+        with self._connections.lend() as connection:
+            answer = requests.stored_answer(connection, request, self._records.journal.now())
+        return None if answer is None else str(answer["answer"])
+
+    def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
+        """See Timeline."""
+        self._check_warm()
+        return self._texts.search(query, vector, among, mode)
+
+    # How it is
+
+    def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
+        """See Timeline."""
+        self._check_warm()
+        return self._keeper.compact(report)
+
+    def scrub(self) -> None:
+        """See Timeline."""
+        self._check_warm()
+        self._keeper.scrub()
+
+    def status(self) -> TimelineStatus:
+        """See Timeline."""
+        return timeline_status.status(self._index, self._reads, self._connections, self._keeper, self._texts)
+
+    def failure(self) -> str | None:
+        """See Timeline."""
+        return self._keeper.failure()
+
+    def close(self) -> None:
+        """See Timeline."""
+        self._texts.close()
+        self._keeper.close()
+
+    def _note_appended(self, byte_count: int) -> None:
+        self._keeper.appended(byte_count)
+        self._texts.appended()
+
+    def _note_removed(self, sequences: Collection[int]) -> None:
+        self._keeper.pruned()
+        self._texts.removed(sequences)
+
+    def _warm_reads(self) -> Reads:
+        self._check_warm()
+        return self._reads
+
+    def _check_warm(self) -> None:
+        if not self._keeper.is_warm:
+            raise IndexWarmingError("the timeline is being loaded; come back in a moment")

@@ -1,0 +1,1 @@
+"""The bytes of a segment, as its README describes them."""

@@ -1,0 +1,50 @@
+"""The files of segments that are kept open for reading."""
+
+import threading
+from collections import OrderedDict
+
+from mnemon_server.engines.timeline.format.files import Files
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+
+OPEN_FILES_MAX = 128
+
+
+class ReaderCache:
+    """Readers by the names of their files; those that were used last stay open. Any thread may call any method."""
+
+    def __init__(self, files: Files, epoch: bytes) -> None:
+        """Opens nothing yet.
+
+        Args:
+            files: the folder of the segments.
+            epoch: the digest of the vault that they must belong to.
+        """
+        self._files = files
+        self._epoch = epoch
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, SegmentReader] = OrderedDict()
+
+    def get(self, name: str) -> SegmentReader:
+        """The reader of a file. It is not to be closed: the file goes with the last who uses it.
+
+        Raises:
+            StorageFailedError: the file is not there, or the disk failed.
+        """
+        with self._lock:
+            reader = self._open.get(name)
+            if reader is None:
+                reader = self._open[name] = SegmentReader(self._files, name, epoch=self._epoch)
+                if len(self._open) > OPEN_FILES_MAX:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(name)
+            return reader
+
+    def forget(self, name: str) -> None:
+        """Lets go of a file that was replaced or removed."""
+        with self._lock:
+            self._open.pop(name, None)
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        with self._lock:
+            self._open.clear()

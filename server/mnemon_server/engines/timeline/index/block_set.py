@@ -1,0 +1,50 @@
+"""The blocks of a vault at one moment, and which of them a span of time concerns."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from mnemon_server.engines.timeline.index.blocks import BlockView
+from mnemon_server.engines.timeline.index.open_block import OpenBlock
+from mnemon_server.engines.timeline.index.rows import Times
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+
+Block = OpenBlock | SealedBlock
+
+
+class BlockSet:
+    """Blocks by segment; another set takes its place when a block comes, goes, or is exchanged."""
+
+    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+        self._blocks = {block.segment_id: block for block in blocks}
+        self._opened = [block for block in self._blocks.values() if isinstance(block, OpenBlock)]
+        self._sealed = [block for block in self._blocks.values() if isinstance(block, SealedBlock)]
+        self._min_times: Times = np.array([block.min_time for block in self._sealed], np.int64)
+        self._max_times: Times = np.array([block.max_time for block in self._sealed], np.int64)
+
+    def __iter__(self) -> Iterator[Block]:
+        """All blocks, in the order of their segments."""
+        return iter(self._blocks.values())
+
+    def get(self, segment_id: int) -> Block | None:
+        """The block of a segment."""
+        return self._blocks.get(segment_id)
+
+    def exchanged(self, segment_ids: Iterable[int], *blocks: Block) -> "BlockSet":
+        """The set without these segments, and with these blocks."""
+        left = self._blocks.keys() - set(segment_ids)
+        kept = [self._blocks[segment_id] for segment_id in left]
+        return BlockSet(sorted([*kept, *blocks], key=lambda block: block.segment_id))
+
+    def views(self) -> list[BlockView]:
+        """Views of all blocks."""
+        return [block.view() for block in self._blocks.values()]
+
+    def overlapping(self, start_us: int, end_us: int) -> list[BlockView]:
+        """Views of the blocks that may hold events of a span of time, both ends included."""
+        opened = (block.view() for block in self._opened)
+        concerned = np.flatnonzero((self._max_times >= start_us) & (self._min_times <= end_us)).tolist()
+        return [
+            *(view for view in opened if view.max_time >= start_us and view.min_time <= end_us),
+            *(self._sealed[position] for position in concerned),
+        ]

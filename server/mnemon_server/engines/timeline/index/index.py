@@ -1,0 +1,306 @@
+"""All events of a vault in memory, as columns of numbers: what is where, and how much of it there is."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN
+from mnemon_server.engines.timeline.index.block_set import BlockSet
+from mnemon_server.engines.timeline.index.blocks import BlockView
+from mnemon_server.engines.timeline.index.hash_index import Matches
+from mnemon_server.engines.timeline.index.hashes import id_hash
+from mnemon_server.engines.timeline.index.interning import Interners
+from mnemon_server.engines.timeline.index.open_block import OpenBlock
+from mnemon_server.engines.timeline.index.paging import find_all, find_first, references, references_in_order
+from mnemon_server.engines.timeline.index.rows import Counts, EventKey, EventRef, EventRow, Expired, Summary, Times
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.index.selection import Query, Selection
+from mnemon_server.engines.timeline.index.summaries import summarize
+
+CHUNK = 1000
+
+
+class TimelineIndex:
+    """Where the events of a vault are, by scope, type, importance and time, by id, and by what makes two the same.
+
+    Any thread reads, and takes no lock; what it is told was so at one moment. Changes take turns. Texts and ids are
+    not held, so an id or a key finds candidates: who asks reads them and compares. A reference into a segment that is
+    sealed, rewritten or dropped meanwhile leads nowhere; who meets that asks again.
+    """
+
+    def __init__(self, interners: Interners | None = None) -> None:
+        self.interners = interners or Interners()
+        self._blocks = BlockSet()
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """How many events there are, without the dead."""
+        return sum(view.alive_count for view in self._blocks.views())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated, without the texts of scopes and types."""
+        return sum(block.nbytes for block in self._blocks) + self.interners.scopes.nbytes
+
+    @property
+    def segment_ids(self) -> list[int]:
+        """The segments that have a block, ascending."""
+        return [block.segment_id for block in self._blocks]
+
+    def open_block(self, segment_id: int) -> OpenBlock:
+        """The open block of a segment; KeyError where there is none."""
+        block = self._blocks.get(segment_id)
+        if not isinstance(block, OpenBlock):
+            raise KeyError(segment_id)
+        return block
+
+    def sealed_block(self, segment_id: int) -> SealedBlock:
+        """The sealed block of a segment; KeyError where there is none."""
+        block = self._blocks.get(segment_id)
+        if not isinstance(block, SealedBlock):
+            raise KeyError(segment_id)
+        return block
+
+    # Reading
+
+    def page(
+        self, selection: Selection, *, before: tuple[int, str] | None = None, limit: int, oldest_first: bool = False
+    ) -> list[EventRef]:
+        """The first events of a selection, newest first or oldest first.
+
+        Events of the same time are in the order of their ids, and ids are not known here. So the end of the list is
+        never in the midst of a time: it has all events of its last time, and may be longer than `limit`. With `before`,
+        the time and id of the last event that was read in this order, it starts with all events of that time, and
+        `limit` counts those behind it. Who asks reads the ids, puts events of the same time in order, drops those
+        up to `before`, and cuts.
+        """
+        views = self._blocks.overlapping(*selection.window)
+        query = Query.of(selection, self.interners)
+        return [] if query is None else _page(views, query, before, limit, oldest_first=oldest_first)
+
+    def counted_page(
+        self, selection: Selection, *, before: tuple[int, str] | None = None, limit: int
+    ) -> tuple[Counts, list[EventRef]]:
+        """The `counts` of a selection and its newest `page`, both of the same moment."""
+        views = self._blocks.views()
+        query = Query.of(selection, self.interners)
+        refs = [] if query is None else _page(views, query, before, limit, oldest_first=False)
+        return _counts(views, query), refs
+
+    def iterate(
+        self,
+        selection: Selection,
+        *,
+        before: tuple[int, str] | None = None,
+        oldest_first: bool = False,
+        chunk: int = CHUNK,
+    ) -> Iterator[list[EventRef]]:
+        """All events of a selection as pages of about `chunk`, each found when it is asked for; see `page`.
+
+        Each page ends with all events of its last time, and the next one starts behind those.
+        """
+        refs = self.page(selection, before=before, limit=chunk, oldest_first=oldest_first)
+        while refs:
+            yield refs
+            last = refs[-1].time_us
+            rest = replace(selection, start_us=last + 1) if oldest_first else replace(selection, end_us=last - 1)
+            refs = self.page(rest, limit=chunk, oldest_first=oldest_first)
+
+    def counts(self, selection: Selection) -> Counts:
+        """How many events there are, how many of them are of the selection's context, and of its window, too."""
+        views = self._blocks.views()
+        return _counts(views, Query.of(selection, self.interners))
+
+    def summarize(self, selection: Selection) -> Summary:
+        """What the events of a selection are like as a whole."""
+        views = self._blocks.overlapping(*selection.window)
+        query = Query.of(selection, self.interners)
+        return summarize([] if query is None else find_all(views, query), self.interners.types)
+
+    def expired(self, before_us: int, limit: int) -> Expired:
+        """The oldest events before a time, at most `limit`, and how many there are before it."""
+        selection = Selection(end_us=before_us - 1)
+        views = self._blocks.overlapping(INT64_MIN, before_us - 1)
+        query = Query.of(selection, self.interners)
+        if query is None:
+            return Expired([], 0)
+        oldest = references(find_first(views, query, limit, oldest_first=True), oldest_first=True, limit=limit)
+        return Expired(oldest[:limit], sum(view.tally(query)[1] for view in views))
+
+    def find_ids(self, ids: Sequence[str]) -> list[list[EventRef]]:
+        """For each id, the events that may have it: none, one, or, where hashes are equal, several."""
+        hashes = np.array([id_hash(event_id) for event_id in ids], np.uint64)
+        refs: list[list[EventRef]] = [[] for _ in ids]
+        for view in self._blocks.views():
+            _hand_out(view, view.find_ids(hashes), refs)
+        return refs
+
+    def find_keys(self, keys: Sequence[EventKey]) -> list[list[EventRef]]:
+        """For each key, the events that may have it; blocks of another time are not asked."""
+        refs: list[list[EventRef]] = [[] for _ in keys]
+        if not keys:
+            return refs
+        views = self._blocks.overlapping(min(key.time_us for key in keys), max(key.time_us for key in keys))
+        known = [self.interners.scopes.find_user(key.user) for key in keys]
+        asked = np.array([index for index, user in enumerate(known) if user is not None], np.intp)
+        users = np.array([user for user in known if user is not None], np.uint32)
+        times = np.array([key.time_us for key in keys], np.int64)[asked]
+        hashes = np.array([key.key_hash for key in keys], np.uint64)[asked]
+        for view in views:
+            near = np.flatnonzero((times >= view.min_time) & (times <= view.max_time))
+            if len(near):
+                matches = view.find_keys(users[near], times[near], hashes[near])
+                _hand_out(view, Matches(asked[near[matches.asked]], matches.positions), refs)
+        return refs
+
+    def sequences(self, selection: Selection) -> Times:
+        """The sequences of the events of a selection, ascending."""
+        views = self._blocks.overlapping(*selection.window)
+        query = Query.of(selection, self.interners)
+        found = [] if query is None else [view.sequences(view.select(query)) for view in views]
+        ascending: Times = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+        return ascending
+
+    @property
+    def last_sequence(self) -> int:
+        """The highest sequence, of a dead event, too; 0 where there is none."""
+        return max((view.last_sequence for view in self._blocks.views() if view.count), default=0)
+
+    def alive(self, first: int, last: int) -> Times:
+        """The sequences from `first` to `last` that are not dead, ascending.
+
+        Those up to a `last_sequence` that was asked for before are all of them: events become visible in their order.
+        """
+        found = [np.empty(0, np.int64)]
+        for view in self._blocks.views():
+            low, high = max(first, view.segment_id), min(last, view.last_sequence)
+            if low <= high:
+                found.append(view.sequences(view.find_sequences(np.arange(low, high + 1))))
+        ascending: Times = np.sort(np.concatenate(found))
+        return ascending
+
+    def alive_among(self, sequences: Times) -> Times:
+        """Those of these sequences, which ascend, that are of events, and not dead; ascending."""
+        found = [np.empty(0, np.int64)]
+        for view in self._blocks.views():
+            low, high = sequences.searchsorted((view.segment_id, view.last_sequence + 1)).tolist()
+            if low < high:
+                found.append(view.sequences(view.find_sequences(sequences[low:high])))
+        ascending: Times = np.sort(np.concatenate(found))
+        return ascending
+
+    def count_behind(self, sequence: int) -> int:
+        """How many events have a higher sequence."""
+        views = [view for view in self._blocks.views() if view.last_sequence > sequence]
+        whole = sum(view.alive_count for view in views if view.segment_id > sequence)
+        begun = [view.last_sequence for view in views if view.segment_id <= sequence]
+        return whole + (len(self.alive(sequence + 1, max(begun))) if begun else 0)
+
+    def locate(self, sequences: Sequence[int]) -> list[EventRef]:
+        """Where the events with these sequences are; those that are gone are left out, and the order is any."""
+        wanted = np.sort(np.array(sequences, np.int64))
+        refs: list[EventRef] = []
+        for view in self._blocks.views():
+            low, high = wanted.searchsorted((view.segment_id, view.last_sequence + 1)).tolist()
+            if low < high:
+                refs += references_in_order(view, view.find_sequences(wanted[low:high]))
+        return refs
+
+    def has(self, segment_id: int) -> bool:
+        """Whether a segment has a block."""
+        return self._blocks.get(segment_id) is not None
+
+    # The life of blocks
+
+    def add_open(self, segment_id: int) -> OpenBlock:
+        """Starts the block of a new segment."""
+        block = OpenBlock(segment_id, self.interners)
+        with self._lock:
+            self._blocks = self._blocks.exchanged([segment_id], block)
+        return block
+
+    def add_sealed(self, *blocks: SealedBlock) -> None:
+        """Adds blocks of sealed segments, as at a start."""
+        with self._lock:
+            self._blocks = self._blocks.exchanged([block.segment_id for block in blocks], *blocks)
+
+    def append(self, segment_id: int, rows: Sequence[EventRow]) -> None:
+        """Adds events of ascending sequences to an open block; they are seen together, or not at all."""
+        with self._lock:
+            self.open_block(segment_id).append_rows(rows)
+
+    def seal(self, block: SealedBlock) -> None:
+        """Puts a sealed block in the place of the open one that it was made from; the dead stay dead.
+
+        ValueError where the open block has other events.
+        """
+        with self._lock:
+            count = self.open_block(block.segment_id).view().count
+            if count != block.count:
+                raise ValueError(f"segment {block.segment_id} has {count} events, its sealed block {block.count}")
+            self._exchange([block.segment_id], block)
+
+    def swap(self, segment_ids: Iterable[int], block: SealedBlock | None) -> None:
+        """Puts a rewritten block in the place of others, or nothing where nothing was left; the dead stay dead."""
+        with self._lock:
+            self._exchange(list(segment_ids), block)
+
+    def drop(self, segment_id: int) -> None:
+        """Forgets a segment and all of its events."""
+        self.swap([segment_id], None)
+
+    def mark_dead(self, sequences: Iterable[int]) -> int:
+        """Hides events; says how many of them were there and alive."""
+        wanted = np.fromiter(sequences, np.int64)
+        marked = 0
+        with self._lock:
+            for block in self._blocks:
+                own = wanted[(wanted >= block.segment_id) & (wanted <= block.view().last_sequence)]
+                marked += block.mark_dead(own.tolist()) if len(own) else 0
+        return marked
+
+    def _exchange(self, segment_ids: Sequence[int], block: SealedBlock | None) -> None:
+        replaced = [old for segment_id in segment_ids if (old := self._blocks.get(segment_id)) is not None]
+        if block is None:
+            self._blocks = self._blocks.exchanged(segment_ids)
+            return
+        for old in replaced:
+            # Events may have died after the new block was made.
+            block.mark_dead(old.dead_sequences())
+        self._blocks = self._blocks.exchanged([*segment_ids, block.segment_id], block)
+
+
+def _page(
+    views: Sequence[BlockView], query: Query, before: tuple[int, str] | None, limit: int, *, oldest_first: bool
+) -> list[EventRef]:
+    refs: list[EventRef] = []
+    if before is not None:
+        time_us = before[0]
+        same_time = query.between(time_us, time_us)
+        refs = references(find_all(_within(views, time_us, time_us), same_time), oldest_first=oldest_first)
+        query = query.between(time_us + 1, INT64_MAX) if oldest_first else query.between(INT64_MIN, time_us - 1)
+    found = find_first(_within(views, query.start_us, query.end_us), query, limit, oldest_first=oldest_first)
+    return refs + references(found, oldest_first=oldest_first, limit=limit)
+
+
+def _counts(views: Sequence[BlockView], query: Query | None) -> Counts:
+    total = sum([view.alive_count for view in views])
+    if query is None:
+        return Counts(total, 0, 0)
+    tallies = [view.tally(query) for view in views]
+    return Counts(total, sum([context for context, _ in tallies]), sum([window for _, window in tallies]))
+
+
+def _within(views: Sequence[BlockView], start_us: int, end_us: int) -> list[BlockView]:
+    return [view for view in views if view.max_time >= start_us and view.min_time <= end_us]
+
+
+def _hand_out(view: BlockView, matches: Matches, refs: list[list[EventRef]]) -> None:
+    if not len(matches.asked):
+        return
+    found = references_in_order(view, matches.positions)
+    for asked, ref in zip(matches.asked.tolist(), found, strict=True):
+        refs[asked].append(ref)

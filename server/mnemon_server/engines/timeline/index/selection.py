@@ -1,0 +1,176 @@
+"""Which events are asked for, first in words, then in the numbers of the columns."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from mnemon_server.domain.records import INT64_MAX, INT64_MIN, Scope
+from mnemon_server.engines.timeline.index.interning import Interner, Interners
+from mnemon_server.engines.timeline.index.rows import Codes, Flags, Importances, Positions, Times
+
+COMPARED_CODES_MAX = 4
+"""So many codes are compared with a column one after the other, which is faster than looking each row up."""
+
+_SPAN_MAX = 1_000_000
+"""A table of so many flags is no trouble, however few rows there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Events by scope, type, importance and time; what is not set counts for nothing."""
+
+    scope: Scope = Scope()
+    """Each field that is set must be the same."""
+    event_types: frozenset[str] = frozenset()
+    min_importance: float | None = None
+    """Compared in single precision; an event of unknown importance never passes."""
+    start_us: int | None = None
+    end_us: int | None = None
+    """Both ends are part of the window."""
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The first and the last microsecond."""
+        start = INT64_MIN if self.start_us is None else max(self.start_us, INT64_MIN)
+        end = INT64_MAX if self.end_us is None else min(self.end_us, INT64_MAX)
+        return start, end
+
+
+class Wanted:
+    """A set of codes, as a filter of columns."""
+
+    def __init__(self, codes: Codes, known: int) -> None:
+        self.codes = codes
+        self._known = known
+
+    @cached_property
+    def _flags(self) -> Flags:
+        flags = np.zeros(self._known, np.bool_)
+        flags[self.codes] = True
+        return flags
+
+    def rows(self, column: Codes) -> Flags:
+        """Which rows of a column of codes are wanted."""
+        if len(self.codes) > COMPARED_CODES_MAX:
+            return self._flags.take(column)
+        return _equal_to_any(column, self.codes)
+
+    def local_rows(self, column: Codes, dictionary: Codes) -> Flags | None:
+        """Which rows of a column of positions in a dictionary of codes are wanted; None stands for all of them."""
+        if len(dictionary) > len(column):
+            return self.rows(dictionary[column])
+        flags = self.rows(dictionary)
+        wanted = np.flatnonzero(flags)
+        if len(wanted) == len(dictionary):
+            return None
+        if len(wanted) > COMPARED_CODES_MAX:
+            return flags.take(column)
+        return _equal_to_any(column, wanted.astype(np.uint32))
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A selection in numbers; it holds for blocks that existed when it was made."""
+
+    start_us: int
+    end_us: int
+    user: int | None
+    """The number of the only user, or None for all users."""
+    scopes: Wanted | None
+    beyond_user: bool
+    """Whether `scopes` says more than the user does."""
+    types: Wanted | None
+    min_importance: np.float32 | None
+
+    @classmethod
+    def of(cls, selection: Selection, interners: Interners) -> "Query | None":
+        """The query for a selection, or None where nothing can match it."""
+        scopes = _scopes(selection.scope, interners)
+        types = _types(selection.event_types, interners.types)
+        start, end = selection.window
+        if any(wanted is not None and not len(wanted.codes) for wanted in (scopes, types)):
+            return None
+        if start > INT64_MAX or end < INT64_MIN:
+            return None
+        scope, importance = selection.scope, selection.min_importance
+        return cls(
+            start_us=start,
+            end_us=end,
+            user=interners.scopes.find_user(scope.user) if scope.user else None,
+            scopes=scopes,
+            beyond_user=scope != Scope(user=scope.user),
+            types=types,
+            min_importance=None if importance is None else np.float32(importance),
+        )
+
+    def between(self, start_us: int, end_us: int) -> "Query":
+        """The same within a smaller window."""
+        return replace(self, start_us=max(start_us, self.start_us), end_us=min(end_us, self.end_us))
+
+    def important(self, importances: Importances) -> Flags | None:
+        """Which events are important enough; None stands for all of them."""
+        if self.min_importance is None:
+            return None
+        enough: Flags = importances >= self.min_importance
+        return enough
+
+    def timely(self, times: Times, min_time: int, max_time: int) -> Flags | None:
+        """Which times are inside the window, of times between these two; None stands for all of them."""
+        late = times >= self.start_us if self.start_us > min_time else None
+        return both(late, times <= self.end_us if self.end_us < max_time else None)
+
+
+def both(first: Flags | None, second: Flags | None) -> Flags | None:
+    """Where both are true; None stands for "everywhere". The first may be written to."""
+    if first is None or second is None:
+        return second if first is None else first
+    first &= second
+    return first
+
+
+def rim(times: Times, limit: int, *, oldest_first: bool) -> int:
+    """The time of the last of the first `limit` events, of which there are as many."""
+    at = limit - 1 if oldest_first else len(times) - limit
+    return int(np.partition(times, at)[at])
+
+
+def first_groups(times: Times, limit: int, *, oldest_first: bool) -> Positions | None:
+    """Which of the times are among the first `limit`, or equal to the last of those; None stands for all of them."""
+    if len(times) <= limit:
+        return None
+    reach = rim(times, limit, oldest_first=oldest_first)
+    return np.flatnonzero(times <= reach if oldest_first else times >= reach)
+
+
+def rows_numbered(column: Codes, numbers: Times) -> Flags:
+    """Which rows of a column of numbers, each of them below 2**32, are among these numbers."""
+    span = int(column.max(initial=0)) + 1
+    inside = numbers[(numbers >= 0) & (numbers < span)]
+    if span > _SPAN_MAX + len(column) * 8:
+        return np.isin(column, inside)
+    return Wanted(inside.astype(np.uint32), span).rows(column)
+
+
+def _equal_to_any(column: Codes, codes: Codes) -> Flags:
+    if not len(codes):
+        return np.zeros(len(column), np.bool_)
+    flags: Flags = column == codes[0]
+    for code in codes[1:]:
+        flags |= column == code
+    return flags
+
+
+def _scopes(scope: Scope, interners: Interners) -> Wanted | None:
+    if scope == Scope():
+        return None
+    # The number of codes is read last: it must cover all that are wanted.
+    codes = interners.scopes.matching(scope)
+    return Wanted(codes, len(interners.scopes))
+
+
+def _types(event_types: frozenset[str], types: Interner[str]) -> Wanted | None:
+    if not event_types:
+        return None
+    found = {code for name in event_types if (code := types.find(name)) is not None}
+    return Wanted(np.array(sorted(found), np.uint32), len(types))

@@ -1,0 +1,129 @@
+"""The bodies of events: from their rows, or from the files of sealed segments."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import apsw
+
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.timeline.format.frames import Frame
+from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
+from mnemon_server.engines.timeline.format.readers import ReaderCache
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRef
+from mnemon_server.engines.timeline.rows.ledger import Ledger
+from mnemon_server.engines.timeline.rows.tables import event_bodies
+
+ATTEMPTS_MAX = 8
+"""Of reading what is moved, repaired or removed all the time."""
+
+Bodies: TypeAlias = dict[int, bytes]
+"""By sequence."""
+
+
+class BodyReader:
+    """Reads bodies wherever they are now. Any thread may call any method."""
+
+    def __init__(
+        self,
+        index: TimelineIndex,
+        ledger: Ledger,
+        connections: Connections,
+        readers: ReaderCache,
+        repair: Callable[[int], None],
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            index: knows where an event is.
+            ledger: knows which file is a segment's.
+            connections: the rows.
+            readers: the files.
+            repair: has a sealed segment that was found damaged rewritten from what is sound, in the file and in the
+                index, and returns when that is done.
+        """
+        self._index = index
+        self._ledger = ledger
+        self._connections = connections
+        self._readers = readers
+        self._repair = repair
+
+    def read(self, refs: Sequence[EventRef]) -> Bodies:
+        """The bodies of these events; of those that are gone, by removal or damage, there is none.
+
+        Raises:
+            StorageFailedError: the disk failed.
+        """
+        bodies: Bodies = {}
+        wanted = list(refs)
+        for _ in range(ATTEMPTS_MAX):
+            self._read_all(wanted, bodies)
+            missing = [ref for ref in wanted if ref.sequence not in bodies]
+            if not missing:
+                return bodies
+            wanted = self._find_again(missing)
+        raise StorageFailedError("a segment of the timeline cannot be read; the log says why")
+
+    def read_if_sound(self, connection: apsw.Connection, refs: Sequence[EventRef]) -> tuple[Bodies, set[int]]:
+        """The bodies that can be read, and the segments in which one cannot.
+
+        For the writer's thread, which must not wait for a repair.
+        """
+        unsealed = _unsealed(refs)
+        bodies = event_bodies(connection, unsealed) if unsealed else {}
+        self._read_sealed(refs, bodies)
+        missing = [ref.sequence for ref in refs if ref.sequence not in bodies]
+        if not missing:
+            return bodies, set()
+        again = self._index.locate(missing)
+        for ref in again:
+            # One by one: what is damaged must not hide what is beside it.
+            self._read_sealed([ref], bodies)
+        return bodies, {ref.segment_id for ref in again if ref.sequence not in bodies and ref.offset != NO_OFFSET}
+
+    def _read_all(self, refs: Sequence[EventRef], bodies: Bodies) -> None:
+        """Adds the bodies that are where the references say."""
+        if unsealed := _unsealed(refs):
+            with self._connections.lend() as connection:
+                bodies.update(event_bodies(connection, unsealed))
+        if len(unsealed) < len(refs):
+            self._read_sealed(refs, bodies)
+
+    def _find_again(self, missing: Sequence[EventRef]) -> list[EventRef]:
+        """Where they are now; segments that hold one, and did so before, are repaired first."""
+        before = set(missing)
+        sequences = [ref.sequence for ref in missing]
+        found = self._index.locate(sequences)
+        if damaged := {ref.segment_id for ref in found if ref.offset != NO_OFFSET and ref in before}:
+            for segment_id in sorted(damaged):
+                self._repair(segment_id)
+            found = self._index.locate(sequences)
+        # A row that is gone although its segment is not sealed was removed: the index is told a moment later.
+        return [ref for ref in found if ref.offset != NO_OFFSET or ref not in before]
+
+    def _read_sealed(self, refs: Sequence[EventRef], bodies: Bodies) -> None:
+        sealed: dict[int, tuple[list[int], list[int]]] = {}
+        for _, sequence, segment_id, offset in refs:
+            if offset != NO_OFFSET:
+                sequences, offsets = sealed.setdefault(segment_id, ([], []))
+                sequences.append(sequence)
+                offsets.append(offset)
+        for segment_id, (sequences, offsets) in sealed.items():
+            for name in self._ledger.file_names(segment_id):
+                frames = self._frames(name, offsets)
+                if [frame.sequence for frame in frames] == sequences:
+                    bodies.update(zip(sequences, [frame.body for frame in frames], strict=True))
+                    break
+
+    def _frames(self, name: str, offsets: Sequence[int]) -> list[Frame]:
+        """Nothing where one of them cannot be read: the file is damaged or gone, or another generation was meant."""
+        try:
+            return self._readers.get(name).read_many(offsets)
+        except (SegmentDamagedError, StorageFailedError):
+            return []
+
+
+def _unsealed(refs: Sequence[EventRef]) -> list[int]:
+    """Those whose bodies are in rows."""
+    return [ref.sequence for ref in refs if ref.offset == NO_OFFSET]

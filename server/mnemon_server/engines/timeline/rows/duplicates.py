@@ -1,0 +1,72 @@
+"""Whether events on their way are stored already."""
+
+from collections.abc import Callable, Container, Sequence
+
+import apsw
+
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.index.rows import EventKey, EventRef
+from mnemon_server.engines.timeline.rows.bodies import BodyReader
+from mnemon_server.engines.timeline.rows.incoming import KnownEvent, PreparedEvent, key_texts
+from mnemon_server.wire.events import decode
+
+
+class Duplicates:
+    """Finds stored events that are the same as others. Belongs to the writer's thread."""
+
+    def __init__(self, index: TimelineIndex, bodies: BodyReader, on_damage: Callable[[int], None]) -> None:
+        """Finds nothing yet.
+
+        Args:
+            index: proposes events, by hashes.
+            bodies: read to compare.
+            on_damage: is told of a segment with an event that could not be compared, and so is none; must not block.
+        """
+        self._index = index
+        self._bodies = bodies
+        self._on_damage = on_damage
+
+    def find(
+        self, connection: apsw.Connection, events: Sequence[PreparedEvent], removed: Container[int]
+    ) -> dict[int, KnownEvent]:
+        """The committed event that is the same, by position; one with the same id rather than one with the same key.
+
+        Args:
+            connection: the writer's.
+            events: those on their way.
+            removed: sequences of events that the running transaction removes.
+        """
+        candidates = [
+            (position, ref)
+            for position, ref in (*self._with_id(events), *self._with_key(events))
+            if ref.sequence not in removed
+        ]
+        if not candidates:
+            return {}
+        bodies, damaged = self._bodies.read_if_sound(connection, [ref for _, ref in candidates])
+        for segment_id in damaged:
+            self._on_damage(segment_id)
+        found: dict[int, KnownEvent] = {}
+        for position, ref in candidates:
+            body = bodies.get(ref.sequence)
+            if position not in found and body is not None and (event_id := _id_if_same(events[position], body)):
+                found[position] = KnownEvent(event_id, ref.sequence, ref.segment_id)
+        return found
+
+    def _with_id(self, events: Sequence[PreparedEvent]) -> list[tuple[int, EventRef]]:
+        asked = [position for position, event in enumerate(events) if not event.id_is_new]
+        if not asked:
+            return []
+        found = self._index.find_ids([events[position].event_id for position in asked])
+        return [(position, ref) for position, refs in zip(asked, found, strict=True) for ref in refs]
+
+    def _with_key(self, events: Sequence[PreparedEvent]) -> list[tuple[int, EventRef]]:
+        found = self._index.find_keys([EventKey(event.key[0], event.key[3], event.key_hash) for event in events])
+        return [(position, ref) for position, refs in enumerate(found) for ref in refs]
+
+
+def _id_if_same(event: PreparedEvent, body: bytes) -> str:
+    """The id of a stored event if it is the same; empty if equal hashes were all that the two have in common."""
+    stored = decode(body)
+    same = stored.event_id == event.event_id or key_texts(stored) == event.key
+    return stored.event_id if same else ""

@@ -1,0 +1,66 @@
+"""Events on their way to be stored: all that can be computed of them before their turn."""
+
+from typing import NamedTuple, TypeAlias
+
+from mnemon_server.domain.clock import to_microseconds
+from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.records import RequestKey, Scope
+from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.timeline.index.hashes import content_digest, id_hash, key_hash
+from mnemon_server.wire.events import encode
+
+KeyTexts: TypeAlias = tuple[str, str, str, int, bytes]
+"""What makes two events the same: user, persona, type, time in microseconds, and SHA-256 of the content."""
+
+
+class KnownEvent(NamedTuple):
+    """An event that is stored."""
+
+    event_id: str
+    sequence: int
+    segment_id: int
+
+
+class PreparedEvent(NamedTuple):
+    """An event to store, with all that can be computed before its turn."""
+
+    event_id: str
+    id_is_new: bool
+    id_hash: int
+    key: KeyTexts
+    key_hash: int
+    scope: Scope
+    importance: float | None
+    body: bytes
+    request: RequestKey | None
+    is_imported: bool
+
+
+def prepare(write: EventWrite) -> PreparedEvent:
+    """Encodes an event, and takes its hashes."""
+    event = write.event
+    key = key_texts(event)
+    return PreparedEvent(
+        event.event_id,
+        write.id_is_new,
+        id_hash(event.event_id),
+        key,
+        key_hash(*key),
+        event.scope,
+        event.importance,
+        encode(event),
+        write.request,
+        write.is_imported,
+    )
+
+
+def key_texts(event: EpisodicEvent) -> KeyTexts:
+    """What makes another event the same as this one."""
+    scope = event.scope
+    return (
+        scope.user,
+        scope.persona,
+        event.event_type,
+        to_microseconds(event.event_time),
+        content_digest(event.content),
+    )

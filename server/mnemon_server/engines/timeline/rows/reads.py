@@ -1,0 +1,249 @@
+"""Reading the timeline: the index says which events and where, and their bodies are read there."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain, islice
+from operator import itemgetter
+
+import numpy as np
+
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.episodic import EventPosition, EventSelection, RangeSummary, StoredEvent
+from mnemon_server.domain.filters import matches
+from mnemon_server.engines.promises.timeline import SLICE_BYTES_MAX, Expired, Sequences, WindowSlice
+from mnemon_server.engines.timeline.index.event_fields import field_reader
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.index.rows import EventRef
+from mnemon_server.engines.timeline.index.selection import Selection
+from mnemon_server.engines.timeline.rows.bodies import BodyReader
+from mnemon_server.wire.events import decode, event_id_of
+
+BODIES_AT_ONCE = 64
+"""So many bodies, of up to a mebibyte each, are in memory at once, beside those of an answer."""
+TIED_AT_ONCE = 512
+"""Of more events of one time, the ids are read first, and the bodies again in their order."""
+REFS_AT_ONCE = 1_000
+DAY_US = 86_400_000_000
+
+
+class Reads:
+    """Answers from index and bodies. Any thread may call any method; see Timeline."""
+
+    def __init__(self, index: TimelineIndex, bodies: BodyReader, reads_max: int) -> None:
+        """Reads nothing yet; a slice ends after `reads_max` events were read for its expression."""
+        self._index = index
+        self._bodies = bodies
+        self._reads_max = reads_max
+
+    def window(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowSlice:
+        """See Timeline."""
+        selection = selection_of(where)
+        # One more says whether there is more.
+        chunk = min(limit + 1, REFS_AT_ONCE)
+        counts, refs = self._index.counted_page(selection, before=after, limit=chunk)
+        found = _Slice(where, limit, self._reads_max)
+        for run in self._newest(selection, refs, after, chunk):
+            if not found.take(run):
+                break
+        return WindowSlice(
+            tuple(found.events),
+            found.end,
+            total=counts.total,
+            in_context=counts.in_context,
+            in_window=counts.in_window,
+            rejected=found.read - len(found.events),
+        )
+
+    def count(self, where: EventSelection) -> int:
+        """See Timeline."""
+        if where.expression is None:
+            return self._index.counts(selection_of(where)).in_window
+        return sum(1 for _ in self._matching(where))
+
+    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+        """See Timeline."""
+        found = self._index.find_ids(event_ids)
+        stored = {one.position.event_id: one for one in self._stored(ref for refs in found for ref in refs)}
+        return [stored.get(event_id) for event_id in event_ids]
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """See Timeline."""
+        if where.expression is not None:
+            return self._summarize_matching(where)
+        found = self._index.summarize(selection_of(where))
+        return _summary(found.earliest_us, found.latest_us, found.per_type, found.per_day)
+
+    def sequences(self, where: EventSelection) -> Sequences:
+        """See Timeline."""
+        if where.expression is None:
+            return self._index.sequences(selection_of(where))
+        return np.array([stored.sequence for stored in self._matching(where)], np.int64)
+
+    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
+        """See Timeline."""
+        stored = {one.sequence: one for one in self._stored(self._index.locate(sequences))}
+        return [stored[sequence] for sequence in sequences if sequence in stored]
+
+    def expired(self, before: datetime, limit: int) -> Expired:
+        """See Timeline."""
+        sequences = self._index.sequences(Selection(end_us=to_microseconds(before) - 1))
+        return Expired(len(sequences), self._index.count, tuple(self.read(sequences[:limit].tolist())))
+
+    def ends(self) -> tuple[datetime | None, datetime | None]:
+        """The times of the earliest and the latest event."""
+        earliest = self._index.page(Selection(), limit=1, oldest_first=True)
+        latest = self._index.page(Selection(), limit=1)
+        return (
+            from_microseconds(earliest[0].time_us) if earliest else None,
+            from_microseconds(latest[0].time_us) if latest else None,
+        )
+
+    def _matching(self, where: EventSelection) -> Iterator[StoredEvent]:
+        """The events that match, in the order of storing."""
+        sequences = self._index.sequences(selection_of(where))
+        for start in range(0, len(sequences), BODIES_AT_ONCE):
+            for stored in self.read(sequences[start : start + BODIES_AT_ONCE].tolist()):
+                if _passes(stored, where):
+                    yield stored
+
+    def _summarize_matching(self, where: EventSelection) -> RangeSummary:
+        types: Counter[str] = Counter()
+        days: Counter[int] = Counter()
+        earliest = latest = None
+        for stored in self._matching(where):
+            time_us = stored.position.time_us
+            types[decode(stored.body).event_type] += 1
+            days[time_us // DAY_US] += 1
+            earliest = time_us if earliest is None else min(earliest, time_us)
+            latest = time_us if latest is None else max(latest, time_us)
+        return _summary(earliest, latest, types, days)
+
+    def _newest(
+        self, selection: Selection, refs: Sequence[EventRef], after: EventPosition | None, chunk: int
+    ) -> Iterator[Sequence[StoredEvent]]:
+        """The events of a selection behind a position, newest first, some at a time; `refs` are its first page."""
+        if not refs:
+            return
+        rest = self._index.iterate(replace(selection, end_us=refs[-1].time_us - 1), chunk=chunk)
+        for page in chain((refs,), rest):
+            start = 0
+            while start < len(page):
+                end = _end_of_time(page, start + BODIES_AT_ONCE)
+                yield from self._in_order(page[start:end], after)
+                start = end
+
+    def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
+        """These events, which are all of their times, in order; those up to a position are left out."""
+        if len(refs) <= TIED_AT_ONCE:
+            run = sorted(self._stored(refs), key=_position, reverse=True)
+            yield (
+                run
+                if after is None or not run or run[0].position < after
+                else [one for one in run if one.position < after]
+            )
+            return
+        named = ((one.position, one.sequence) for one in self._stored(refs))
+        ordered = sorted((one for one in named if after is None or one[0] < after), reverse=True)
+        for start in range(0, len(ordered), BODIES_AT_ONCE):
+            yield self.read([sequence for _, sequence in ordered[start : start + BODIES_AT_ONCE]])
+
+    def _stored(self, refs: Iterable[EventRef]) -> Iterator[StoredEvent]:
+        """The events where they are read, some at a time; those that are gone are left out."""
+        rest = iter(refs)
+        while some := list(islice(rest, BODIES_AT_ONCE)):
+            bodies = self._bodies.read(some)
+            yield from [
+                StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
+                for time_us, sequence, segment_id, _ in some
+                if (body := bodies.get(sequence)) is not None
+            ]
+
+
+class _Slice:
+    """A slice that is being filled."""
+
+    def __init__(self, where: EventSelection, limit: int, reads_max: int) -> None:
+        self.events: list[StoredEvent] = []
+        self.read = 0
+        self.end: EventPosition | None = None
+        """Where to go on; None as long as nothing was left behind it."""
+        self._where = where
+        self._limit = limit
+        self._reads_max = reads_max
+        self._size = 0
+        self._last: EventPosition | None = None
+        """Of the event with which the slice is full."""
+
+    def take(self, run: Sequence[StoredEvent]) -> bool:
+        """Takes events in order; False once it is known whether there is more than the slice holds."""
+        rest = iter(run)
+        if self._last is None and self._where.expression is None:
+            rest = self._take_small(run)
+        for stored in rest:
+            if self._last is not None:
+                self.end = self._last
+                return False
+            self.read += 1
+            if _passes(stored, self._where):
+                self.events.append(stored)
+                self._size += len(stored.body)
+            if self._is_full():
+                self._last = stored.position
+        return True
+
+    def _take_small(self, run: Sequence[StoredEvent]) -> Iterator[StoredEvent]:
+        """Takes as many as wanted at once, where their bodies are small; the others are left."""
+        some = run[: self._limit - len(self.events)]
+        size = self._size + sum([len(stored.body) for stored in some])
+        if size >= SLICE_BYTES_MAX or not some:
+            return iter(run)
+        self.events += some
+        self.read += len(some)
+        self._size = size
+        if len(self.events) == self._limit:
+            self._last = some[-1].position
+        return islice(run, len(some), None)
+
+    def _is_full(self) -> bool:
+        too_many = self._where.expression is not None and self.read == self._reads_max
+        return len(self.events) == self._limit or self._size >= SLICE_BYTES_MAX or too_many
+
+
+_position = itemgetter(0)
+"""Of a StoredEvent."""
+
+
+def selection_of(where: EventSelection) -> Selection:
+    """What the index is asked: all but the expression."""
+    return Selection(
+        scope=where.scope,
+        event_types=where.event_types,
+        min_importance=where.min_importance,
+        start_us=None if where.start is None else to_microseconds(where.start),
+        end_us=None if where.end is None else to_microseconds(where.end),
+    )
+
+
+def _passes(stored: StoredEvent, where: EventSelection) -> bool:
+    return where.expression is None or matches(where.expression, field_reader(decode(stored.body)))
+
+
+def _end_of_time(refs: Sequence[EventRef], end: int) -> int:
+    """The first place from `end` on where another time begins."""
+    while end < len(refs) and refs[end].time_us == refs[end - 1].time_us:
+        end += 1
+    return min(end, len(refs))
+
+
+def _summary(
+    earliest_us: int | None, latest_us: int | None, per_type: dict[str, int], per_day: dict[int, int]
+) -> RangeSummary:
+    return RangeSummary(
+        sum(per_type.values()),
+        None if earliest_us is None else from_microseconds(earliest_us),
+        None if latest_us is None else from_microseconds(latest_us),
+        tuple(sorted(per_type.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(sorted(per_day.items())),
+    )

@@ -1,0 +1,87 @@
+"""How the timeline is, put together from the index, records.db and the keeper."""
+
+from typing import NamedTuple
+
+import apsw
+
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.episodic import LostRange, TimelineState, TimelineStatus
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.rows import segments as timeline_segments
+from mnemon_server.engines.timeline.rows.reads import Reads
+from mnemon_server.engines.timeline.rows.text import TextIndex
+from mnemon_server.engines.timeline.upkeep.maintenance_thread import TimelineKeeper
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
+
+
+class _Stored(NamedTuple):
+    """What records.db says."""
+
+    segment_count: int = 0
+    active_segment_id: int = 0
+    segment_bytes: int = 0
+    unsealed_count: int = 0
+    removal_pending_count: int = 0
+    lost: tuple[LostRange, ...] = ()
+    scrub_time_us: int | None = None
+
+
+def status(
+    index: TimelineIndex, reads: Reads, connections: Connections, keeper: TimelineKeeper, texts: TextIndex
+) -> TimelineStatus:
+    """See Timeline.status."""
+    stored, problem = _stored(connections)
+    message = problem or keeper.failure() or ""
+    is_warm = keeper.is_warm
+    earliest, latest = reads.ends() if is_warm else (None, None)
+    return TimelineStatus(
+        state=_state(message, is_warm=is_warm),
+        message=message,
+        event_count=index.count,
+        segment_count=stored.segment_count,
+        active_segment_id=stored.active_segment_id,
+        segment_bytes=stored.segment_bytes,
+        unsealed_count=stored.unsealed_count,
+        earliest=earliest,
+        latest=latest,
+        index_bytes=index.nbytes,
+        loaded_segment_count=keeper.loaded_segment_count,
+        # An event may wait for both.
+        removal_pending_count=max(stored.removal_pending_count, texts.removed_count),
+        lost=stored.lost,
+        scrub_time=None if stored.scrub_time_us is None else from_microseconds(stored.scrub_time_us),
+        text_pending_count=texts.pending_count if is_warm else 0,
+    )
+
+
+def _state(message: str, *, is_warm: bool) -> TimelineState:
+    if not is_warm:
+        return TimelineState.WARMING
+    return TimelineState.DEGRADED if message else TimelineState.READY
+
+
+def _stored(connections: Connections) -> tuple[_Stored, str]:
+    """What records.db says, and what is wrong with it; where it cannot be read, that alone."""
+    problem = connections.failure() or ""
+    try:
+        with connections.lend() as connection:
+            return _read(connection), problem
+    except (MnemonError, apsw.Error):
+        return _Stored(), problem or "the records cannot be read; the log says why"
+
+
+def _read(connection: apsw.Connection) -> _Stored:
+    rows = timeline_segments.segments(connection)
+    dead = timeline_segments.dead_counts(connection)
+    unsealed = [row for row in rows if not row.is_sealed]
+    return _Stored(
+        segment_count=len(rows),
+        active_segment_id=next((row.segment_id for row in rows if row.state is SegmentState.OPEN), 0),
+        segment_bytes=sum(row.byte_count for row in rows),
+        unsealed_count=sum(row.event_count - dead.get(row.segment_id, 0) for row in unsealed),
+        removal_pending_count=sum(dead.values()),
+        lost=timeline_segments.lost_ranges(connection),
+        scrub_time_us=timeline_segments.scrub_time_us(connection),
+    )

@@ -1,0 +1,200 @@
+"""The timeline's tables in records.db, and the rows of events whose segment is not sealed yet.
+
+Here and in `segments.py`, functions that read take any connection; those that write belong to a job of the
+writer's.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
+from typing import NamedTuple, TypeAlias
+
+import apsw
+
+from mnemon_server.domain.records import INT64_MAX, Scope
+from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRow
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+
+REMOVED_AT_ONCE_MAX = 2_000
+"""Rows that one transaction removes: deleted text is overwritten, and other writes wait meanwhile."""
+REMOVED_BYTES_MAX = 4 << 20
+"""It ends with the row that brings their bodies to so many bytes."""
+
+CREATE_STATEMENTS = (
+    # Events whose segment is not sealed, and those that have yet to go since it was. Hashes: see index/hashes.py,
+    # as signed numbers. time: microseconds. body: what the frame in the file holds.
+    """
+CREATE TABLE timeline_event (
+  sequence INTEGER PRIMARY KEY,
+  segment_id INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  id_hash INTEGER NOT NULL,
+  key_hash INTEGER NOT NULL,
+  user TEXT NOT NULL,
+  household TEXT NOT NULL,
+  persona TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  project TEXT NOT NULL,
+  type TEXT NOT NULL,
+  importance REAL,
+  body BLOB NOT NULL
+) STRICT""",
+    # See SegmentRow.
+    """
+CREATE TABLE timeline_segment (
+  segment_id INTEGER PRIMARY KEY,
+  generation INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  first_sequence INTEGER NOT NULL,
+  last_sequence INTEGER NOT NULL,
+  event_count INTEGER NOT NULL,
+  byte_count INTEGER NOT NULL,
+  create_time INTEGER NOT NULL,
+  seed INTEGER NOT NULL,
+  synced_offset INTEGER NOT NULL,
+  synced_sequence INTEGER NOT NULL,
+  min_time INTEGER,
+  max_time INTEGER,
+  sha256 BLOB
+) STRICT""",
+    # Events that were removed, for as long as a file may hold their bytes.
+    """
+CREATE TABLE timeline_dead (
+  segment_id INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  PRIMARY KEY (segment_id, sequence)
+) STRICT, WITHOUT ROWID""",
+    # Events that damage took along.
+    """
+CREATE TABLE timeline_lost (
+  segment_id INTEGER NOT NULL,
+  first_sequence INTEGER NOT NULL,
+  last_sequence INTEGER NOT NULL,
+  event_count INTEGER NOT NULL,
+  notice_time INTEGER NOT NULL,
+  PRIMARY KEY (segment_id, first_sequence)
+) STRICT, WITHOUT ROWID""",
+)
+
+SEQUENCE_KEY = "timeline.sequence"
+SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
+_INSERT_EVENT = "INSERT INTO timeline_event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class TimelineRow(NamedTuple):
+    """A row of `timeline_event`: times in microseconds, hashes as signed numbers."""
+
+    sequence: int
+    segment_id: int
+    time_us: int
+    id_hash: int
+    key_hash: int
+    user: str
+    household: str
+    persona: str
+    agent: str
+    project: str
+    event_type: str
+    importance: float | None
+    body: bytes
+
+
+EventValues: TypeAlias = tuple[int, int, int, int, int, str, str, str, str, str, str, float | None, bytes]
+"""The fields of a TimelineRow, without their names."""
+
+
+def unsigned(number: int) -> int:
+    """A hash as the index knows it."""
+    return number & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def signed(number: int) -> int:
+    """A hash as a row keeps it."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def index_row(row: TimelineRow) -> EventRow:
+    """What the index is told of an event that is not sealed."""
+    return EventRow(
+        row.sequence,
+        row.time_us,
+        unsigned(row.id_hash),
+        unsigned(row.key_hash),
+        Scope(row.user, row.household, row.persona, row.agent, row.project),
+        row.event_type,
+        row.importance,
+        NO_OFFSET,
+    )
+
+
+def insert_events(connection: apsw.Connection, rows: Iterable[EventValues]) -> None:
+    """Adds events."""
+    connection.executemany(_INSERT_EVENT, rows)
+
+
+def event_rows(
+    connection: apsw.Connection, segment: SegmentRow, *, after: int = 0, limit: int, bytes_max: int = 8 << 20
+) -> list[TimelineRow]:
+    """Up to `limit` rows of a segment behind a sequence, in order; fewer where their bodies pass `bytes_max`."""
+    cursor = connection.execute(
+        "SELECT * FROM timeline_event WHERE sequence > ? AND sequence <= ? AND segment_id = ? ORDER BY sequence"
+        " LIMIT ?",
+        (max(after, segment.segment_id - 1), segment.last_sequence, segment.segment_id, limit),
+    )
+    rows: list[TimelineRow] = []
+    size = 0
+    for row in cursor:
+        rows.append(TimelineRow(*row))
+        size += len(rows[-1].body)
+        if size >= bytes_max:
+            break
+    return rows
+
+
+def event_bodies(connection: apsw.Connection, sequences: Sequence[int]) -> dict[int, bytes]:
+    """The bodies of those events that have a row, by their sequences."""
+    statement = "SELECT sequence, body FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))"
+    return dict(fetch(connection, statement, (id_array(sequences),)))
+
+
+def delete_events(connection: apsw.Connection, sequences: Sequence[int]) -> None:
+    """Removes the rows of these events, those that there are."""
+    connection.execute(
+        "DELETE FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))", (id_array(sequences),)
+    )
+
+
+def delete_sealed_rows(connection: apsw.Connection) -> int:
+    """Removes some rows of events whose segment is sealed; returns how many went, 0 when none is left."""
+    oldest = _sealed_rows(connection, REMOVED_AT_ONCE_MAX)
+    if not oldest:
+        return 0
+    sizes = accumulate(size for _, size in oldest)
+    count = 1 + sum(1 for _ in takewhile(lambda size: size < REMOVED_BYTES_MAX, sizes))
+    connection.execute("DELETE FROM timeline_event WHERE sequence <= ?", (oldest[:count][-1][0],))
+    return connection.changes()
+
+
+def has_sealed_rows(connection: apsw.Connection) -> bool:
+    """Whether `delete_sealed_rows` has something to remove."""
+    return bool(_sealed_rows(connection, 1))
+
+
+def _sealed_rows(connection: apsw.Connection, limit: int) -> list[tuple[int, int]]:
+    """The oldest rows of events whose segment is sealed, and all before it: (sequence, bytes of the body)."""
+    unsealed = connection.execute("SELECT min(segment_id) FROM timeline_segment WHERE state <> 'sealed'").get
+    return fetch(
+        connection,
+        "SELECT sequence, length(body) FROM timeline_event WHERE sequence < ? ORDER BY sequence LIMIT ?",
+        (INT64_MAX if unsealed is None else unsealed, limit),
+    )
+
+
+def last_sequence(connection: apsw.Connection) -> int:
+    """The sequence that was given last; 0 where none was."""
+    return int(connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = ?", (SEQUENCE_KEY,)).get)
+
+
+def set_last_sequence(connection: apsw.Connection, sequence: int) -> None:
+    """Remembers the sequence that was given last: none is given twice, whatever is removed."""
+    connection.execute(SET_META, (SEQUENCE_KEY, sequence))

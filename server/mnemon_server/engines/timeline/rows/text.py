@@ -1,0 +1,204 @@
+"""Finding events by a text: a derived file that is fed behind the commits, and thrown away where it is unsound."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+
+import apsw
+import numpy as np
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.records import SearchMode
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.promises.timeline import Sequences, TextScores
+from mnemon_server.engines.sqlite.connections import Connections
+from mnemon_server.engines.timeline.index.index import TimelineIndex
+from mnemon_server.engines.timeline.rows import tables as timeline_tables
+from mnemon_server.engines.timeline.rows.bodies import BodyReader
+from mnemon_server.engines.timeline.rows.reads import BODIES_AT_ONCE
+from mnemon_server.engines.timeline.rows.text_file import Floats, keyword_scores, read_progress, similarities
+from mnemon_server.engines.timeline.rows.text_thread import TextThread
+from mnemon_server.engines.timeline.rows.text_work import EmbedTexts, TextSource, TextWork, is_passing
+from mnemon_server.ranking.fusion import Fusion
+from mnemon_server.wire.events import text_of
+
+log = logging.getLogger(__name__)
+
+
+class StoredTexts:
+    """The texts of the events of a vault; see TextSource."""
+
+    def __init__(self, index: TimelineIndex, bodies: BodyReader, connections: Connections) -> None:
+        self._index = index
+        self._bodies = bodies
+        self._connections = connections
+
+    @property
+    def last_sequence(self) -> int:
+        """See TextSource."""
+        return self._index.last_sequence
+
+    def last_given(self) -> int:
+        """See TextSource."""
+        with self._connections.lend() as connection:
+            return timeline_tables.last_sequence(connection)
+
+    def alive(self, first: int, last: int) -> Sequences:
+        """See TextSource."""
+        return self._index.alive(first, last)
+
+    def alive_among(self, sequences: Sequences) -> Sequences:
+        """See TextSource."""
+        return self._index.alive_among(sequences)
+
+    def count_behind(self, sequence: int) -> int:
+        """See TextSource."""
+        return self._index.count_behind(sequence)
+
+    def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
+        """See TextSource."""
+        refs = sorted(self._index.locate(sequences), key=attrgetter("sequence"))
+        texts: dict[int, str] = {}
+        length = 0
+        for start in range(0, len(refs), BODIES_AT_ONCE):
+            if length >= length_max:
+                break
+            bodies = self._bodies.read(refs[start : start + BODIES_AT_ONCE])
+            some = {sequence: text_of(body) for sequence, body in bodies.items()}
+            texts.update(some)
+            length += sum(map(len, some.values()))
+        return texts
+
+
+class TextIndex:
+    """Finds events by their words, and by meaning where they get vectors. Any thread may call any method."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: TextSource,
+        *,
+        epoch: bytes,
+        clock: Clock,
+        model_identity: str,
+        embed: EmbedTexts | None,
+        wait_until_warm: Callable[[float], bool],
+        context_weight: float,
+        fusion: Fusion,
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            folder: the vault's; the file lies in `timeline-index`.
+            source: the events.
+            epoch: of the vault.
+            clock: names damaged files.
+            model_identity: of the model that makes the vectors.
+            embed: makes the vectors; None where there are to be none.
+            context_weight: what a word counts for the next event, see `keyword_context`.
+            fusion: how meaning and words become one relevance.
+            wait_until_warm: waits so many seconds for all events to be known; says whether they are.
+        """
+        identity = f"{epoch.hex()} {'' if embed is None else model_identity}"
+        self.has_vectors = embed is not None
+        """Whether events get vectors."""
+        self._source = source
+        self._context_weight = context_weight
+        self._fusion = fusion
+        self._work = TextWork(folder, source, identity=identity, embed=embed, clock=clock)
+        self._thread = TextThread(self._work, wait_until_warm)
+        self.appended, self.removed = self._thread.appended, self._thread.removed
+        """To be called after a commit of events, and after one of removals, with their sequences."""
+
+    def start(self) -> None:
+        """Begins to take events, in the background."""
+        self._thread.start()
+
+    @property
+    def pending_count(self) -> int:
+        """Events that are not in the index yet."""
+        return self._source.count_behind(self._work.done)
+
+    @property
+    def removed_count(self) -> int:
+        """Removed events whose text may still be in the file."""
+        return self._work.removed_count
+
+    def search(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
+        """See Timeline.search_text. Where the file cannot be read, nothing is found, and all are pending."""
+        if vector is None or mode is SearchMode.KEYWORD or not self.has_vectors:
+            mode, vector = SearchMode.KEYWORD, None
+        file = self._work.file
+        if file is not None:
+            try:
+                with file.readers.lend() as connection:
+                    scores, done = self._search(connection, query, vector, among, mode)
+                return self._of_those_there(scores, among[among > done])
+            except StorageFailedError:
+                log.debug("the text index of the timeline was closed meanwhile")
+            except Exception as error:
+                log.exception("the text index of the timeline cannot be read")
+                if not is_passing(error):
+                    self._work.note_damaged(file)
+                    self._thread.wake()
+        return self._of_those_there(_nothing(mode), among)
+
+    def _search(
+        self, connection: apsw.Connection, query: str, vector: Vector | None, among: Sequences, mode: SearchMode
+    ) -> tuple[TextScores, int]:
+        """What the file knows, and the sequence that it has come to."""
+        progress = read_progress(connection)
+        done = progress.words if vector is None else min(progress.words, progress.vectors)
+        by_word = by_meaning = np.empty(0, np.int64), np.empty(0, np.float64)
+        if mode is not SearchMode.VECTOR:
+            by_word = keyword_scores(connection, query, among, context_weight=self._context_weight)
+        if vector is not None:
+            by_meaning = similarities(connection, vector, among)
+        sequences, keyword, similarity = _joined(*by_word, *by_meaning)
+        relevance = self._relevance(query, keyword, similarity, mode)
+        return TextScores(sequences, relevance, similarity, keyword, mode, pending=0), done
+
+    def _relevance(self, query: str, keyword: Floats, similarity: Floats, mode: SearchMode) -> Floats:
+        match mode:
+            case SearchMode.KEYWORD:
+                return keyword
+            case SearchMode.VECTOR:
+                return similarity
+            case SearchMode.HYBRID:
+                return self._fusion.fuse(query, np.clip(np.nan_to_num(similarity), 0.0, 1.0), keyword).scores
+
+    def _of_those_there(self, scores: TextScores, behind: Sequences) -> TextScores:
+        """Without what was removed but is still in the file; `behind` are those asked about that it may lack."""
+        there = np.isin(scores.sequences, self._source.alive_among(scores.sequences))
+        return replace(
+            scores,
+            sequences=scores.sequences[there],
+            relevance=scores.relevance[there],
+            similarity=scores.similarity[there],
+            keyword=scores.keyword[there],
+            pending=len(self._source.alive_among(behind)),
+        )
+
+    def close(self) -> None:
+        """Ends the background work. Calling it again does nothing."""
+        self._thread.close()
+
+
+def _joined(
+    worded: Sequences, keyword: Floats, compared: Sequences, similarity: Floats
+) -> tuple[Sequences, Floats, Floats]:
+    """All sequences with a score above 0, ascending, with both scores; no word in common is 0, no vector NaN."""
+    sequences = np.union1d(worded, compared[similarity > 0])
+    keywords, similarities = np.zeros(len(sequences)), np.full(len(sequences), np.nan)
+    keywords[np.searchsorted(sequences, worded)] = keyword
+    known = np.isin(compared, sequences)
+    similarities[np.searchsorted(sequences, compared[known])] = similarity[known]
+    return sequences, keywords, similarities
+
+
+def _nothing(mode: SearchMode) -> TextScores:
+    none = np.empty(0, np.float64)
+    return TextScores(np.empty(0, np.int64), none, none, none, mode, pending=0)

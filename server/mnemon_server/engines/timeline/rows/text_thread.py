@@ -1,0 +1,137 @@
+"""The thread that feeds the text index of a timeline, and leaves the processor to others meanwhile."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import apsw
+
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.timeline.rows.text_work import TextWork, is_passing
+
+log = logging.getLogger(__name__)
+
+_COMPANY_S = 0.02
+"""What was stored waits so long for more, so that they share a transaction."""
+_SHARE_BUSY, _SHARE_IDLE = 0.2, 0.8
+"""Of the time, while events are being stored and while none are."""
+_RETRY_S, _RETRY_S_MAX = 0.1, 60.0
+_WARM_S = 0.1
+
+
+class TextThread:
+    """Has the work done. Any thread may call any method."""
+
+    def __init__(self, work: TextWork, wait_until_warm: Callable[[float], bool]) -> None:
+        """Begins nothing yet.
+
+        Args:
+            work: what there is to do.
+            wait_until_warm: waits so many seconds for all events to be known; says whether they are.
+        """
+        self._work = work
+        self._wait_until_warm = wait_until_warm
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="timeline-text", daemon=True)
+        self._appends = 0
+        self._retries = {"words": _Retry(), "vectors": _Retry()}
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def appended(self) -> None:
+        """Events were stored."""
+        self._appends += 1
+        self._wake.set()
+
+    def removed(self, sequences: Collection[int]) -> None:
+        """Events were removed."""
+        self._work.note_removed(sequences)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """There is something else to do."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Ends the thread, and closes the file. Calling it again does nothing."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set() and not self._wait_until_warm(_WARM_S):
+                pass
+            while not self._closing.is_set():
+                self._wake.clear()
+                if not self._turn():
+                    self._wake.wait(min(retry.seconds_left for retry in self._retries.values()))
+                    self._closing.wait(_COMPANY_S)
+        finally:
+            self._work.close()
+
+    def _turn(self) -> bool:
+        """One step; says whether there is more to do now. Words go first: vectors take long."""
+        started, appends = time.monotonic(), self._appends
+        more = self._attempt("words", self._work.tend) or self._attempt("vectors", self._work.embed_some)
+        if more:
+            spent = time.monotonic() - started
+            share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
+            self._closing.wait(spent / share - spent)
+        return more
+
+    def _attempt(self, name: str, step: Callable[[], bool]) -> bool:
+        """Takes a step, unless it failed a moment ago."""
+        retry = self._retries[name]
+        if not retry.is_due:
+            return False
+        try:
+            more = step()
+        except Exception as error:  # noqa: BLE001 - a damaged file leads to anything
+            retry.failed()
+            self._handle(error)
+            return False
+        retry.succeeded()
+        return more
+
+    def _handle(self, error: Exception) -> None:
+        if isinstance(error, (MnemonError, OSError)) or (isinstance(error, apsw.Error) and is_passing(error)):
+            log.warning("the text index of the timeline has to wait: %s", error)
+            return
+        log.error("the text index of the timeline cannot be written", exc_info=error)
+        try:
+            self._work.discard()
+        except OSError:
+            log.exception("the text index of the timeline cannot be put aside")
+
+
+class _Retry:
+    """When something that failed is tried again."""
+
+    def __init__(self) -> None:
+        self._delay = 0.0
+        self._due: float | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it may be tried."""
+        return self._due is None or time.monotonic() >= self._due
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it may not; endless where it did not fail."""
+        return threading.TIMEOUT_MAX if self._due is None else max(0.0, self._due - time.monotonic())
+
+    def failed(self) -> None:
+        """It is tried again later, each time after twice as long."""
+        self._delay = min(max(_RETRY_S, 2 * self._delay), _RETRY_S_MAX)
+        self._due = time.monotonic() + self._delay
+
+    def succeeded(self) -> None:
+        """The next failure is the first again."""
+        self._delay, self._due = 0.0, None

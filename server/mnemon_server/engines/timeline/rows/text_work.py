@@ -1,0 +1,263 @@
+"""What feeds the text index of a timeline, a step at a time: behind the commits, and after whatever happened to it."""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import apsw
+import numpy as np
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.promises.timeline import Sequences
+from mnemon_server.engines.timeline.rows import text_file as timeline_text_file
+from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, PART_SEQUENCES, ForeignFileError, TextFile
+
+log = logging.getLogger(__name__)
+
+WORDS_AT_ONCE = 512
+VECTORS_AT_ONCE = 16
+TEXT_LENGTH_MAX = 4 << 20
+"""So many characters are taken at once, and the rest of what was read with the last of them."""
+
+_SPAN = 4 * WORDS_AT_ONCE
+"""Sequences among which the next events are looked for."""
+
+EmbedTexts: TypeAlias = Callable[[Sequence[str]], Vector]
+"""Makes vectors of unit length, of shape (texts, dimension), and blocks meanwhile; raises MnemonError."""
+
+_PASSING = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.CantOpenError,
+    apsw.NoMemError,
+    apsw.ReadOnlyError,
+    apsw.PermissionsError,
+    apsw.InterruptError,
+)
+
+
+class TextSource(Protocol):
+    """The events that are to be found. Any thread may call any method."""
+
+    def last_given(self) -> int:
+        """The sequence that was given last, ever."""
+
+    @property
+    def last_sequence(self) -> int:
+        """See TimelineIndex."""
+
+    def alive(self, first: int, last: int) -> Sequences:
+        """See TimelineIndex."""
+
+    def alive_among(self, sequences: Sequences) -> Sequences:
+        """See TimelineIndex."""
+
+    def count_behind(self, sequence: int) -> int:
+        """See TimelineIndex."""
+
+    def texts(self, sequences: Sequence[int], length_max: int) -> dict[int, str]:
+        """The texts of events, whose sequences ascend, by sequence; those that are gone are left out.
+
+        Soon after the texts have come to `length_max` characters they end, whatever follows.
+
+        Raises:
+            MnemonError: they cannot be read now.
+        """
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether it says nothing of what is in the file."""
+    return isinstance(error, _PASSING)
+
+
+class TextWork:
+    """Steps, for one thread. Any thread may call `note_removed`, `note_damaged` and read `file` and the counts."""
+
+    def __init__(
+        self, folder: Path, source: TextSource, *, identity: str, embed: EmbedTexts | None, clock: Clock
+    ) -> None:
+        """Touches nothing yet.
+
+        Args:
+            folder: the vault's.
+            source: the events.
+            identity: of the vault, and of the model where there is one.
+            embed: makes the vectors, where there are to be any.
+            clock: names damaged files.
+        """
+        self._path = folder / "timeline-index" / FILE_NAME
+        self._quarantine = folder / "quarantine"
+        self._source = source
+        self._identity = identity
+        self._embed = embed
+        self._clock = clock
+        self.file: TextFile | None = None
+        self._lock = threading.Lock()
+        self._damaged: TextFile | None = None
+        self._untidy: set[int] = set()
+        self._removed_count = 0
+        self._log_is_full = False
+
+    @property
+    def removed_count(self) -> int:
+        """Removed events whose words may still be there."""
+        return self._removed_count
+
+    @property
+    def done(self) -> int:
+        """The index has taken all events up to this sequence."""
+        file = self.file
+        if file is None:
+            return 0
+        progress = file.progress
+        return progress.words if self._embed is None else min(progress.words, progress.vectors)
+
+    # Any thread
+
+    def note_removed(self, sequences: Collection[int]) -> None:
+        """Events were removed."""
+        with self._lock:
+            self._removed_count += len(sequences)
+            self._untidy.update(sequence // PART_SEQUENCES for sequence in sequences)
+
+    def note_damaged(self, file: TextFile) -> None:
+        """A file could not be read."""
+        with self._lock:
+            self._damaged = file
+
+    # The thread
+
+    def tend(self) -> bool:
+        """Opens the file, lets go of what was removed, takes the next words; says whether there is more to do."""
+        file = self._opened()
+        if self._tidy(file):
+            return True
+        if self._log_is_full:
+            file.empty_log()
+            self._log_is_full = False
+        self._forget_removed()
+        return self._add_words(file)
+
+    def embed_some(self) -> bool:
+        """Makes the next vectors; says whether there may be more to do."""
+        if self.file is None or self._embed is None:
+            return False
+        file, embed = self.file, self._embed
+        first = file.progress.vectors + 1
+        missing, until = self._missing(first, file.progress.words, file.stored_vectors)
+        if until < first:
+            return False
+        texts, until = self._read(missing, until, VECTORS_AT_ONCE)
+        worded = [sequence for sequence, text in texts.items() if text.strip()]
+        vectors = dict(zip(worded, embed([texts[sequence] for sequence in worded]) if worded else (), strict=True))
+        file.add_vectors([(sequence, vectors.get(sequence)) for sequence in texts], until=until)
+        return True
+
+    def discard(self) -> None:
+        """Puts a damaged file aside; the next step begins a new one."""
+        log.warning("the text index of the timeline is damaged; it is moved into quarantine and built anew")
+        self.close()
+        name = f"{self._path.parent.name}-{self._clock():%Y%m%dT%H%M%S%fZ}.db"
+        timeline_text_file.discard(self._path, self._quarantine, name)
+
+    def close(self) -> None:
+        """Closes the file."""
+        file, self.file = self.file, None
+        if file is not None:
+            file.close()
+
+    def _opened(self) -> TextFile:
+        with self._lock:
+            is_damaged, self._damaged = self.file is not None and self._damaged is self.file, None
+        if is_damaged:
+            self.discard()
+        if self.file is None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.file = self._open()
+        return self.file
+
+    def _open(self) -> TextFile:
+        try:
+            file = TextFile(self._path, self._identity)
+            if max(file.progress.words, file.progress.vectors) > self._source.last_given():
+                # Older records were put in the place of those that it was made from.
+                file.close()
+                raise ForeignFileError(self._path.name)
+        except ForeignFileError:
+            log.info("the text index of the timeline is of other events or another model; it is built anew")
+            timeline_text_file.discard(self._path, None, "")
+            file = TextFile(self._path, self._identity)
+        with self._lock:
+            self._untidy.update(self._differing(file))
+        return file
+
+    def _differing(self, file: TextFile) -> list[int]:
+        """The parts that have more or fewer events than there are."""
+        counts, words = file.part_counts(), file.progress.words
+        parts = range(words // PART_SEQUENCES + 1)
+        return [part for part in parts if counts.get(part, 0) != len(self._source.alive(*_bounds(part, words)))]
+
+    def _tidy(self, file: TextFile) -> bool:
+        """Removes from a part what is not there any more, and has the index go back to what it lacks."""
+        with self._lock:
+            number = min(self._untidy, default=None)
+            self._untidy.discard(-1 if number is None else number)
+        if number is None:
+            return False
+        try:
+            first, last = _bounds(number, file.progress.words)
+            stored, alive = file.stored(*_bounds(number)), self._source.alive(first, last)
+            dead = stored[~np.isin(stored, self._source.alive(*_bounds(number)))]
+            if len(dead):
+                file.remove(number, dead)
+                self._log_is_full = True
+            lacking = alive[~np.isin(alive, stored)]
+            if len(lacking):
+                file.go_back(int(lacking[0]) - 1)
+        except BaseException:
+            with self._lock:
+                self._untidy.add(number)
+            raise
+        return True
+
+    def _forget_removed(self) -> None:
+        with self._lock:
+            if not self._untidy:
+                self._removed_count = 0
+
+    def _add_words(self, file: TextFile) -> bool:
+        first = file.progress.words + 1
+        missing, until = self._missing(first, self._source.last_sequence, file.stored)
+        if until < first:
+            return False
+        texts, until = self._read(missing, until, WORDS_AT_ONCE)
+        file.add_words(texts, until=until)
+        return True
+
+    def _missing(self, first: int, last: int, stored: Callable[[int, int], Sequences]) -> tuple[Sequences, int]:
+        """What is not stored from `first` on, in its part and up to `last`, and how far that was looked for."""
+        last = min(last, _bounds(first // PART_SEQUENCES)[1], first + _SPAN - 1)
+        if last < first:
+            return np.empty(0, np.int64), last
+        alive = self._source.alive(first, last)
+        return alive[~np.isin(alive, stored(first, last))], last
+
+    def _read(self, missing: Sequences, until: int, count_max: int) -> tuple[dict[int, str], int]:
+        """The texts of the first of these events, and up to which sequence that is all of them."""
+        if len(missing) > count_max:
+            missing = missing[:count_max]
+            until = int(missing[-1])
+        texts = self._source.texts(missing.tolist(), TEXT_LENGTH_MAX)
+        is_cut = sum(map(len, texts.values())) >= TEXT_LENGTH_MAX
+        return texts, max(texts) if is_cut else until
+
+
+def _bounds(number: int, last: int | None = None) -> tuple[int, int]:
+    first = number * PART_SEQUENCES
+    end = first + PART_SEQUENCES - 1
+    return first, end if last is None else min(end, last)

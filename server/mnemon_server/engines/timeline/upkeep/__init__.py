@@ -1,0 +1,1 @@
+"""What keeps the files of a timeline: writing, sealing, compacting, checking, repairing."""

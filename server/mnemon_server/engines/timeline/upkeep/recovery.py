@@ -1,0 +1,114 @@
+"""The warm start: what records.db and the files say becomes the index again."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.timeline.format.layout import (
+    SegmentDamagedError,
+    SegmentFormatError,
+    parse_segment_name,
+)
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.timeline.index.columns import IndexFrameError, decode_index
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+from mnemon_server.engines.timeline.upkeep.rewriting import DRAFT_SUFFIX
+from mnemon_server.engines.timeline.upkeep.store import SegmentStore, file_name
+
+log = logging.getLogger(__name__)
+
+
+def load_block(store: SegmentStore, row: SegmentRow) -> SealedBlock:
+    """The block of a sealed segment, from the index in its file; no event is read.
+
+    Raises:
+        SegmentDamagedError: the file is not there, cannot be read, or its header, footer or index is not what was
+            sealed.
+    """
+    name = file_name(row)
+    try:
+        with SegmentReader(store.files, name, epoch=store.manifest.epoch) as reader:
+            check_seal(reader, row)
+            block = decode_index(reader.index(), store.index.interners)
+    except (StorageFailedError, SegmentFormatError, IndexFrameError) as error:
+        raise SegmentDamagedError(name, 0, str(error)) from error
+    if (block.segment_id, block.count, block.last_sequence) != (row.segment_id, row.event_count, row.last_sequence):
+        raise SegmentDamagedError(name, 0, "its index tells of other events")
+    return block
+
+
+def check_seal(reader: SegmentReader, row: SegmentRow) -> None:
+    """Compares header and footer with what records.db says.
+
+    Raises:
+        SegmentDamagedError: they differ.
+        StorageFailedError: the file cannot be read.
+    """
+    if reader.header.seed != row.seed or reader.footer.sha256 != row.sha256:
+        raise SegmentDamagedError(file_name(row), 0, "it is not the file that was sealed")
+
+
+def load_index(store: SegmentStore, loaded: Callable[[], None]) -> list[SegmentRow]:
+    """Fills the index; returns the sealed segments that could not be loaded.
+
+    Args:
+        store: what is to be loaded; its index is empty.
+        loaded: is called after each segment.
+    """
+    holed = store.manifest.dead_counts()
+    sealed: list[SealedBlock] = []
+    unsound: list[SegmentRow] = []
+    for row in store.manifest.segments():
+        if row.is_sealed:
+            try:
+                block = load_block(store, row)
+            except SegmentDamagedError as damage:
+                log.warning("%s", damage)
+                unsound.append(row)
+                continue
+            if row.segment_id in holed:
+                block.mark_dead(store.manifest.dead(row.segment_id))
+            sealed.append(block)
+        else:
+            store.index.add_open(row.segment_id)
+            for rows in store.manifest.index_rows(row.segment_id):
+                store.index.append(row.segment_id, rows)
+        loaded()
+    # At once: each addition goes through all that is there.
+    store.index.add_sealed(*sealed)
+    return unsound
+
+
+def tidy(store: SegmentStore, unsound: Iterable[SegmentRow]) -> None:
+    """Clears away files that records.db does not name.
+
+    Drafts, and what a rewriting left behind that was cut off before or after records.db knew of it, are removed: their
+    events are in the file that is named. Everything else is moved into the quarantine.
+    """
+    rows = store.manifest.segments()
+    named = {file_name(row) for row in rows}
+    spared = {row.segment_id for row in unsound}
+    for name in store.files.names():
+        if name not in named:
+            _clear(store, name, is_remnant=name.endswith(DRAFT_SUFFIX) or _is_remnant(name, rows, spared))
+
+
+def _clear(store: SegmentStore, name: str, *, is_remnant: bool) -> None:
+    try:
+        if is_remnant:
+            log.info("%s was left behind by a rewriting that was cut off, and is removed", name)
+        elif not store.set_aside(name):
+            return
+        store.discard(name)
+    except (StorageFullError, StorageFailedError) as error:
+        log.warning("%s stays where it is: %s", name, error)
+
+
+def _is_remnant(name: str, rows: Iterable[SegmentRow], spared: set[int]) -> bool:
+    """Whether the file is another generation of a segment that is there, or of one that was joined with others."""
+    parsed = parse_segment_name(name)
+    if parsed is None:
+        return False
+    owner = next((row for row in rows if row.segment_id <= parsed[0] <= row.last_sequence), None)
+    return owner is not None and owner.segment_id not in spared

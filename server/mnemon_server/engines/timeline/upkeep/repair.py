@@ -1,0 +1,250 @@
+"""Repairing a damaged segment: everything sound goes into a new file, and what is lost is told exactly."""
+
+import contextlib
+import errno
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.timeline.format.files import ReadFile
+from mnemon_server.engines.timeline.format.frames import (
+    FRAME_HEADER_BYTES,
+    FRAME_OVERHEAD,
+    parse_body,
+    parse_frame_header,
+)
+from mnemon_server.engines.timeline.format.layout import (
+    HEADER_BYTES,
+    SegmentDamagedError,
+    SegmentFormatError,
+)
+from mnemon_server.engines.timeline.format.salvage import Damage, Salvage, salvage_frames
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.timeline.index.columns import IndexFrameError, decode_index
+from mnemon_server.engines.timeline.index.event_rows import event_row
+from mnemon_server.engines.timeline.index.rows import EventRow
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.upkeep.losses import Lost, lost_of_known, lost_of_unknown
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+from mnemon_server.engines.timeline.upkeep.recovery import check_seal, load_block
+from mnemon_server.engines.timeline.upkeep.rewriting import Rewriting
+from mnemon_server.engines.timeline.upkeep.scrubbing import is_sound
+from mnemon_server.engines.timeline.upkeep.store import UNREADABLE_SUFFIX, SegmentStore, Swap, file_name
+from mnemon_server.engines.timeline.upkeep.warning_texts import repaired_warning
+
+log = logging.getLogger(__name__)
+
+_RUN = 500
+_LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG})
+"""With anything else that opening a file fails with, such as too many open files, its bytes may be sound."""
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What is left of a damaged segment."""
+
+    row: SegmentRow
+    file: ReadFile | None
+    """None where there is none."""
+    offsets: dict[int, int]
+    """Where the sound events begin in the file, by sequence."""
+    damages: Sequence[Damage]
+    rows: dict[int, bytes]
+    """Bodies of its events that are still in records.db."""
+    gone: set[int]
+    """Events that had been removed."""
+    held: Sequence[int] | None = None
+    """The sequences of all of its events, ascending; None where nobody knows any more."""
+
+    @property
+    def alive(self) -> list[int]:
+        """The sequences of what is to be kept, ascending."""
+        return sorted((self.offsets.keys() | self.rows.keys()) - self.gone)
+
+    def lost(self) -> list[Lost]:
+        """What damage took along."""
+        found = self.offsets.keys() | self.rows.keys()
+        if self.held is None:
+            return lost_of_unknown(self.row, self.damages, sorted(found), self.gone)
+        return lost_of_known(self.held, set(self.held) - found - self.gone)
+
+    def events(self) -> Iterator[tuple[int, bytes]]:
+        """What is to be kept."""
+        for sequence in self.alive:
+            body = self.rows.get(sequence)
+            yield sequence, self._body(sequence) if body is None else body
+
+    def index_rows(self) -> list[EventRow]:
+        """What is to be kept of the file, as the index takes it, where it lies now."""
+        alive = set(self.alive)
+        return [event_row(one, self._body(one), at) for one, at in self.offsets.items() if one in alive]
+
+    def _body(self, sequence: int) -> bytes:
+        """The body of a frame that was sound a moment ago; no byte beside it is read."""
+        assert self.file is not None  # noqa: S101 - there are offsets
+        offset, seed = self.offsets[sequence], self.row.seed
+        header = parse_frame_header(seed, offset, self.file.pread(FRAME_HEADER_BYTES, offset), 0)
+        return parse_body(header, self.file.pread(FRAME_OVERHEAD + header.length, offset), 0)
+
+
+class Repairer:
+    """Repairs sealed segments; the keeper's thread uses it."""
+
+    def __init__(self, store: SegmentStore, clock: Clock) -> None:
+        """Does nothing yet; the clock says when a loss was noticed."""
+        self._store = store
+        self._clock = clock
+        self._held_before: dict[int, list[int]] = {}
+
+    def repair(self, row: SegmentRow) -> bool:
+        """Reads the whole segment, and rewrites it where anything is wrong; says whether that was so.
+
+        Where the new file cannot be written, what is sound is found in the old one, and the error is raised.
+
+        Raises:
+            StorageFullError: no space is left for the new file.
+            StorageFailedError: the disk failed.
+        """
+        if self._is_sound(row):
+            return False
+        with contextlib.ExitStack() as closing:
+            findings = self._examine(row, closing)
+            try:
+                self._rewrite(findings)
+            except (StorageFullError, StorageFailedError):
+                self._keep_in_place(findings)
+                raise
+        return True
+
+    def _is_sound(self, row: SegmentRow) -> bool:
+        """Whether the file is what was sealed; then its block is in the index."""
+        store = self._store
+        if not is_sound(store, row):
+            return False
+        if self._block(row) is None:
+            try:
+                block = load_block(store, row)
+            except SegmentDamagedError as damage:
+                log.warning("%s", damage)
+                return False
+            block.mark_dead(store.manifest.dead(row.segment_id))
+            store.index.swap([row.segment_id], block)
+        return True
+
+    def _examine(self, row: SegmentRow, closing: contextlib.ExitStack) -> _Findings:
+        store = self._store
+        file, salvage = self._salvage(row, closing)
+        findings = _Findings(
+            row=row,
+            file=file,
+            offsets=dict(zip(salvage.sequences, salvage.offsets, strict=True)),
+            damages=salvage.damages,
+            rows=self._rows(row),
+            gone=set(store.manifest.dead(row.segment_id)),
+            held=self._held(row),
+        )
+        if findings.held is not None:
+            held = set(findings.held)
+            findings.offsets = {one: at for one, at in findings.offsets.items() if one in held}
+        return findings
+
+    def _salvage(self, row: SegmentRow, closing: contextlib.ExitStack) -> tuple[ReadFile | None, Salvage]:
+        """What is sound in the file. The header is known, whatever became of it."""
+        header = self._store.header(row)
+        try:
+            file = self._store.files.open_read(file_name(row), uncached=True)
+        except StorageFailedError as error:
+            if not _is_lost(error):
+                raise
+            return None, Salvage(header, 0, damages=[Damage(0, 0, "the file is missing", None, None)])
+        closing.callback(file.close)
+        return file, salvage_frames(file, header, _beginning(file))
+
+    def _rows(self, row: SegmentRow) -> dict[int, bytes]:
+        rows: dict[int, bytes] = {}
+        after = 0
+        while events := self._store.manifest.bodies(row.segment_id, after):
+            rows.update(events)
+            after = events[-1][0]
+        return rows
+
+    def _held(self, row: SegmentRow) -> list[int] | None:
+        """All sequences of the segment, from the index in memory or in the file."""
+        block = self._block(row) or self._stored_block(row)
+        if block is not None and block.count == row.event_count:
+            # The block in memory is one of what is sound where the first attempt fails.
+            self._held_before[row.segment_id] = block.all_sequences()
+        return self._held_before.get(row.segment_id)
+
+    def _block(self, row: SegmentRow) -> SealedBlock | None:
+        """The block in memory, where it has all events of the segment."""
+        try:
+            block = self._store.index.sealed_block(row.segment_id)
+        except KeyError:
+            return None
+        return block if block.count == row.event_count else None
+
+    def _stored_block(self, row: SegmentRow) -> SealedBlock | None:
+        store = self._store
+        try:
+            with SegmentReader(store.files, file_name(row), epoch=store.manifest.epoch) as reader:
+                check_seal(reader, row)
+                return decode_index(reader.index(), store.index.interners)
+        except (SegmentDamagedError, SegmentFormatError, StorageFailedError, IndexFrameError):
+            return None
+
+    def _rewrite(self, findings: _Findings) -> None:
+        row, store = findings.row, self._store
+        name = file_name(row)
+        is_there = name in store.files.names()
+        is_copied = is_there and store.set_aside(name)
+        kept_at = "in the quarantine" if is_copied else f"beside the others, as {name}{UNREADABLE_SUFFIX}"
+        added = self._write(findings) if findings.alive else None
+        lost = tuple(run.of(row.segment_id, self._clock()) for run in findings.lost())
+        swap = Swap(
+            removed=[row],
+            added=added,
+            erased={row.segment_id: sorted(findings.gone)},
+            lost=lost,
+            warning=repaired_warning(row, lost, kept_at if is_there else ""),
+            keeps_files=is_there and not is_copied,
+        )
+        store.swap(swap)
+        self._held_before.pop(row.segment_id, None)
+
+    def _write(self, findings: _Findings) -> tuple[SegmentRow, SealedBlock] | None:
+        block = self._block(findings.row)
+        rewriting = Rewriting(self._store, findings.row, None if block is None else block.in_order(block.segment_id))
+        try:
+            for run in _runs(findings.events()):
+                rewriting.add(run)
+            return rewriting.finish()
+        except BaseException:
+            rewriting.abandon()
+            raise
+
+    def _keep_in_place(self, findings: _Findings) -> None:
+        """What is sound can be found and read where it lies, until there is room for a new file."""
+        index = self._store.index
+        block = SealedBlock.from_rows(findings.row.segment_id, findings.index_rows(), index.interners)
+        index.swap([findings.row.segment_id], block)
+
+
+def _runs(events: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    while run := list(islice(events, _RUN)):
+        yield run
+
+
+def _is_lost(error: StorageFailedError) -> bool:
+    """Whether a file that could not be opened is not there, or is itself what the disk cannot read."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _LOST
+
+
+def _beginning(file: ReadFile) -> bytes:
+    try:
+        return file.pread(HEADER_BYTES, 0)
+    except StorageFailedError:
+        return b""

@@ -1,0 +1,35 @@
+"""Reading everything, now and then, to find damage while it can still be made good."""
+
+import logging
+from collections.abc import Callable, Generator
+
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.timeline.format.layout import SegmentDamagedError, SegmentFormatError
+from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+from mnemon_server.engines.timeline.upkeep.recovery import check_seal
+from mnemon_server.engines.timeline.upkeep.store import SegmentStore, file_name
+
+log = logging.getLogger(__name__)
+
+
+def read_all(store: SegmentStore, repair: Callable[[int], None]) -> Generator[None]:
+    """Reads every sealed segment, one at each step; `repair` is called with each that is damaged."""
+    for segment_id in [row.segment_id for row in store.manifest.segments() if row.is_sealed]:
+        row = store.find(segment_id)
+        # What was rewritten meanwhile was read back then.
+        if row is not None and row.is_sealed and not is_sound(store, row):
+            repair(segment_id)
+        yield
+
+
+def is_sound(store: SegmentStore, row: SegmentRow) -> bool:
+    """Whether the file of a sealed segment is what was sealed, byte for byte, on the disk."""
+    try:
+        with SegmentReader(store.files, file_name(row), epoch=store.manifest.epoch, uncached=True) as reader:
+            check_seal(reader, row)
+            reader.verify(row.sha256)
+    except (SegmentDamagedError, SegmentFormatError, StorageFailedError) as damage:
+        log.warning("%s", damage)
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""Sealing: a segment that gets no more events becomes a file that needs no rows."""
+
+import logging
+
+from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
+from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
+from mnemon_server.engines.timeline.upkeep.active_files import Draft, Drafts
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+from mnemon_server.engines.timeline.upkeep.rewriting import Rewriting, seal_file, sealed_row
+from mnemon_server.engines.timeline.upkeep.store import SegmentStore, Swap
+
+log = logging.getLogger(__name__)
+
+
+def seal_segment(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
+    """Seals a segment that was rolled; its rows may go then. False where something came between: try again.
+
+    Where events were removed from it meanwhile, it is written anew without them.
+
+    Raises:
+        StorageFullError: no space is left.
+        StorageFailedError: the disk failed, or what was read back is not what was written.
+    """
+    if store.manifest.dead(row.segment_id):
+        _seal_anew(store, row)
+        drafts.forget(row.segment_id)
+        return True
+    return _seal_draft(store, drafts, row)
+
+
+def _seal_draft(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
+    draft = drafts.write(row)
+    opened = store.index.open_block(row.segment_id)
+    if len(draft.offsets) != opened.view().count:
+        # Events were removed since it was looked.
+        return False
+    block = SealedBlock.from_open(opened, draft.offsets)
+    synced = _seal_file(drafts, draft, row, block)
+    store.swap(Swap(removed=[row], added=(synced, block)))
+    drafts.forget(row.segment_id)
+    log.info("sealed segment %d: %d events, %d bytes", row.segment_id, synced.event_count, synced.byte_count)
+    return True
+
+
+def _seal_file(drafts: Drafts, draft: Draft, row: SegmentRow, block: SealedBlock) -> SegmentRow:
+    header = draft.writer.header
+    try:
+        sealed = seal_file(draft.writer, block)
+    except StorageFullError:
+        drafts.forget(row.segment_id)
+        raise
+    except (StorageFailedError, SegmentDamagedError) as error:
+        drafts.give_up(row.segment_id)
+        raise StorageFailedError(str(error)) from error
+    return sealed_row(row._replace(generation=header.generation, seed=header.seed), sealed)
+
+
+def _seal_anew(store: SegmentStore, row: SegmentRow) -> None:
+    """Writes the rows that are left."""
+    rewriting = Rewriting(store, row, store.index.open_block(row.segment_id).view().columns)
+    written: set[int] = set()
+    after = 0
+    try:
+        while events := store.manifest.bodies(row.segment_id, after):
+            rewriting.add(events)
+            written.update(sequence for sequence, _ in events)
+            after = events[-1][0]
+        # Of what was removed meanwhile, some was written and some was not.
+        erased = [one for one in store.manifest.dead(row.segment_id) if one not in written]
+        added = rewriting.finish()
+    except SegmentDamagedError as damage:
+        rewriting.abandon()
+        raise StorageFailedError(str(damage)) from damage
+    except BaseException:
+        rewriting.abandon()
+        raise
+    store.swap(Swap(removed=[row], added=added, erased={row.segment_id: erased}))

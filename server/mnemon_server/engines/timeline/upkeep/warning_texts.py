@@ -1,0 +1,78 @@
+"""What is said when something is wrong with the files of a timeline."""
+
+from collections.abc import Sequence
+
+from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.episodic import LostRange
+from mnemon_server.engines.promises.timeline import TimelineWarning
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+
+_RANGES_NAMED = 10
+
+
+def full_warning() -> TimelineWarning:
+    """No space is left for segments."""
+    return TimelineWarning(
+        "warning",
+        "no space is left on the disk for segments of the timeline; acknowledged events are safe in records.db",
+        "free space, or enlarge the disk; the segments are then written without further ado",
+    )
+
+
+def failed_warning(problem: str) -> TimelineWarning:
+    """The disk fails where segments are."""
+    return TimelineWarning(
+        "warning",
+        f"segments of the timeline cannot be written: {problem}; acknowledged events are safe in records.db",
+        "check the disk; it is tried again every few seconds",
+    )
+
+
+def unrepaired_warning(problem: str) -> TimelineWarning:
+    """A segment that may be damaged could not be looked at, or not be rewritten."""
+    return TimelineWarning(
+        "warning",
+        f"a segment of the timeline could not be read or repaired: {problem}; nothing of it was given up",
+        "check the disk, the permissions of the folder, and how many files may be open; it is tried again every few"
+        " seconds",
+    )
+
+
+def repaired_warning(row: SegmentRow, lost: Sequence[LostRange], kept_at: str) -> TimelineWarning:
+    """A damaged segment was rewritten. `kept_at` says where the damaged file is; empty where there was none."""
+    kept = f"; the damaged file is {kept_at}" if kept_at else ""
+    if not lost:
+        return TimelineWarning(
+            "warning",
+            f"segment {row.segment_id} of the timeline was damaged, and was rewritten; no event was lost",
+            f"check the disk{kept}",
+        )
+    count = sum(run.event_count for run in lost)
+    return TimelineWarning(
+        "critical",
+        f"segment {row.segment_id} of the timeline was damaged, and {_events(count)} lost: {_ranges(lost)}; the "
+        f"segment's events are of {_time(row.min_time_us)} to {_time(row.max_time_us)}",
+        f"check the disk, and restore the events from a backup{kept}",
+    )
+
+
+def _events(count: int) -> str:
+    return "1 event is" if count == 1 else f"{count} events are"
+
+
+def _ranges(lost: Sequence[LostRange]) -> str:
+    named = ", ".join(_range(run) for run in lost[:_RANGES_NAMED])
+    rest = len(lost) - _RANGES_NAMED
+    return f"sequences {named}" + (f" and {rest} more ranges" if rest > 0 else "")
+
+
+def _range(run: LostRange) -> str:
+    if run.first_sequence == run.last_sequence:
+        return str(run.first_sequence)
+    whole = run.last_sequence - run.first_sequence + 1
+    some = "" if run.event_count == whole else f" ({run.event_count} of them)"
+    return f"{run.first_sequence} to {run.last_sequence}{some}"
+
+
+def _time(time_us: int | None) -> str:
+    return "unknown" if time_us is None else from_microseconds(time_us).isoformat()

@@ -1,0 +1,1 @@
+"""Words and their weights, and how rankings become one: shared by all engines."""

@@ -1,0 +1,245 @@
+"""How records leave a vault: page by page, and what changed meanwhile once more at the end."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from mnemon_server.domain.archive import (
+    COLLECTIONS,
+    ArchivedRecord,
+    ArchiveHeader,
+    ExportSelection,
+    ExportSummary,
+    RecordKind,
+    VectorModel,
+)
+from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.document_fields import document_matches
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import EventSelection
+from mnemon_server.domain.facts import FactFilter
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.engines.base import RecordEngine, Vault
+from mnemon_server.services.facts.filters import living
+from mnemon_server.services.feed.cursors import Cursors
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.pages import read_page
+from mnemon_server.wire.events import decode
+
+LISTED_MAX = 200
+PASSAGES_MAX = 256
+"""Of the records of one message: with their vectors, they fill less than a megabyte."""
+BYTES_MAX = 1 << 20
+"""A message ends before the record that would bring its texts beyond that."""
+EVENTS_MAX = 200
+LOG_MAX = 1_000
+
+REMOVALS = {
+    EventType.KNOWLEDGE_DELETED: RecordKind.DOCUMENT,
+    EventType.MEMORY_PURGED: RecordKind.MEMORY,
+    EventType.FACT_DELETED: RecordKind.FACT,
+    EventType.SEMANTIC_PRUNED: RecordKind.SEMANTIC,
+    EventType.RULE_DELETED: RecordKind.RULE,
+    EventType.EPISODIC_PRUNED: RecordKind.EVENT,
+}
+
+log = logging.getLogger(__name__)
+Item = TypeVar("Item")
+Part = ArchiveHeader | list[ArchivedRecord] | ExportSummary
+
+
+class Export:
+    """One export. Everything is read off the event loop, and no more than a message's records are held."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        selection: ExportSelection,
+        *,
+        model: VectorModel | None,
+        rules_version: int,
+        offload: Offload,
+        clock: Clock,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            vault: whose records they are.
+            selection: which of them.
+            model: what made the vectors; None leaves them out.
+            rules_version: what the header says of the rules.
+            offload: where the vault is read.
+            clock: the time at which facts have expired or not.
+        """
+        self._vault = vault
+        self._selection = selection
+        self._model = model
+        self._rules_version = rules_version
+        self._offload = offload
+        self._now = clock()
+        self._filters = {kind: _filter(selection, kind, self._now) for kind in selection.chosen if kind in COLLECTIONS}
+        self._events = EventSelection(scope=selection.scope)
+        self._last_event = 0
+        self._counts: Counter[RecordKind] = Counter()
+        self._changed = 0
+
+    async def run(self) -> AsyncIterator[Part]:
+        """The header, the records, and the summary."""
+        head, sequences = await self._offload(self._begin)
+        yield await self._offload(self._header, head)
+        for kind in self._filters:
+            async for records in self._listed(kind):
+                yield self._counted(records)
+        if RecordKind.EVENT in self._selection.chosen:
+            async for records in self._happened():
+                yield self._counted(records)
+        async for records in self._came_meanwhile(sequences):
+            self._changed += len(records)
+            yield self._counted(records)
+        removed = await self._offload(self._removed_after, head)
+        yield ExportSummary(dict(self._counts), self._changed, removed)
+
+    # Steps
+
+    def _begin(self) -> tuple[int, dict[RecordKind, int]]:
+        """Where the log and the collections are: what comes later is not overlooked."""
+        head = self._vault.events.state().head
+        return head, {kind: self._records(kind).stats().sequence for kind in self._filters}
+
+    def _header(self, head: int) -> ArchiveHeader:
+        counts = {kind: self._records(kind).count_documents(where) for kind, where in self._filters.items()}
+        if RecordKind.EVENT in self._selection.chosen:
+            counts[RecordKind.EVENT] = self._vault.timeline.count(self._events)
+        return ArchiveHeader(
+            model=self._model,
+            selection=self._selection,
+            export_time=self._now,
+            cursor=Cursors(self._vault.events.epoch).write(head),
+            counts=counts,
+            rules_version=self._rules_version if RecordKind.RULE in self._filters else 0,
+        )
+
+    async def _listed(self, kind: RecordKind) -> AsyncIterator[list[ArchivedRecord]]:
+        """The records of a kind, in the order in which they were first stored."""
+        after: int | None = 0
+        while after is not None:
+            # Without vectors, since a few documents may have a great many: they are read run by run.
+            documents, after = await self._offload(
+                read_page, self._records(kind), self._filters[kind], after=after, limit=LISTED_MAX, size_of=_bytes
+            )
+            async for records in self._read(kind, documents):
+                yield records
+
+    async def _read(self, kind: RecordKind, documents: Sequence[Document]) -> AsyncIterator[list[ArchivedRecord]]:
+        """Records with their vectors as they are now, a message at a time; those that are gone are left out."""
+        for run in _runs(documents, _weight):
+            ids = [document.doc_id for document in run]
+            if records := await self._offload(self._archived, kind, ids):
+                yield records
+
+    async def _happened(self) -> AsyncIterator[list[ArchivedRecord]]:
+        """The events of the timeline behind the last one, in the order in which they were recorded."""
+        sequences = await self._offload(self._vault.timeline.sequences, self._events)
+        later = sequences[sequences > self._last_event].tolist()
+        for start in range(0, len(later), EVENTS_MAX):
+            some = later[start : start + EVENTS_MAX]
+            self._last_event = some[-1]
+            stored = await self._offload(self._vault.timeline.read, some)
+            for run in _runs(stored, lambda each: (len(each.body), 0)):
+                yield [ArchivedRecord(RecordKind.EVENT, event=decode(each.body)) for each in run]
+
+    async def _came_meanwhile(self, sequences: dict[RecordKind, int]) -> AsyncIterator[list[ArchivedRecord]]:
+        """What changed, or came, since the export began, until nothing newer is there."""
+        for kind, after in sequences.items():
+            while changes := await self._offload(self._records(kind).changes_after, after, limit=LISTED_MAX):
+                after = changes[-1].sequence  # noqa: PLW2901 - how far it was read
+                found = await self._offload(self._documents, kind, [change.doc_id for change in changes])
+                async for records in self._read(kind, found):
+                    yield records
+        if RecordKind.EVENT in self._selection.chosen:
+            async for records in self._happened():
+                yield records
+
+    def _removed_after(self, head: int) -> int:
+        """How many records the log says were removed since then, and are not there again."""
+        kinds = {event: kind for event, kind in REMOVALS.items() if kind in self._selection.chosen}
+        where = EventFilter(types=frozenset(kinds), scope=self._selection.scope)
+        removed, position, caught_up = 0, head, not kinds
+        while not caught_up:
+            found = self._vault.events.read(position, limit=LOG_MAX, where=where)
+            position, caught_up = found.position, found.caught_up
+            for event_type, kind in kinds.items():
+                events = [event for event in found.events if event.type is event_type]
+                removed += self._count_gone(kind, events) if events else 0
+        return removed
+
+    # Reading
+
+    def _records(self, kind: RecordKind) -> RecordEngine:
+        return self._vault.collection(COLLECTIONS[kind])
+
+    def _documents(self, kind: RecordKind, ids: Sequence[str]) -> list[Document]:
+        where = self._filters[kind]
+        return [each for each in self._records(kind).get_documents(ids) if each and document_matches(each, where)]
+
+    def _archived(self, kind: RecordKind, ids: Sequence[str]) -> list[ArchivedRecord]:
+        found = self._records(kind).get_documents(ids, vectors=self._model is not None)
+        if self._model is None:
+            found = [each and replace(each, passages=()) for each in found]
+        return [ArchivedRecord(kind, document) for document in found if document is not None]
+
+    def _count_gone(self, kind: RecordKind, events: Sequence[Event]) -> int:
+        if kind is RecordKind.EVENT:
+            return sum(len(json.loads(event.details)["events"]) for event in events)
+        if kind is RecordKind.FACT and (namespace := self._selection.namespace) is not None:
+            named = [(event, tuple(json.loads(event.details)["namespace"])) for event in events]
+            is_meant = namespace.__eq__ if self._selection.exact_namespace else _within(namespace)
+            events = [event for event, labels in named if is_meant(labels)]
+        ids = list({event.record_id for event in events})
+        return sum(document is None for document in self._records(kind).get_documents(ids))
+
+    def _counted(self, records: list[ArchivedRecord]) -> list[ArchivedRecord]:
+        self._counts.update(record.kind for record in records)
+        return records
+
+
+def _filter(selection: ExportSelection, kind: RecordKind, now: datetime) -> RecordFilter:
+    if kind is not RecordKind.FACT:
+        return RecordFilter(scope=selection.scope, hidden=None)
+    # What has expired is nobody's any more, though it may still be there.
+    subtree = not (selection.exact_namespace and selection.namespace)
+    return replace(living(FactFilter(namespace=selection.namespace, subtree=subtree), now), hidden=None)
+
+
+def _within(namespace: tuple[str, ...]) -> Callable[[tuple[str, ...]], bool]:
+    return lambda labels: labels[: len(namespace)] == namespace
+
+
+def _bytes(document: Document) -> int:
+    """About as many as its texts have."""
+    texts = (value for value in document.fields.values() if isinstance(value, str))
+    return len(document.content) + sum(map(len, texts))
+
+
+def _weight(document: Document) -> tuple[int, int]:
+    return _bytes(document), len(document.passages)
+
+
+def _runs(items: Iterable[Item], weigh: Callable[[Item], tuple[int, int]]) -> Iterator[list[Item]]:
+    """The items in runs that are messages of a good size; one that is larger by itself is alone."""
+    run: list[Item] = []
+    size = passages = 0
+    for item in items:
+        item_size, item_passages = weigh(item)
+        if run and (size + item_size > BYTES_MAX or passages + item_passages > PASSAGES_MAX):
+            yield run
+            run, size, passages = [], 0, 0
+        run.append(item)
+        size, passages = size + item_size, passages + item_passages
+    if run:
+        yield run

@@ -1,0 +1,249 @@
+"""How records come into a vault: checked, with vectors, and written in transactions of many."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from mnemon_server.domain.archive import (
+    RECORDS_MAX,
+    ArchivedRecord,
+    ImportConflict,
+    ImportOutcome,
+    ImportStart,
+    RecordKind,
+)
+from mnemon_server.domain.clock import EPOCH, Clock
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
+from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, InvalidOperationError, MnemonError
+from mnemon_server.domain.validation import refuse
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import PassageInput, RecordStamps, Vault, VaultTransaction
+from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.services.archive.records import RECORD, checked_document, without_given_vector
+from mnemon_server.services.archive.rules import IncomingRule, checked_rule_record, store_rules
+from mnemon_server.services.archive.vectors import SEARCHED, embedded_passages, given_passages
+from mnemon_server.services.archive.writes import Became, Incoming, store
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.health import Capacity
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.timeline.checks import event_violations
+from mnemon_server.services.timeline.new_events import to_utc
+from mnemon_server.wire.events import decode
+
+TOGETHER_MAX = 250
+"""Records of one transaction: nothing else is written meanwhile."""
+EMBEDDED_MAX, EMBEDDED_CHARACTERS_MAX = 64, 1 << 20
+"""Records whose texts are handed to the model at once, and how long they are together, unless it is one alone."""
+
+Given = ArchivedRecord | MnemonError
+"""A record, or why it could not even be read."""
+
+
+Ready = Incoming | IncomingRule | EventWrite
+Checked = Ready | MnemonError
+Item = TypeVar("Item", Incoming, IncomingRule, EventWrite)
+
+
+class Import:
+    """One import. Messages are taken one after the other."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        start: ImportStart,
+        *,
+        embedder: EmbeddingBatcher,
+        dimension: int,
+        rules: RuleStore,
+        capacity: Capacity | None,
+        offload: Offload,
+        clock: Clock,
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+            vault: where the records go.
+            start: on what terms; its header was checked.
+            embedder: makes the vectors that do not come along.
+            dimension: numbers of a vector.
+            rules: takes the merge rules.
+            capacity: how many statements there may be; None does not count them.
+            offload: where records are checked, and the vault is read.
+            clock: when what does not say so was stored.
+        """
+        self._vault = vault
+        self._start = start
+        self._embedder = embedder
+        self._dimension = dimension
+        self._rules = rules
+        self._capacity = capacity
+        self._offload = offload
+        self._clock = clock
+
+    async def take(self, given: Sequence[Given]) -> list[Became]:
+        """Stores the records of one message, one result each; a bad one fails alone.
+
+        Raises:
+            StorageFullError, StorageFailedError: see RecordEngine; what was stored before stays.
+            EmbeddingError, TooManyRequestsError: texts cannot be embedded.
+            IndexWarmingError: see Timeline.
+        """
+        checked = await self._embedded(await self._offload(self._checked, given))
+        became: dict[int, Became] = {n: each for n, each in enumerate(checked) if isinstance(each, MnemonError)}
+        for numbers in _runs(checked, Incoming, TOGETHER_MAX):
+            became |= zip(numbers, await self._store(_of_type(Incoming, checked, numbers)), strict=True)
+        for numbers in _runs(checked, IncomingRule, RECORDS_MAX):
+            became |= zip(numbers, await self._store_rules(_of_type(IncomingRule, checked, numbers)), strict=True)
+        for numbers in _runs(checked, EventWrite, TOGETHER_MAX):
+            became |= zip(numbers, await self._store_events(_of_type(EventWrite, checked, numbers)), strict=True)
+        return [became[n] for n in range(len(given))]
+
+    # Checking
+
+    def _checked(self, given: Sequence[Given]) -> list[Checked]:
+        return [each if isinstance(each, MnemonError) else self._check(each) for each in given]
+
+    def _check(self, given: ArchivedRecord) -> Checked:
+        try:
+            if given.kind is RecordKind.EVENT:
+                return self._event(given.event)
+            document = given.document or Document("", "")
+            stamps = _stamps(document)
+            if given.kind is RecordKind.RULE:
+                return checked_rule_record(document, stamps)
+            checked = checked_document(given.kind, self._with_times(document))
+            passages = self._passages(given.kind, checked, document)
+            if given.kind is RecordKind.FACT and passages is None:
+                checked = without_given_vector(checked)
+            return Incoming(given.kind, checked, passages, stamps)
+        except MnemonError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - one record must not take the others along
+            failure = IndexingError("the record could not be read")
+            failure.__cause__ = error
+            return failure
+
+    def _with_times(self, document: Document) -> Document:
+        """What does not say when it was stored is of now."""
+        if document.create_time is not None:
+            return document
+        return replace(document, create_time=self._clock(), update_time=self._clock())
+
+    def _passages(self, kind: RecordKind, checked: Document, given: Document) -> Sequence[PassageInput] | None:
+        """The passages that came along; None where they are to be made."""
+        # A text that is read otherwise than it was has other parts.
+        if given.passages and not self._start.embed_anew and checked.content == given.content:
+            header = self._start.header
+            if header is None or header.model is None:
+                raise InvalidArgumentError.of(
+                    f"{RECORD}.passages", "must be empty where no header names their model; or set embed_anew"
+                )
+            return given_passages(kind, checked, given, self._dimension)
+        return None if kind in SEARCHED and checked.content.strip() else ()
+
+    def _event(self, event: EpisodicEvent | None) -> EventWrite:
+        if event is None:
+            raise InvalidArgumentError.of(f"{RECORD}.event", "must be set")
+        if not event.event_id:
+            raise InvalidArgumentError.of(f"{RECORD}.event.event_id", "must not be empty")
+        refuse(event_violations(event, f"{RECORD}.event"))
+        recorded = event.record_time if event.record_time != EPOCH else self._clock()
+        kept = replace(event, event_time=to_utc(event.event_time), record_time=recorded)
+        return EventWrite(kept, id_is_new=False, is_imported=not self._start.bridge_events)
+
+    # Vectors
+
+    async def _embedded(self, checked: Sequence[Checked]) -> list[Checked]:
+        """The records, those without passages with them."""
+        found = list(checked)
+        for kind in SEARCHED:
+            wanted = [n for n, each in enumerate(checked) if _lacks_passages(each, kind)]
+            for numbers in _embedded_runs(checked, wanted):
+                records = _of_type(Incoming, checked, numbers)
+                made = await embedded_passages(self._embedder, kind, [each.document for each in records])
+                for n, each, passages in zip(numbers, records, made, strict=True):
+                    found[n] = replace(each, passages=passages)
+        return found
+
+    # Writing
+
+    async def _store(self, incoming: Sequence[Incoming]) -> list[Became]:
+        became: list[Became] = []
+
+        def program(tx: VaultTransaction) -> str:
+            nonlocal became
+            became = store(tx, incoming, self._start.on_conflict, self._capacity)
+            return ""
+
+        await completion(self._vault.transact(program))
+        return became
+
+    async def _store_rules(self, rules: Sequence[IncomingRule]) -> list[Became]:
+        became: list[Became] = []
+        version = self._start.header.rules_version if self._start.header else 0
+
+        def program(tx: VaultTransaction) -> str:
+            nonlocal became
+            became = store_rules(tx, self._rules, rules, self._start.on_conflict, version)
+            return ""
+
+        await completion(self._vault.transact(program))
+        return became
+
+    async def _store_events(self, writes: Sequence[EventWrite]) -> list[Became]:
+        ids = [write.event.event_id for write in writes]
+        known = await self._offload(self._vault.timeline.get, ids)
+        stored = [None if each is None else decode(each.body) for each in known]
+        receipts = await completion(self._vault.timeline.append(writes))
+        return [self._recorded(*each) for each in zip(writes, stored, receipts, strict=True)]
+
+    def _recorded(self, write: EventWrite, stored: EpisodicEvent | None, receipt: EventReceipt | MnemonError) -> Became:
+        if isinstance(receipt, MnemonError):
+            return receipt
+        if not receipt.duplicate:
+            return ImportOutcome.CREATED
+        if stored is None or stored == write.event:
+            # The same happening may have been recorded there under another id.
+            return ImportOutcome.UNCHANGED
+        if self._start.on_conflict is ImportConflict.REFUSE:
+            return InvalidOperationError(f"another event has the id {receipt.event_id!r}; events are never replaced")
+        return ImportOutcome.KEPT
+
+
+def _stamps(document: Document) -> RecordStamps | None:
+    if document.create_time is None or document.update_time is None:
+        return None
+    return RecordStamps(document.create_time, document.update_time, document.revision)
+
+
+def _lacks_passages(each: Checked, kind: RecordKind) -> bool:
+    return isinstance(each, Incoming) and each.kind is kind and each.passages is None
+
+
+def _embedded_runs(checked: Sequence[Checked], numbers: Iterable[int]) -> Iterator[list[int]]:
+    """The numbers of records whose texts are embedded together."""
+    run: list[int] = []
+    length = 0
+    for number in numbers:
+        each = checked[number]
+        more = len(each.document.content) if isinstance(each, Incoming) else 0
+        if run and (len(run) == EMBEDDED_MAX or length + more > EMBEDDED_CHARACTERS_MAX):
+            yield run
+            run, length = [], 0
+        run.append(number)
+        length += more
+    if run:
+        yield run
+
+
+def _of_type(kind: type[Item], checked: Sequence[Checked], numbers: Iterable[int]) -> list[Item]:
+    return [each for n in numbers if isinstance(each := checked[n], kind)]
+
+
+def _runs(checked: Sequence[Checked], kind: type[Ready], size: int) -> Iterator[list[int]]:
+    """The numbers of all of a kind, so many at a time."""
+    numbers = [n for n, each in enumerate(checked) if isinstance(each, kind)]
+    for start in range(0, len(numbers), size):
+        yield numbers[start : start + size]

@@ -1,0 +1,182 @@
+"""What an archived record must be before it is stored: each kind is read as what it is, and written anew from that.
+
+So whatever follows from other fields is right, however the archive came about, and nothing that a service could not
+read comes into its records.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from mnemon_server.domain.archive import COLLECTIONS, RecordKind
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import Collection, FieldType
+from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
+from mnemon_server.domain.conflicts import Decision
+from mnemon_server.domain.documents import Document, FieldValue
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, key_violations, value_violations
+from mnemon_server.domain.memories import DecayPolicy
+from mnemon_server.domain.records import INT64_MAX
+from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
+from mnemon_server.services.archive.type_check import is_of_type
+from mnemon_server.services.facts import stored_form as facts_documents
+from mnemon_server.services.facts.checks import put_violations
+from mnemon_server.services.facts.stored_form import VERSIONS_BYTES_MAX, VERSIONS_MAX
+from mnemon_server.services.facts.texts import IndexedTexts
+from mnemon_server.services.memories import stored_form as memory_documents
+from mnemon_server.services.memories.checks import memory_violations
+from mnemon_server.services.semantic import stored_form as semantic_documents
+from mnemon_server.services.semantic.checks import statement_violations
+from mnemon_server.services.semantic.decisions import decision_document, decision_from_json, decision_to_json
+
+RECORD = "record"
+FIELD_BYTES_MAX = 4 << 20
+EMBEDDING_BYTES_MAX = 128
+
+_CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
+_EMPTY: Mapping[FieldType, FieldValue] = {FieldType.TEXT: "", FieldType.TEXTS: ()}
+
+
+def checked_document(kind: RecordKind, given: Document) -> Document:
+    """The document that a record of any kind but RULE and EVENT stands for; passages and stamps are not looked at.
+
+    Raises:
+        InvalidArgumentError: it cannot be such a record; names what is wrong.
+    """
+    refuse(doc_id_violations(given.doc_id, f"{RECORD}.id"))
+    refuse(_stamp_violations(given))
+    collection = COLLECTIONS[kind]
+    refuse(_field_violations(given.fields, collection))
+    complete = {each.name: given.fields.get(each.name, _EMPTY.get(each.type)) for each in collection.fields}
+    return _READERS[kind](replace(normalised(given), fields=complete))
+
+
+def without_given_vector(fact: Document) -> Document:
+    """A fact whose texts are embedded, though it came with a vector of its own."""
+    said = json.loads(str(fact.fields["indexing"]))
+    said.pop("embedding", None)
+    return replace(fact, fields={**fact.fields, "indexing": json.dumps(said, separators=(",", ":"), sort_keys=True)})
+
+
+def _document(given: Document) -> Document:
+    refuse(_renamed(document_violations(given, RECORD)))
+    if given.hidden:
+        raise InvalidArgumentError.of(f"{RECORD}.hidden", "must not be set: documents are never hidden")
+    return given
+
+
+def _memory(given: Document) -> Document:
+    if given.fields["decay_policy"] not in {"", *DecayPolicy}:
+        known = ", ".join(DecayPolicy)
+        raise InvalidArgumentError.of(f"{RECORD}.fields.decay_policy", f"must be one of {known}")
+    memory = memory_documents.to_memory(given, _CONFIDENCE, EPOCH)
+    refuse(memory_violations(memory, RECORD))
+    return memory_documents.to_document(memory)
+
+
+def _statement(given: Document) -> Document:
+    statement = semantic_documents.to_semantic(given)
+    refuse(statement_violations(statement, RECORD))
+    return semantic_documents.to_document(statement)
+
+
+def _decision(given: Document) -> Document:
+    problem = InvalidArgumentError.of(f"{RECORD}.content", "must be the JSON of a decision")
+    try:
+        decision = decision_from_json(given.content)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise problem from error
+    if not is_of_type(decision, Decision):
+        raise problem
+    if decision.decision_id != given.doc_id:
+        raise InvalidArgumentError.of(f"{RECORD}.id", "must be the decision's")
+    return decision_document(decision, decision_to_json(decision))
+
+
+def _fact(given: Document) -> Document:
+    try:
+        fact = facts_documents.to_fact(given, versions=True)
+        embedding = str(json.loads(str(given.fields["indexing"])).get("embedding", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be those of a fact: {str(error)[:200]}") from error
+    refuse(_fact_violations(fact, embedding))
+    refuse(_version_violations(fact.versions, str(given.fields["versions"])))
+    request = PutFact(
+        namespace=fact.namespace, value=fact.value, metadata=fact.metadata, ttl=fact.ttl, index=fact.index
+    )
+    refuse([*key_violations(fact.key, f"{RECORD}.fields.fact_key"), *put_violations(request, 0)])
+    content = IndexedTexts.of(fact.value, fact.index).content
+    document = facts_documents.to_document(fact, content, embedding=embedding)
+    if document.doc_id != given.doc_id:
+        raise InvalidArgumentError.of(f"{RECORD}.id", f"must be {document.doc_id!r}, as namespace and key say")
+    return replace(document, fields={**document.fields, "versions": given.fields["versions"]})
+
+
+def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
+    """What is wrong with what was read of a fact's fields, before it is looked at as a fact."""
+    yield from text_violations(embedding, f"{RECORD}.fields.indexing", EMBEDDING_BYTES_MAX)
+    if not is_of_type(fact.index, FactIndex):
+        yield FieldViolation(f"{RECORD}.fields.indexing", "must be the JSON of what is searched")
+
+
+def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[FieldViolation]:
+    """What is wrong with the earlier versions of a fact, which are kept in the text that they came in."""
+    place = f"{RECORD}.fields.versions"
+    if len(versions) > VERSIONS_MAX or len(text.encode()) > VERSIONS_BYTES_MAX + VERSIONS_MAX:
+        yield FieldViolation(place, f"must be at most {VERSIONS_MAX}, and {VERSIONS_BYTES_MAX:,} bytes together")
+        return
+    for each in versions:
+        if not is_of_type(each.revision, int) or not 0 <= each.revision < INT64_MAX:
+            yield FieldViolation(place, "must be earlier versions, one JSON list a line, each with its revision first")
+        yield from value_violations(each.value, place)
+
+
+_READERS: Mapping[RecordKind, Callable[[Document], Document]] = {
+    RecordKind.DOCUMENT: _document,
+    RecordKind.MEMORY: _memory,
+    RecordKind.FACT: _fact,
+    RecordKind.SEMANTIC: _statement,
+    RecordKind.DECISION: _decision,
+}
+
+
+def _stamp_violations(given: Document) -> Iterator[FieldViolation]:
+    if (given.create_time is None) != (given.update_time is None):
+        yield FieldViolation(f"{RECORD}.update_time", "must be set together with create_time")
+    if not 0 <= given.revision < INT64_MAX:
+        yield FieldViolation(f"{RECORD}.revision", "must be 0 or more")
+
+
+def _field_violations(fields: Mapping[str, object], collection: Collection) -> Iterator[FieldViolation]:
+    known = {each.name: each.type for each in collection.fields}
+    for name, value in fields.items():
+        place = f"{RECORD}.fields.{name[:80]}"
+        if name not in known:
+            yield FieldViolation(place, f"is no field of this kind; it has {', '.join(known) or 'none'}")
+        elif value is not None:
+            yield from _value_violations(value, known[name], place)
+
+
+def _value_violations(value: Any, kind: FieldType, place: str) -> Iterator[FieldViolation]:
+    match kind, value:
+        case FieldType.TEXT, str():
+            yield from text_violations(value, place, FIELD_BYTES_MAX)
+        case FieldType.TEXTS, tuple():
+            for number, text in enumerate(value):
+                yield from text_violations(text, f"{place}[{number}]", FIELD_BYTES_MAX)
+        case (FieldType.BOOLEAN, bool()) | (FieldType.TIME, datetime()):
+            pass
+        case FieldType.NUMBER, int() | float() if not isinstance(value, bool) and math.isfinite(value):
+            pass
+        case _:
+            yield FieldViolation(place, f"must be of the type {kind}")
+
+
+def _renamed(violations: Any) -> Iterator[FieldViolation]:
+    """A document's id goes by another name here."""
+    for violation in violations:
+        yield replace(violation, field=violation.field.replace(f"{RECORD}.doc_id", f"{RECORD}.id"))

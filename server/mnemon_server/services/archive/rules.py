@@ -1,0 +1,105 @@
+"""How merge rules are imported: together, since they extend one another, and in the order of their places."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mnemon_server.domain.archive import ImportConflict, ImportOutcome
+from mnemon_server.domain.collections import RULES
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
+from mnemon_server.domain.rules import RuleDict
+from mnemon_server.engines.base import RecordStamps, VaultTransaction
+from mnemon_server.services.archive.records import RECORD
+from mnemon_server.services.archive.writes import Became, decided
+from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.rules.rule_set import RuleSet
+from mnemon_server.services.rules.schema import checked_rule, rule_json
+from mnemon_server.services.rules.store import PLACE, RuleStore
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingRule:
+    """A rule that was checked, with its place in the order of registration."""
+
+    rule: RuleDict
+    place: int
+    stamps: RecordStamps | None
+
+    @property
+    def name(self) -> str:
+        """The rule's name, which is its record's id."""
+        return str(self.rule["name"])
+
+
+def checked_rule_record(given: Document, stamps: RecordStamps | None) -> IncomingRule:
+    """The rule that a record stands for.
+
+    Raises:
+        InvalidArgumentError: it is none; names what is wrong.
+    """
+    try:
+        rule = checked_rule(json.loads(given.content), f"{RECORD}.content")
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError.of(f"{RECORD}.content", "must be the JSON of a rule") from error
+    if rule["name"] != given.doc_id:
+        raise InvalidArgumentError.of(f"{RECORD}.id", "must be the rule's name")
+    place = given.metadata.get(PLACE)
+    return IncomingRule(rule, place if isinstance(place, int) else 0, stamps)
+
+
+def store_rules(
+    tx: VaultTransaction, store: RuleStore, rules: Sequence[IncomingRule], policy: ImportConflict, version: int
+) -> list[Became]:
+    """Loads rules, each of which fails alone; `version` is the registry's where it holds none yet."""
+    known = tx.collection(RULES).get_documents([each.name for each in rules])
+    became: dict[int, Became] = {}
+    for number, (each, stored) in enumerate(zip(rules, known, strict=True)):
+        if stored is not None:
+            # Where a rule stands among the others is the registry's affair.
+            document = Document(each.name, rule_json(each.rule), metadata=stored.metadata)
+            outcome = decided(stored, document, each.stamps, policy)
+            if outcome is not None:
+                became[number] = outcome
+    wanted = sorted(set(range(len(rules))) - became.keys(), key=lambda number: rules[number].place)
+    registry = store.registry_in(tx)
+    before = registry.rules
+    failed = _load(registry, {number: rules[number].rule for number in wanted})
+    after = registry.rules
+    if after is not before:
+        if before == RuleSet({}) and before.version == 1:
+            after = RuleSet(after.rules, max(after.version, version))
+        stamps = {rules[number].name: given for number in wanted if (given := rules[number].stamps)}
+        store.write_in(tx, before, after, stamps)
+    for number in wanted:
+        is_new = known[number] is None
+        became[number] = failed.get(number) or (ImportOutcome.CREATED if is_new else ImportOutcome.REPLACED)
+    return [became[number] for number in range(len(rules))]
+
+
+def _load(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
+    """Loads rules by their numbers; returns why those failed that do not fit."""
+    try:
+        registry.load(list(rules.values()))
+    except MnemonError:
+        return _load_each(registry, rules)
+    return {}
+
+
+def _load_each(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
+    """Loads them one by one, as often as that helps: a base may come behind what extends it."""
+    failed: dict[int, MnemonError] = {}
+    waiting = dict(rules)
+    while waiting:
+        failed = {}
+        for number, rule in waiting.items():
+            try:
+                registry.load([rule])
+            except MnemonError as error:
+                failed[number] = error
+        if len(failed) == len(waiting):
+            break
+        waiting = {number: rules[number] for number in failed}
+    return failed

@@ -1,0 +1,110 @@
+"""The archive service: a vault's records as a stream that another vault takes, with vectors, times and revisions."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from mnemon_server.domain.archive import (
+    FORMAT_VERSION,
+    ExportSelection,
+    ImportStart,
+    VectorModel,
+    selection_violations,
+)
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
+from mnemon_server.domain.validation import refuse
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import Vault
+from mnemon_server.services.archive.exporting import Export, Part
+from mnemon_server.services.archive.importing import Import
+from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.health import Capacity
+from mnemon_server.services.shared.offload import Offload
+
+READER_THREADS = 2
+
+
+class ArchiveStore:
+    """Exports and imports over a vault. All methods are safe to call from many tasks at once."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        embedder: EmbeddingBatcher,
+        *,
+        model: EmbeddingModel,
+        rules: RuleStore,
+        capacity: Capacity | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        """Takes nothing over.
+
+        Args:
+            vault: whose records are moved.
+            embedder: makes the vectors of imported records that come without.
+            model: what `embedder` runs, and what made the vectors of the vault.
+            rules: the vault's, which knows what its rules come to.
+            capacity: how many statements there may be; None does not count them.
+            clock: when facts expire, and what was stored when it does not say so.
+        """
+        self._vault = vault
+        self._embedder = embedder
+        self._model = VectorModel(model.name, model.revision, model.precision, model.dimension)
+        self._rules = rules
+        self._capacity = capacity
+        self._clock = clock
+        self._offload = Offload(READER_THREADS, "archive")
+
+    async def export(self, selection: ExportSelection, *, vectors: bool = True) -> AsyncGenerator[Part, None]:
+        """A header, runs of records, and a summary; see ExportRecords of the protos.
+
+        Raises:
+            InvalidArgumentError: the selection contradicts itself.
+            IndexWarmingError: events are wanted, and the timeline's index is not loaded yet.
+        """
+        refuse(selection_violations(selection))
+        exporting = Export(
+            self._vault,
+            selection,
+            model=self._model if vectors else None,
+            rules_version=(await self._rules.export())[1],
+            offload=self._offload,
+            clock=self._clock,
+        )
+        async for part in exporting.run():
+            yield part
+
+    def begin_import(self, start: ImportStart) -> Import:
+        """An import on these terms.
+
+        Raises:
+            InvalidArgumentError: the archive has a format that is not known.
+            EmbeddingModelMismatchError: another model made its vectors, and they are not to be made anew.
+        """
+        header = start.header
+        if header is not None and header.format_version != FORMAT_VERSION:
+            raise InvalidArgumentError.of(
+                "start.header.format_version",
+                f"must be {FORMAT_VERSION}: this server knows no other, and {header.format_version} was sent",
+            )
+        made_by = header.model if header else None
+        if made_by is not None and made_by.identity != self._model.identity and not start.embed_anew:
+            raise EmbeddingModelMismatchError(
+                f"the vectors of the archive were made by {made_by.identity}, and the model here is "
+                f"{self._model.identity}: import with embed_anew, which makes them anew"
+            )
+        return Import(
+            self._vault,
+            start,
+            embedder=self._embedder,
+            dimension=self._model.dimension,
+            rules=self._rules,
+            capacity=self._capacity,
+            offload=self._offload,
+            clock=self._clock,
+        )
+
+    async def aclose(self) -> None:
+        """Waits for what has begun; calls after it fail."""
+        await asyncio.to_thread(self._offload.close)

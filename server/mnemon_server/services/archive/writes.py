@@ -1,0 +1,151 @@
+"""What an import does inside a transaction: each record against what is there under its id."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from mnemon_server.domain.archive import COLLECTIONS, ImportConflict, ImportOutcome, RecordKind
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.collections import FACTS, SEMANTIC
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_digest
+from mnemon_server.domain.errors import InvalidOperationError, MnemonError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.namespaces import decode_namespace
+from mnemon_server.domain.records import WriteOutcome
+from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordStamps, VaultTransaction
+from mnemon_server.services.conflicts.superseding import SUPERSEDED, prune_details
+from mnemon_server.services.facts.stored_form import has_expired
+from mnemon_server.services.facts.writes import EXPIRED
+from mnemon_server.services.facts.writes import details as fact_details
+from mnemon_server.services.facts.writes import remove as remove_fact
+from mnemon_server.services.semantic.health import Capacity
+
+_OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
+    WriteOutcome.CREATED: ImportOutcome.CREATED,
+    WriteOutcome.REPLACED: ImportOutcome.REPLACED,
+    WriteOutcome.UNCHANGED: ImportOutcome.UNCHANGED,
+}
+
+Place = tuple[RecordKind, str]
+Became = ImportOutcome | MnemonError
+"""What became of a record, or why it was not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A checked record that is ready to be stored."""
+
+    kind: RecordKind
+    document: Document
+    passages: Sequence[PassageInput] | None
+    """None where they are still to be made."""
+    stamps: RecordStamps | None
+
+
+def store(
+    tx: VaultTransaction, incoming: Sequence[Incoming], on_conflict: ImportConflict, capacity: Capacity | None
+) -> list[Became]:
+    """Stores records in their order; a bad one fails alone."""
+    known = _known(tx, incoming)
+    places = Counter((each.kind, each.document.doc_id) for each in incoming)
+    room = _room(tx, incoming, capacity)
+    became: list[Became] = []
+    for each in incoming:
+        place = each.kind, each.document.doc_id
+        stored = known[place]
+        if stored is None and capacity is not None and _takes_room(each):
+            room -= 1
+            if room < 0:
+                became.append(capacity.error())
+                continue
+        became.append(_store(tx, each, stored, on_conflict))
+        if places[place] > 1:
+            # A later one has the same id.
+            [known[place]] = tx.collection(COLLECTIONS[each.kind]).get_documents([each.document.doc_id])
+    return became
+
+
+def decided(stored: Document, new: Document, stamps: RecordStamps | None, policy: ImportConflict) -> Became | None:
+    """What becomes of a record whose id is taken; None where it takes the place of what is there."""
+    is_same = document_digest(stored) == document_digest(new)
+    if is_same and (stamps is None or _times(stamps) == _times(stored)):
+        return ImportOutcome.UNCHANGED
+    if policy is ImportConflict.REPLACE or (policy is ImportConflict.NEWER and _is_newer(stamps, stored)):
+        return None
+    if is_same:
+        return ImportOutcome.UNCHANGED
+    if policy is ImportConflict.REFUSE:
+        return InvalidOperationError(f"another state of {stored.doc_id!r} is there")
+    return ImportOutcome.KEPT
+
+
+def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy: ImportConflict) -> Became:
+    if stored is not None and _is_over(stored, each, tx.now):
+        remove_fact(tx.collection(FACTS), stored, EXPIRED)
+        stored = None
+    if stored is not None and (outcome := decided(stored, each.document, each.stamps, policy)) is not None:
+        return outcome
+    event, details = _told(each, is_new=stored is None)
+    write = DocumentWrite(
+        document=each.document, passages=each.passages or (), event=event, details=details, stamps=each.stamps
+    )
+    return _OUTCOMES[tx.collection(COLLECTIONS[each.kind]).put_document(write).outcome]
+
+
+def _is_over(stored: Document, each: Incoming, now: datetime) -> bool:
+    """Whether what is there is a fact that has expired, and the record is one that has not."""
+    return each.kind is RecordKind.FACT and has_expired(stored, now) and not has_expired(each.document, now)
+
+
+def _is_newer(stamps: RecordStamps | None, stored: Document) -> bool:
+    """Whether the record was changed after what is there; one that does not say when is of now."""
+    return stamps is None or stored.update_time is None or stamps.update_time > stored.update_time
+
+
+def _times(each: RecordStamps | Document) -> tuple[datetime | None, datetime | None]:
+    return each.create_time, each.update_time
+
+
+def _told(each: Incoming, *, is_new: bool) -> tuple[EventType, str]:
+    """What the log says of the change, and its details."""
+    document = each.document
+    match each.kind:
+        case RecordKind.MEMORY if document.hidden:
+            return EventType.MEMORY_DELETED, ""
+        case RecordKind.MEMORY:
+            return (EventType.MEMORY_CREATED if is_new else EventType.MEMORY_UPDATED), ""
+        case RecordKind.FACT:
+            labels, key = decode_namespace(str(document.fields["namespace"])), str(document.fields["fact_key"])
+            return (EventType.FACT_CREATED if is_new else EventType.FACT_UPDATED), fact_details(labels, key)
+        case RecordKind.SEMANTIC if document.hidden:
+            return EventType.SEMANTIC_PRUNED, prune_details(SUPERSEDED)
+        case RecordKind.SEMANTIC:
+            return EventType.SEMANTIC_SAVED, ""
+        case RecordKind.DECISION:
+            return EventType.CONFLICT_RESOLVED, document.content
+    return EventType.KNOWLEDGE_INDEXED, ""
+
+
+def _room(tx: VaultTransaction, incoming: Sequence[Incoming], capacity: Capacity | None) -> int:
+    """How many more statements there may be."""
+    if capacity is None or not any(map(_takes_room, incoming)):
+        return 0
+    return capacity.limit - tx.collection(SEMANTIC).count_documents(RecordFilter())
+
+
+def _takes_room(each: Incoming) -> bool:
+    return each.kind is RecordKind.SEMANTIC and not each.document.hidden
+
+
+def _known(tx: VaultTransaction, incoming: Sequence[Incoming]) -> dict[Place, Document | None]:
+    """What is there under the ids of the records."""
+    ids: dict[RecordKind, list[str]] = {}
+    for each in incoming:
+        ids.setdefault(each.kind, []).append(each.document.doc_id)
+    return {
+        (kind, doc_id): document
+        for kind, wanted in ids.items()
+        for doc_id, document in zip(wanted, tx.collection(COLLECTIONS[kind]).get_documents(wanted), strict=True)
+    }

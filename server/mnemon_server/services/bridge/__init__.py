@@ -1,0 +1,1 @@
+"""The bridge: statements out of the events of a timeline."""

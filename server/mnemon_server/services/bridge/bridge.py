@@ -1,0 +1,273 @@
+"""The bridge: what the timeline tells becomes knowledge, and is taken back when it is pruned.
+
+It is an ordinary consumer of the event log. Its position is kept in the vault, in the same transaction as what it
+saved or removed, so that nothing is lost and nothing is done twice, whenever it ends.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from mnemon_server.domain.bridge import EVENT_TYPES_DEFAULT, BridgeState, BridgeStatus, RoutingPolicy
+from mnemon_server.domain.errors import MnemonError, StorageFailedError, ThrottledError
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.bridge.catch_up import BridgeCatchUp
+from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge.queue import BridgeQueue
+from mnemon_server.services.bridge.routing import policy_violations
+from mnemon_server.services.bridge.state import State
+from mnemon_server.services.bridge.steps import BridgeSteps, resumed
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.offload import Offload
+
+GATHER_S = 0.02
+"""After a commit, what comes at once behind it is handled together with it."""
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 10.0
+KEEP_DISTANCE = 5_000
+"""So many changes that are none of its business may lie behind the position that is kept."""
+
+log = logging.getLogger(__name__)
+
+
+class Bridge:
+    """Follows the log of a vault for as long as it is open. An async context manager; belongs to one event loop.
+
+    One that is never opened is turned off: it can be asked how it is, and what it is told holds once one is opened.
+    """
+
+    def __init__(
+        self,
+        vault: Vault,
+        timeline: Timeline,
+        semantic: SemanticStore,
+        *,
+        offload: Offload,
+        retry_first_s: float = RETRY_FIRST_S,
+        retry_max_s: float = RETRY_MAX_S,
+    ) -> None:
+        """Reads nothing yet, and takes nothing over.
+
+        Args:
+            vault: keeps the log, the statements, and the state of the bridge.
+            timeline: what the log tells of.
+            semantic: saves the statements.
+            offload: where all of them are read.
+            retry_first_s: seconds until what failed is tried again; twice as long each time.
+            retry_max_s: but no longer.
+        """
+        self._vault = vault
+        self._offload = offload
+        self._retry_first_s, self._retry_max_s = retry_first_s, retry_max_s
+        self._ledger = BridgeLedger(vault, offload)
+        self._steps = BridgeSteps(vault, timeline, semantic, self._ledger, offload)
+        self._catch_up = BridgeCatchUp(vault, timeline, self._ledger, self._steps, offload)
+        self._queue = BridgeQueue(vault.events)
+        self._counting = asyncio.Lock()
+        self._depth = 0
+        self._wake, self._hurry = asyncio.Event(), asyncio.Event()
+        self._signalled = False
+        self._problem = ""
+        self._failed_with: type[Exception] | None = None
+        self._is_checked = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+
+        def on_commit() -> None:
+            # Whoever clears the flag reads the log afterwards, and so sees this commit, too.
+            if not self._signalled:
+                self._signalled = True
+                # A commit after the end of the loop has nobody to tell.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._wake.set)
+
+        self._unsubscribe = self._vault.subscribe(on_commit)
+        # Until it is known how far it came, the log could drop nothing.
+        with suppress(MnemonError):
+            await self._ledger.load()
+        # In a context of its own: what it does is nobody's request.
+        self._task = asyncio.create_task(self._run(), context=Context())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        # Without it, the log is read once more from where it was kept last.
+        with suppress(MnemonError, ChangedError):
+            await self._ledger.keep()
+
+    def keep_after(self) -> int:
+        """The position of the log behind which it has yet to read: what the log's retention must not drop."""
+        return self._ledger.state.position
+
+    async def status(self) -> BridgeStatus:
+        """How it is. Never raises."""
+        if not self._ledger.was_loaded:
+            with suppress(MnemonError):
+                await self._ledger.load()
+        state = self._ledger.state
+        return BridgeStatus(
+            state=self._state_of(state),
+            message=self._message(state),
+            routed_count=state.routed,
+            skipped_counts=dict(state.skipped),
+            linked_count=state.linked,
+            deleted_count=state.deleted,
+            demoted_count=state.demoted,
+            queue_depth=await self._queue_depth(state),
+            timeline_lag_s=None if state.lag_us is None else state.lag_us / 1e6,
+            segment_count=state.segment_count,
+            handled_time=state.handled_time,
+            policy=self._ledger.policy,
+        )
+
+    async def policy(self) -> RoutingPolicy:
+        """The policy that holds now."""
+        await self._ledger.load()
+        return self._ledger.policy
+
+    async def set_policy(self, policy: RoutingPolicy) -> RoutingPolicy:
+        """Puts another policy in place, for everything that has yet to be handled; returns it as it holds now.
+
+        Raises:
+            InvalidArgumentError: it names the fields under "policy."; nothing was changed.
+            StorageFullError, StorageFailedError: see RecordEngine.
+        """
+        refuse(policy_violations(policy))
+        wanted = replace(policy, event_types=frozenset(policy.event_types) or EVENT_TYPES_DEFAULT)
+        await self._ledger.set_policy(wanted)
+        return wanted
+
+    async def pause(self) -> None:
+        """Stops it until it is resumed, over restarts. Nothing is handled meanwhile, and the log keeps it all.
+
+        Raises:
+            StorageFullError, StorageFailedError: see RecordEngine.
+        """
+        await self._ledger.change(lambda _, state: replace(state, paused=True))
+        log.info("bridge: paused")
+
+    async def resume(self) -> None:
+        """Lets it go on where it stopped, be it paused or suspended. Errors as `pause`."""
+
+        def program(tx: VaultTransaction, state: State) -> State:
+            return replace(resumed(tx, state, "it was asked to go on"), paused=False)
+
+        await self._ledger.change(program)
+        log.info("bridge: goes on, as it was asked to")
+        self._hurry.set()
+
+    # The task
+
+    async def _run(self) -> None:
+        retry_s = self._retry_first_s
+        while True:
+            try:
+                more = await self._step()
+                self._report("")
+                retry_s = self._retry_first_s
+                if not more:
+                    await self._next_commit()
+            except ChangedError:
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, the log keeps what has yet to be handled
+                self._report(_told(error), error)
+                await self._make_room(error)
+                await self._wait_to_retry(retry_s)
+                retry_s = min(2 * retry_s, self._retry_max_s)
+
+    async def _step(self) -> bool:
+        """Does what is to be done next; returns whether there may be more."""
+        await self._ledger.load()
+        await self._check_once()
+        state = self._ledger.state
+        if state.paused:
+            return False
+        if state.catch_up is not None and await self._catch_up.step():
+            return True
+        if state.suspension is not None:
+            return await self._steps.look_ahead()
+        more = await self._steps.advance()
+        if more is None:
+            await self._catch_up.begin()
+            return True
+        await self._ledger.keep(distance=KEEP_DISTANCE)
+        return more
+
+    async def _check_once(self) -> None:
+        """A position beyond the log is one of another log."""
+        if not self._is_checked:
+            known = await self._offload(self._vault.events.state)
+            if self._ledger.state.position > known.head:
+                await self._catch_up.begin()
+            self._is_checked = True
+
+    async def _next_commit(self) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+        self._signalled = False
+        await asyncio.sleep(GATHER_S)
+
+    async def _wait_to_retry(self, seconds: float) -> None:
+        """Waits, unless somebody asks it to go on."""
+        self._hurry.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+
+    async def _make_room(self, error: Exception) -> None:
+        """What can be done about a failure: what was pruned leaves room, and a disk may be well again."""
+        try:
+            if isinstance(error, ThrottledError):
+                await self._ledger.load()
+                while await self._steps.look_ahead():
+                    pass
+            elif isinstance(error, StorageFailedError):
+                await self._offload(self._vault.recover)
+        except (MnemonError, ChangedError):
+            log.debug("bridge: that did not help", exc_info=True)
+
+    def _report(self, problem: str, error: Exception | None = None) -> None:
+        if error is not None and type(error) is not self._failed_with:
+            log.warning("bridge: waits: %s", problem, exc_info=None if isinstance(error, MnemonError) else error)
+        self._problem, self._failed_with = problem, type(error) if error else None
+
+    # How it is
+
+    def _state_of(self, state: State) -> BridgeState:
+        if state.paused or self._task is None:
+            return BridgeState.PAUSED
+        return BridgeState.RUNNING if state.suspension is None else BridgeState.SUSPENDED
+
+    def _message(self, state: State) -> str:
+        if self._task is None:
+            return "it is turned off"
+        if state.paused:
+            return "it was paused"
+        if state.suspension is not None:
+            return f"suspended by the timeline: {state.suspension.message}"
+        if self._problem:
+            return f"it waits: {self._problem}"
+        return "what the log no longer tells is read from the timeline" if state.catch_up is not None else ""
+
+    async def _queue_depth(self, state: State) -> int:
+        async with self._counting:
+            # What cannot be read now is as long as it was.
+            with suppress(MnemonError, RuntimeError):
+                depth = await self._offload(self._queue.depth, state.position)
+                self._depth = max(0, depth - state.ahead_pruned)
+            return self._depth
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, MnemonError) else "something failed; the log says what"

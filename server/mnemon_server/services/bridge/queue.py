@@ -1,0 +1,35 @@
+"""How many events of the log the bridge has yet to handle: counted once each, however often that is asked."""
+
+from array import array
+from bisect import bisect_right
+
+from mnemon_server.domain.changes import EventFilter, EventType
+from mnemon_server.engines.promises.change_log import EventLog
+
+QUEUED = EventFilter(types=frozenset({EventType.EPISODIC_SAVED, EventType.EPISODIC_PRUNED}))
+READ_MAX = 1_000
+COUNTED_MAX = 20_000
+"""So many are counted at once; the next time goes on from there."""
+
+
+class BridgeQueue:
+    """Counts what lies behind a position. One thread at a time may call it."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._position = self._counted_to = 0
+        self._sequences = array("q")
+
+    def depth(self, position: int) -> int:
+        """How many events there are behind the position; of a long queue, at least so many. Reads the log."""
+        if not self._position <= position <= self._counted_to:
+            self._counted_to, self._sequences = position, array("q")
+        self._position = position
+        del self._sequences[: bisect_right(self._sequences, position)]
+        for _ in range(COUNTED_MAX // READ_MAX):
+            found = self._log.read(self._counted_to, limit=READ_MAX, where=QUEUED)
+            self._sequences.extend(event.sequence for event in found.events)
+            self._counted_to = found.position
+            if found.caught_up:
+                break
+        return len(self._sequences)

@@ -1,0 +1,155 @@
+"""How events of the timeline become statements: many in one transaction, with the state that says so."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mnemon_server.domain.bridge import RoutingPolicy
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
+from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, ThrottledError
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
+from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.services.bridge.routing import Skip, statement_of
+from mnemon_server.services.bridge.state import State
+from mnemon_server.services.semantic.event_linking import add_link
+from mnemon_server.services.semantic.event_links import is_bridged
+from mnemon_server.services.semantic.saving import SaveProgram
+from mnemon_server.services.semantic.store import SemanticStore
+
+PROBE = SaveSemantic(memory=SemanticMemory("", "whether anything can be saved", scope=Scope(user="nobody")))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event whose turn it is: one that is to be saved, or the reason why it is not."""
+
+    progress: Mapping[str, Any]
+    """What the state says once it was handled."""
+    event: EpisodicEvent | None = None
+    skip: Skip | None = None
+    """With neither, it was handled before, and is not counted again."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the items of a batch."""
+
+    routed: int = 0
+    linked: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
+    handled: int = 0
+    """Items, from the first on."""
+
+    def skip(self, reason: Skip) -> None:
+        """Counts an event that did not become a statement."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    def applied(self, state: State) -> State:
+        """The state after the batch."""
+        counted = state.counted(routed=self.routed, linked=self.linked, skipped=self.skipped)
+        handled = max(state.timeline_sequence, self.progress.get("timeline_sequence", 0))
+        return replace(counted, **self.progress | {"timeline_sequence": handled})
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items whose statements are embedded, and for which there is room, for as long as they are prepared."""
+
+    items: Sequence[Item]
+    programs: Sequence[SaveProgram | MnemonError]
+    """One for each item with an event."""
+
+    def save(self, tx: VaultTransaction) -> Tally:
+        """Saves the items in their order, up to the first for which there is no room.
+
+        Raises:
+            ThrottledError: there was no room for any.
+        """
+        tally, programs = Tally(), iter(self.programs)
+        for number, item in enumerate(self.items):
+            try:
+                _handle(tx, item, programs, tally)
+            except ThrottledError:
+                # It refuses before it writes, and so nothing need be undone.
+                if not number:
+                    raise
+                break
+            tally.progress.update(item.progress)
+            tally.handled += 1
+        return tally
+
+
+@asynccontextmanager
+async def prepared(semantic: SemanticStore, items: Sequence[Item], policy: RoutingPolicy) -> AsyncIterator[Batch]:
+    """What saves the items in a transaction that must be over when the block ends.
+
+    Raises:
+        EmbeddingError: a text cannot be embedded.
+        ThrottledError, IndexWarmingError: see SemanticStore.
+    """
+    requests = [_request(item.event, policy) for item in items if item.event is not None]
+    if not requests:
+        yield Batch(items, ())
+        return
+    async with semantic.prepared(requests) as programs:
+        _refuse_failed(programs)
+        yield Batch(items, programs)
+
+
+async def can_save(semantic: SemanticStore) -> bool:
+    """Whether a harmless text can be prepared; nothing is saved."""
+    async with semantic.prepared([PROBE]) as [program]:
+        return isinstance(program, SaveProgram)
+
+
+def _request(event: EpisodicEvent, policy: RoutingPolicy) -> SaveSemantic:
+    return SaveSemantic(memory=statement_of(event, policy), conflict_policy=policy.conflict_policy)
+
+
+def _refuse_failed(programs: Iterable[SaveProgram | MnemonError]) -> None:
+    for program in programs:
+        if isinstance(program, MnemonError) and not isinstance(program, InvalidArgumentError):
+            raise program
+
+
+def _handle(tx: VaultTransaction, item: Item, programs: Iterator[SaveProgram | MnemonError], tally: Tally) -> None:
+    if item.event is None:
+        if item.skip is not None:
+            tally.skip(item.skip)
+        return
+    program = next(programs)
+    if isinstance(program, MnemonError):
+        tally.skip(Skip.INVALID)
+        return
+    saved = program.save(tx)
+    if saved.duplicate and saved.memory is not None:
+        _link(tx, saved.memory.memory_id, item.event, tally)
+    elif saved.memory is None:
+        tally.skip(Skip.REJECTED)
+    elif equal_id := _superseded_equal(saved.decision, program.memory.memory_id):
+        _link(tx, equal_id, item.event, tally)
+    else:
+        tally.routed += 1
+
+
+def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
+    """The id of the statement that said the same, and had given way before, so that nothing new was stored."""
+    if decision is None or decision.arbitration.action is ArbitrationAction.MERGE:
+        return ""
+    lost_again = decision.arbitration.winner is ArbitrationSide.EXISTING and decision.candidate_id != memory_id
+    return decision.candidate_id if lost_again else ""
+
+
+def _link(tx: VaultTransaction, memory_id: str, event: EpisodicEvent, tally: Tally) -> None:
+    """Links what is known, unless it was told directly: that stands by itself."""
+    [known] = tx.collection(SEMANTIC).get_documents([memory_id])
+    if known is None or not is_bridged(known.metadata):
+        tally.skip(Skip.KNOWN)
+        return
+    add_link(tx, known, event.event_id, event.importance)
+    tally.linked += 1

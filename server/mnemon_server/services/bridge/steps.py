@@ -1,0 +1,266 @@
+"""The steps of the bridge along the log; each is one transaction, or nothing but reading."""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from mnemon_server.domain.bridge import RECOVERED_LAG_S, PruneAction, RoutingPolicy
+from mnemon_server.domain.changes import Event, EventType
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.errors import (
+    NotServingError,
+    StorageFailedError,
+    StorageFullError,
+    TooManyRequestsError,
+)
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.bridge.feed import FOLLOWED, items_of_log, runs_of, suspension_of
+from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
+from mnemon_server.services.bridge.reconciliation import Reconciled, linked_to, reconcile
+from mnemon_server.services.bridge.routing import Skip
+from mnemon_server.services.bridge.saving import Item, can_save, prepared
+from mnemon_server.services.bridge.state import State, Suspension
+from mnemon_server.services.feed.identity import details_of
+from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.offload import Offload
+
+READ_MAX = 256
+BATCH_MAX = 64
+"""Statements saved in one transaction: nothing else is written meanwhile."""
+ATTEMPTS_MAX = 5
+RECORD_ID = "bridge"
+
+WAITS_FOR = (ChangedError, TooManyRequestsError, StorageFullError, StorageFailedError, NotServingError)
+"""What passes, however long it takes, and is nothing that an event could be blamed for."""
+
+log = logging.getLogger(__name__)
+
+
+class BridgeSteps:
+    """Moves the state of a ledger along the log. One task at a time may call it."""
+
+    def __init__(
+        self, vault: Vault, timeline: Timeline, semantic: SemanticStore, ledger: BridgeLedger, offload: Offload
+    ) -> None:
+        self._vault = vault
+        self._log = vault.events
+        self._timeline = timeline
+        self._semantic = semantic
+        self._records = vault.collection(SEMANTIC)
+        self._ledger = ledger
+        self._offload = offload
+        self._batch_max = BATCH_MAX
+        self._attempts = 0
+
+    async def advance(self) -> bool | None:
+        """Handles what comes next, in order; returns whether there may be more, None where the log has a gap.
+
+        Raises:
+            ChangedError: a call changed something; the step is to be made anew.
+            and whatever keeps it from being made now.
+        """
+        version, position = self._ledger.version, self._ledger.state.position
+        found = await self._offload(self._log.read, position, limit=READ_MAX, where=FOLLOWED)
+        if found.floor > position:
+            return None
+        runs = list(runs_of(found.events))
+        for number, run in enumerate(runs, 1):
+            end = run[-1].sequence if number < len(runs) else found.position
+            if not await self._handle(version, run, end):
+                return True
+        if not runs:
+            self._ledger.move(position=found.position)
+        return not found.caught_up
+
+    async def look_ahead(self) -> bool:
+        """Handles warnings, and what was pruned, before its turn; returns whether something was found to go on with.
+
+        While the bridge is suspended, up to what ends that.
+        """
+        version = self._ledger.version
+        found = await self._offload(self._log.read, self._ledger.state.seen, limit=READ_MAX, where=FOLLOWED)
+        for event in found.events:
+            if event.type is EventType.EPISODIC_PRUNED:
+                await self._reconcile(version, event, is_ahead=True)
+            elif event.type is EventType.EPISODIC_WARNING:
+                await self._suspend(version, event, ahead=event.sequence)
+            elif self._ledger.state.suspension is not None and (healthy := _sign_of_health(event)):
+                await self._resume(version, event, healthy)
+                return True
+            self._ledger.move(ahead=event.sequence)
+        self._ledger.move(ahead=found.position)
+        return not found.caught_up
+
+    async def save(self, version: int, items: Sequence[Item], policy: RoutingPolicy) -> bool:
+        """Saves items in their order, many in one transaction; returns whether all were."""
+        start = 0
+        while start < len(items):
+            batch = _batch(items, start, self._batch_max)
+            saved = await self._save_batch(version, batch, policy)
+            if saved < len(batch):
+                return False
+            start += saved
+            self._attempts, self._batch_max = 0, min(2 * self._batch_max, BATCH_MAX)
+        return True
+
+    async def take_back(self, version: int, event_ids: Sequence[str], scope: Scope, progress: dict[str, Any]) -> None:
+        """Reconciles statements with pruned events of one user and persona."""
+        await self._take_back(version, event_ids, scope, RECORD_ID, progress)
+
+    async def _handle(self, version: int, run: list[Event], end: int) -> bool:
+        """Handles events of one kind; returns whether the next may be handled, or must be read anew."""
+        event, state = run[0], self._ledger.state
+        if event.type is EventType.EPISODIC_SAVED:
+            policy = self._ledger.policy
+            items = await self._offload(items_of_log, self._timeline, run, policy, taken_through=state.taken_through)
+            items[-1] = replace(items[-1], progress={**items[-1].progress, "position": end})
+            return await self.save(version, items, policy)
+        if event.sequence <= state.ahead:
+            pruned = state.ahead_pruned - (event.type is EventType.EPISODIC_PRUNED)
+            self._ledger.move(position=end, ahead_pruned=max(0, pruned))
+        elif event.type is EventType.EPISODIC_PRUNED:
+            await self._reconcile(version, event)
+        elif event.type is EventType.EPISODIC_WARNING:
+            await self._suspend(version, event, position=event.sequence)
+            return False
+        self._ledger.move(position=end)
+        return True
+
+    async def _save_batch(self, version: int, items: Sequence[Item], policy: RoutingPolicy) -> int:
+        """Saves as many as there is room for, in one transaction; returns how many."""
+        try:
+            return await self._commit_batch(version, items, policy)
+        except WAITS_FOR:
+            raise
+        except Exception:
+            if not await self._is_to_blame(items):
+                raise
+            event = next(item.event for item in items if item.event is not None)
+            log.exception("bridge: the event %r cannot be saved, and is skipped", event.event_id)
+            given_up = [item if item.event is None else Item(item.progress, skip=Skip.FAILED) for item in items]
+            return await self._commit_batch(version, given_up, policy)
+
+    async def _commit_batch(self, version: int, items: Sequence[Item], policy: RoutingPolicy) -> int:
+        handled = 0
+        async with prepared(self._semantic, items, policy) as batch:
+
+            def program(tx: VaultTransaction, state: State) -> State:
+                nonlocal handled
+                tally = batch.save(tx)
+                handled = tally.handled
+                return tally.applied(state)
+
+            await self._ledger.commit(version, program)
+        return handled
+
+    async def _is_to_blame(self, items: Sequence[Item]) -> bool:
+        """Whether the one event among the items fails again and again, while others can be saved."""
+        if sum(item.event is not None for item in items) != 1:
+            self._batch_max = 1
+            return False
+        if await can_save(self._semantic):
+            self._attempts += 1
+        return self._attempts >= ATTEMPTS_MAX
+
+    async def _reconcile(self, version: int, event: Event, *, is_ahead: bool = False) -> None:
+        event_ids = [event_id for event_id, _ in details_of(event)["events"]]
+        state = self._ledger.state
+        progress: dict[str, Any] = {"position": event.sequence}
+        if is_ahead:
+            progress = {"ahead": event.sequence, "ahead_pruned": state.ahead_pruned + 1}
+        await self._take_back(version, event_ids, event.scope, event.record_id, progress)
+
+    async def _take_back(
+        self, version: int, event_ids: Sequence[str], scope: Scope, record_id: str, progress: dict[str, Any]
+    ) -> None:
+        memory_ids = await self._offload(linked_to, self._records, event_ids, scope.user)
+        if not memory_ids:
+            self._ledger.move(**progress)
+            return
+        policy, done = self._ledger.policy, Reconciled(self._ledger.policy.on_prune)
+
+        def program(tx: VaultTransaction, state: State) -> State:
+            nonlocal done
+            done = reconcile(tx, memory_ids, event_ids, scope, policy)
+            if done.event_ids:
+                details = json.dumps(_audit(done), ensure_ascii=False)
+                tx.note_event(EventType.BRIDGE_RECONCILED, record_id, scope=scope, details=details)
+            return replace(_counted(state, done), **progress)
+
+        await self._ledger.commit(version, program)
+        log.info(
+            "bridge: %d pruned events were linked: %d statements %s, %d stand without them, %d are found again",
+            len(done.event_ids),
+            len(done.memory_ids),
+            _done_to(done),
+            len(done.unlinked_ids),
+            len(done.restored_ids),
+        )
+
+    async def _suspend(self, version: int, event: Event, **progress: int) -> None:
+        suspension = suspension_of(event)
+
+        def program(tx: VaultTransaction, state: State) -> State:
+            tx.note_event(EventType.BRIDGE_SUSPENDED, RECORD_ID, details=json.dumps(asdict(suspension)))
+            return replace(state, suspension=suspension, **progress)  # type: ignore[arg-type]
+
+        await self._ledger.commit(version, program)
+        log.warning(
+            "bridge: suspended by the timeline (%s): %s; %s",
+            suspension.severity,
+            suspension.message,
+            suspension.remediation,
+        )
+
+    async def _resume(self, version: int, event: Event, why: str) -> None:
+        await self._ledger.commit(version, lambda tx, state: resumed(tx, replace(state, ahead=event.sequence), why))
+        log.info("bridge: goes on: %s", why)
+
+
+def resumed(tx: VaultTransaction, state: State, why: str) -> State:
+    """The state without a suspension, whose end the log is told where there was one."""
+    if state.suspension is not None:
+        details = json.dumps(asdict(Suspension("info", why, "")))
+        tx.note_event(EventType.BRIDGE_RESUMED, RECORD_ID, details=details)
+    return replace(state, suspension=None)
+
+
+def _sign_of_health(event: Event) -> str:
+    """Why an event ends a suspension; empty where it does not."""
+    if event.type is EventType.EPISODIC_HEALTHY:
+        return "the timeline is healthy again"
+    lag_s = details_of(event)["lag_us"] / 1e6
+    return f"an event was saved {lag_s:g} s after it happened" if lag_s <= RECOVERED_LAG_S else ""
+
+
+def _batch(items: Sequence[Item], start: int, events_max: int) -> Sequence[Item]:
+    """The items from `start` on, with at most so many events."""
+    events = 0
+    for end in range(start, len(items)):
+        events += items[end].event is not None
+        if events > events_max:
+            return items[start:end]
+    return items[start:]
+
+
+def _counted(state: State, done: Reconciled) -> State:
+    if done.action is PruneAction.DEMOTE:
+        return replace(state, demoted=state.demoted + len(done.memory_ids))
+    return replace(state, deleted=state.deleted + len(done.memory_ids))
+
+
+def _done_to(done: Reconciled) -> str:
+    return "demoted" if done.action is PruneAction.DEMOTE else "deleted"
+
+
+def _audit(done: Reconciled) -> dict[str, Any]:
+    return {
+        "event_ids": done.event_ids,
+        "action": _done_to(done),
+        "memory_ids": done.memory_ids,
+        "unlinked_memory_ids": done.unlinked_ids,
+    }

@@ -1,0 +1,1 @@
+"""Documents: their store, their search, and the doors for programs."""

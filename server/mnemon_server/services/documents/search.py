@@ -1,0 +1,108 @@
+"""How a text finds documents of the knowledge store: filters that cannot be applied are left out and named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+
+from mnemon_server.domain.documents import (
+    QUERY_BYTES_MAX,
+    TOP_K_MAX,
+    Passage,
+    SearchAnswer,
+    SearchQuery,
+    SearchResult,
+)
+from mnemon_server.domain.errors import FieldViolation, MnemonError, SearchError
+from mnemon_server.domain.records import SearchDiagnostics
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.base import RecordEngine, Vector
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.services.documents.filters import lenient_filter
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.reranking import Ranker
+
+
+class DocumentSearch:
+    """Finds documents through their passages; see PassageSearch."""
+
+    def __init__(
+        self,
+        records: RecordEngine,
+        embed_query: Callable[[str], Vector],
+        *,
+        backend: str,
+        applier: IndexApplier | None,
+        exact_scan_max: int,
+        fusion: Fusion = DEFAULT_FUSION,
+        ranker: Ranker | None = None,
+        threads: int,
+    ) -> None:
+        self._records = records
+        self._backend = backend
+        self._passages = PassageSearch(
+            records,
+            embed_query,
+            applier=applier,
+            exact_scan_max=exact_scan_max,
+            fusion=fusion,
+            ranker=ranker,
+            threads=threads,
+        )
+
+    def find(self, query: SearchQuery) -> SearchAnswer:
+        """The documents nearest to the query's text, best first, each once, through its best passage. Blocks."""
+        started = perf_counter()
+        refuse(_violations(query))
+        try:
+            answer = self._find(query)
+        except MnemonError:
+            raise
+        except Exception as error:
+            raise SearchError("the search failed") from error
+        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
+
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._passages.close()
+
+    def _find(self, query: SearchQuery) -> SearchAnswer:
+        where, ignored = lenient_filter(self._records, query.filters, query.scope)
+        if not query.text.strip() or query.top_k <= 0:
+            return SearchAnswer((), ignored, SearchDiagnostics(mode=query.mode, exact=True))
+        found = self._passages.find(
+            PassageQuery(
+                text=query.text,
+                where=where,
+                mode=query.mode,
+                limit=min(query.top_k, TOP_K_MAX),
+                min_score=query.min_score,
+                vectors=query.vectors,
+            )
+        )
+        return SearchAnswer(tuple(map(self._result, found.hits)), ignored, found.diagnostics)
+
+    def _result(self, hit: PassageHit) -> SearchResult:
+        document, place = hit.document, hit.place
+        source = document.metadata.get("source")
+        return SearchResult(
+            doc_id=document.doc_id,
+            content=document.content,
+            metadata=document.metadata,
+            score=hit.score,
+            source=source if isinstance(source, str) else self._backend,
+            vector_score=None if hit.cosine is None else min(max(hit.cosine, 0.0), 1.0),
+            keyword_score=hit.keyword_score,
+            passage=Passage(place.index, place.start, place.end),
+            document=document,
+        )
+
+
+def _violations(query: SearchQuery) -> list[FieldViolation]:
+    violations = []
+    if len(query.text.encode("utf-8", "surrogatepass")) > QUERY_BYTES_MAX:
+        violations.append(FieldViolation("query", f"must be at most {QUERY_BYTES_MAX:,} bytes of UTF-8"))
+    if not 0.0 <= query.min_score <= 1.0:
+        violations.append(FieldViolation("min_score", "must be between 0 and 1"))
+    return violations

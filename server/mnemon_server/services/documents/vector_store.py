@@ -1,0 +1,219 @@
+"""The vector store: texts that are found by meaning, behind a protocol of plain calls that block.
+
+`VectorStore` is what code depends on; `RecordVectorStore` keeps it over the records of a vault, which hold the truth,
+and, where there is one, a vector index that follows them.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.documents import QUERY_BYTES_MAX, Document
+from mnemon_server.domain.errors import DocumentNotFoundError, FieldViolation, MnemonError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import (
+    FilterValue,
+    MetadataValue,
+    SearchMode,
+    WriteOutcome,
+    filter_value_problem,
+    metadata_key_problem,
+)
+from mnemon_server.domain.validation import (
+    doc_id_violations,
+    document_violations,
+    metadata_violations,
+    normalised,
+    refuse,
+    text_violations,
+)
+from mnemon_server.domain.vector_store import Neighbour, StoredText
+from mnemon_server.embedding.base import Embedder
+from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_search import PassageSearch
+
+N_RESULTS_DEFAULT = 10
+HEARTBEAT_PATIENCE_S = 10.0
+"""How long a heartbeat waits for an index that is being opened for the first time."""
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class VectorStore(Protocol):
+    """Texts with metadata, found by meaning. Any thread may call any method; all block.
+
+    Arguments that are wrong raise InvalidArgumentError, which names them.
+    """
+
+    def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
+        """Keeps a text, in place of the one with its id as a whole: no key of the old metadata survives."""
+
+    def get(self, id: str) -> StoredText | None:  # noqa: A002
+        """The text with this id, or None."""
+
+    def search(
+        self, query: str, n_results: int = N_RESULTS_DEFAULT, where: Mapping[str, FilterValue] | None = None
+    ) -> list[Neighbour]:
+        """Up to `n_results` texts most similar to the query, nearest first, among those that match.
+
+        `where` holds values that the metadata must equal, in value and type, all of them. A blank query finds nothing.
+        """
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """Removes a text for good; False where there was none."""
+
+    def update_metadata(self, id: str, metadata: Mapping[str, MetadataValue]) -> None:  # noqa: A002
+        """Sets these keys, and leaves the others and the content as they are. NotFoundError where there is no text."""
+
+    def count(self) -> int:
+        """How many texts there are."""
+
+    def heartbeat(self) -> bool:
+        """Whether the backend can be reached. Never raises."""
+
+
+class RecordVectorStore:
+    """A vector store over one collection of a vault. `close` ends the index, and leaves records and embedder alone."""
+
+    def __init__(
+        self,
+        records: RecordEngine,
+        embedder: Embedder,
+        *,
+        applier: IndexApplier | None = None,
+        exact_scan_max: int = 20_000,
+        planner_threads: int = 4,
+    ) -> None:
+        """Takes over the applier.
+
+        Args:
+            records: where texts are kept.
+            embedder: makes the vectors.
+            applier: feeds the vector index; None where there is none.
+            exact_scan_max: up to so many candidate passages are compared one by one.
+            planner_threads: searches that look up words at the same time.
+        """
+        self._records = records
+        self._embedder = embedder
+        self._applier = applier
+        self._passages = PassageSearch(
+            records,
+            lambda text: embedder.embed([text])[0],
+            applier=applier,
+            exact_scan_max=exact_scan_max,
+            threads=planner_threads,
+        )
+
+    def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
+        """See VectorStore."""
+        document = Document(id, content, metadata or {})
+        refuse(_document_violations(document))
+        spans = self._embedder.split(content)
+        vectors = self._embedder.embed([content[span.start : span.end] for span in spans])
+        passages = [PassageInput(span.start, span.end, vector) for span, vector in zip(spans, vectors, strict=True)]
+        self._records.put_document(DocumentWrite(document=normalised(document), passages=passages)).result()
+
+    def get(self, id: str) -> StoredText | None:  # noqa: A002
+        """See VectorStore."""
+        refuse(doc_id_violations(id, "id"))
+        [document] = self._records.get_documents([id])
+        if document is None or document.hidden:
+            return None
+        return StoredText(document.doc_id, document.content, document.metadata)
+
+    def search(
+        self, query: str, n_results: int = N_RESULTS_DEFAULT, where: Mapping[str, FilterValue] | None = None
+    ) -> list[Neighbour]:
+        """See VectorStore."""
+        refuse([*_search_violations(query, n_results), *_where_violations(where or {})])
+        if not query.strip():
+            return []
+        found = self._passages.find(
+            PassageQuery(text=query, where=RecordFilter(dict(where or {})), mode=SearchMode.VECTOR, limit=n_results)
+        )
+        return [_neighbour(hit) for hit in found.hits]
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """See VectorStore."""
+        refuse(doc_id_violations(id, "id"))
+        return self._records.delete_document(id).result().outcome is WriteOutcome.DELETED
+
+    def update_metadata(self, id: str, metadata: Mapping[str, MetadataValue]) -> None:  # noqa: A002
+        """See VectorStore."""
+        refuse([*doc_id_violations(id, "id"), *metadata_violations(metadata, "metadata")])
+
+        def update(stored: Document) -> Document:
+            merged = normalised(replace(stored, metadata={**stored.metadata, **metadata}))
+            refuse(metadata_violations(merged.metadata, "metadata"))
+            return merged
+
+        change = DocumentUpdate(doc_id=id, update=update, event=EventType.KNOWLEDGE_INDEXED)
+        if self._records.update_document(change).result().outcome is WriteOutcome.MISSING:
+            raise DocumentNotFoundError(id)
+
+    def count(self) -> int:
+        """See VectorStore."""
+        return self._records.count_documents(RecordFilter())
+
+    def heartbeat(self) -> bool:
+        """See VectorStore."""
+        try:
+            if self._records.failure():
+                self._records.recover()
+            if self._applier is not None:
+                _reach(self._applier)
+        except (MnemonError, TimeoutError, CancelledError) as error:
+            log.warning("the vector store cannot be reached: %s", error)
+            return False
+        except Exception:
+            log.exception("the heartbeat failed")
+            return False
+        return True
+
+    def close(self) -> None:
+        """Waits for what has begun, and closes the index; what was stored stays."""
+        self._passages.close()
+        if self._applier is not None:
+            self._applier.close()
+
+
+def _reach(applier: IndexApplier) -> None:
+    """Returns once the index has answered; raises where it cannot be reached."""
+    if not applier.failure:
+        # It may only now be opened for the first time: that is not yet a failure.
+        applier.applied(0).result(HEARTBEAT_PATIENCE_S)
+    try:
+        applier.index.ping()
+    except MnemonError:
+        applier.distrust()
+        raise
+
+
+def _neighbour(hit: PassageHit) -> Neighbour:
+    cosine = hit.cosine if hit.cosine is not None else 0.0
+    document = hit.document
+    return Neighbour(document.doc_id, document.content, document.metadata, 1.0 - cosine, min(max(cosine, 0.0), 1.0))
+
+
+def _document_violations(document: Document) -> Iterable[FieldViolation]:
+    for violation in document_violations(document, "text"):
+        field = violation.field.removeprefix("text.")
+        yield FieldViolation("id" if field == "doc_id" else field, violation.description)
+
+
+def _search_violations(query: str, n_results: int) -> Iterable[FieldViolation]:
+    yield from text_violations(query, "query", QUERY_BYTES_MAX)
+    if n_results < 1:
+        yield FieldViolation("n_results", "must be at least 1")
+
+
+def _where_violations(where: Mapping[Any, Any]) -> Iterable[FieldViolation]:
+    for key, value in where.items():
+        if problem := metadata_key_problem(key) or filter_value_problem(value):
+            yield FieldViolation(f"where.{str(key)[:80]}", problem)

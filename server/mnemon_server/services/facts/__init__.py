@@ -1,0 +1,1 @@
+"""Facts, by namespace and key."""

@@ -1,0 +1,78 @@
+"""How facts are removed: one by its name, those of a namespace that match, and those that have expired."""
+
+import json
+from collections.abc import Sequence
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.collections import FACTS
+from mnemon_server.domain.facts import FactFilter, record_id
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
+from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.services.facts.filters import expired, living
+from mnemon_server.services.facts.stored_form import has_expired, is_fact
+from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, details, remove
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.writes import request_key
+
+
+class FactDeletion:
+    """Removes facts; any number of calls at the same time."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    async def delete(
+        self, namespace: Namespace, key: str, *, expected_revision: int | None, request_id: str
+    ) -> WriteReceipt:
+        """Removes one fact; outcome MISSING where there is none."""
+        name = record_id(namespace, key)
+
+        def program(tx: VaultTransaction) -> str:
+            records = tx.collection(FACTS)
+            [found] = records.get_documents([name])
+            known = found if found is not None and is_fact(found, namespace, key, tx.now) else None
+            check_revision(expected_revision, key, known)
+            if known is not None:
+                remove(records, known, REQUESTED)
+            return json.dumps(known.revision if known else 0)
+
+        identity = request_key(request_id, "delete fact", namespace, key, expected_revision)
+        receipt = await completion(self._vault.transact(program, request=identity))
+        revision = json.loads(receipt.answer)
+        return WriteReceipt(
+            id=key,
+            outcome=WriteOutcome.DELETED if revision else WriteOutcome.MISSING,
+            revision=revision,
+            commit_time=receipt.commit_time,
+            replayed=receipt.replayed,
+            sequence=receipt.sequence,
+        )
+
+    async def delete_many(self, where: FactFilter, *, request_id: str) -> BulkDeleteReceipt:
+        """Removes what matches, in one transaction; what has expired goes with it, uncounted."""
+        namespace = where.namespace or ()
+
+        def program(tx: VaultTransaction) -> str:
+            records = tx.collection(FACTS)
+            told = details(namespace, "", REQUESTED)
+            deleted = records.delete_documents(living(where, tx.now), event=EventType.FACT_DELETED, details=told)
+            told = details(namespace, "", EXPIRED)
+            records.delete_documents(expired(tx.now, where), event=EventType.FACT_DELETED, details=told)
+            return json.dumps(deleted.deleted_count)
+
+        identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))
+        receipt = await completion(self._vault.transact(program, request=identity))
+        return BulkDeleteReceipt(json.loads(receipt.answer), receipt.replayed, receipt.sequence)
+
+    async def delete_expired(self, record_ids: Sequence[str]) -> int:
+        """Removes those of these facts that have expired by now; returns how many."""
+
+        def program(tx: VaultTransaction) -> str:
+            records = tx.collection(FACTS)
+            ended = [one for one in records.get_documents(record_ids) if one is not None and has_expired(one, tx.now)]
+            for document in ended:
+                remove(records, document, EXPIRED)
+            return json.dumps(len(ended))
+
+        return int(json.loads((await completion(self._vault.transact(program))).answer))

@@ -1,0 +1,206 @@
+"""How facts are stored: checked, embedded together, and handed to the vault in their order."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import TypeVar
+
+from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.facts import Fact, PutFact
+from mnemon_server.domain.json_size import holds_many
+from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction
+from mnemon_server.services.facts.checks import put_violations
+from mnemon_server.services.facts.passages import fact_passages
+from mnemon_server.services.facts.texts import IndexedTexts
+from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content
+from mnemon_server.services.memories.creation import vector_bytes
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.writes import request_key
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """The receipt of a put; the fact as it was left, None where this is the answer to a replay."""
+
+    receipt: WriteReceipt
+    fact: Fact | None
+
+
+@dataclass(slots=True)
+class _Run:
+    """Facts of one transaction, and what became of each in its last run."""
+
+    facts: Sequence[PreparedFact]
+    store: Callable[[VaultTransaction, PreparedFact], StoredFact] = store
+    outcomes: list[StoredFact | MnemonError] = field(default_factory=list)
+
+    def __call__(self, tx: VaultTransaction) -> str:
+        """Stores them; a bad one alone fails the transaction, one of several only itself."""
+        self.outcomes = []
+        for fact in self.facts:
+            try:
+                self.outcomes.append(self.store(tx, fact))
+            except MnemonError as error:
+                if len(self.facts) == 1:
+                    raise
+                self.outcomes.append(error)
+        first = self.outcomes[0]
+        return _answer(first.receipt) if len(self.outcomes) == 1 and isinstance(first, StoredFact) else ""
+
+
+class FactPutting:
+    """Stores facts; any number of calls at the same time."""
+
+    def __init__(self, vault: Vault, embedder: EmbeddingBatcher, *, dimension: int) -> None:
+        self._vault = vault
+        self._embedder = embedder
+        self._dimension = dimension
+
+    async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+        """Stores facts in their order, one result each; what is wrong with one is no other's business."""
+        problems = await _aside(requests, self._problems)
+        keys = [None if problem else _key(request) for request, problem in zip(requests, problems, strict=True)]
+        valid = [i for i, problem in enumerate(problems) if problem is None]
+        prepared = iter(await self._prepare([requests[i] for i in valid]))
+        facts = [problem or next(prepared) for problem in problems]
+        return await self._write(facts, keys)
+
+    async def put_content(self, fact: Fact, content: str, key: RequestKey | None) -> PutResult | MnemonError:
+        """Puts a text in the place of the one under "content".
+
+        RevisionMismatchError where something else of the fact changed meanwhile, and is searched along with it.
+        """
+        request = with_content(fact, content)
+        [problem] = await _aside([request], self._problems)
+        if problem:
+            return problem
+        [prepared] = await self._prepare([request])
+        if isinstance(prepared, MnemonError):
+            return prepared
+        run = _Run([prepared], partial(store_content, content=content))
+        [result] = await _results(run, self._vault.transact(run, request=key))
+        return result
+
+    async def replay(self, key: RequestKey | None, *, otherwise: MnemonError) -> PutResult | MnemonError:
+        """The first answer to this request, or `otherwise` where it is new."""
+        if key is None:
+            return otherwise
+
+        def refuse_new(tx: VaultTransaction) -> str:
+            raise otherwise
+
+        try:
+            return PutResult(_receipt(await completion(self._vault.transact(refuse_new, request=key))), None)
+        except MnemonError as error:
+            return error
+
+    def _problems(self, requests: Sequence[PutFact]) -> list[InvalidArgumentError | None]:
+        found = [list(put_violations(request, self._dimension)) for request in requests]
+        return [InvalidArgumentError(violations) if violations else None for violations in found]
+
+    async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
+        texts = await _aside(requests, _texts)
+        passages = await fact_passages(self._embedder, requests, texts)
+        return [
+            parts
+            if isinstance(parts, MnemonError)
+            else PreparedFact(request, request.key or str(uuid.uuid4()), each.content, parts)
+            for request, each, parts in zip(requests, texts, passages, strict=True)
+        ]
+
+    async def _write(
+        self, facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey | None]
+    ) -> list[PutResult | MnemonError]:
+        results: list[PutResult | MnemonError | None] = [
+            fact if isinstance(fact, MnemonError) else None for fact in facts
+        ]
+        # All are handed over before the first is awaited, and so keep their order.
+        handed_over = [
+            (places, run := _Run([fact for i in places if isinstance(fact := facts[i], PreparedFact)]),
+             self._vault.transact(run, request=keys[places[0]]))
+            for places in _runs(facts, keys)
+        ]  # fmt: skip
+        for places, run, future in handed_over:
+            for i, result in zip(places, await _results(run, future), strict=True):
+                results[i] = result
+        return [result for result in results if result is not None]
+
+
+async def _aside(requests: Sequence[PutFact], look: Callable[[Sequence[PutFact]], list[Found]]) -> list[Found]:
+    """What is found in the requests; on a thread where one holds so much that other calls would notice."""
+    if any(holds_many(request.value) for request in requests):
+        return await asyncio.to_thread(look, requests)
+    return look(requests)
+
+
+def _texts(requests: Sequence[PutFact]) -> list[IndexedTexts]:
+    return [IndexedTexts.of(request.value, request.index) for request in requests]
+
+
+def _runs(facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey | None]) -> Iterator[list[int]]:
+    """Places of facts that go together: one with a request id of its own goes alone, since it is answered alone."""
+    valid = [i for i, fact in enumerate(facts) if isinstance(fact, PreparedFact)]
+    for alone, places in groupby(valid, lambda i: i if keys[i] is not None else -1):
+        del alone
+        yield list(places)
+
+
+async def _results(run: _Run, future: "Future[TransactionReceipt]") -> list[PutResult | MnemonError]:
+    try:
+        receipt = await completion(future)
+    except MnemonError as error:
+        return [error] * len(run.facts)
+    except Exception as error:  # noqa: BLE001 - one fact's failure must not take the others' receipts
+        failure = IndexingError("the fact could not be stored")
+        failure.__cause__ = error
+        return [failure] * len(run.facts)
+    if receipt.replayed:
+        return [PutResult(_receipt(receipt), None)]
+    return [_result(outcome, receipt) for outcome in run.outcomes]
+
+
+def _result(outcome: StoredFact | MnemonError, receipt: TransactionReceipt) -> PutResult | MnemonError:
+    if isinstance(outcome, MnemonError):
+        return outcome
+    done = replace(outcome.receipt, sequence=outcome.receipt.sequence or receipt.sequence)
+    return PutResult(done, outcome.fact)
+
+
+def _answer(receipt: WriteReceipt) -> str:
+    return json.dumps([receipt.id, receipt.outcome.value, receipt.revision])
+
+
+def _receipt(receipt: TransactionReceipt) -> WriteReceipt:
+    key, outcome, revision = json.loads(receipt.answer)
+    return WriteReceipt(
+        key, WriteOutcome(outcome), revision, receipt.commit_time, replayed=True, sequence=receipt.sequence
+    )
+
+
+def _key(request: PutFact) -> RequestKey | None:
+    if not request.request_id:
+        return None
+    return request_key(
+        request.request_id,
+        "put fact",
+        request.namespace,
+        request.key,
+        request.value,
+        {key: list(value) if isinstance(value, tuple) else value for key, value in request.metadata.items()},
+        request.created_at,
+        request.updated_at,
+        None if request.ttl is None else request.ttl.total_seconds(),
+        [request.index.off, *request.index.paths],
+        request.mode,
+        vector_bytes(request.embedding),
+        request.expected_revision,
+    )

@@ -1,0 +1,77 @@
+"""How a text or a vector finds facts; without either, those that match are listed."""
+
+from dataclasses import replace
+from datetime import datetime
+from time import perf_counter
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.errors import MnemonError, SearchError
+from mnemon_server.domain.facts import FactMatch, FactQuery, FactSearchAnswer
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.base import RecordEngine
+from mnemon_server.services.facts.checks import query_violations
+from mnemon_server.services.facts.filters import living
+from mnemon_server.services.facts.stored_form import to_fact
+from mnemon_server.services.search.embedded_passages import unit_vector
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_search import PassageSearch
+
+
+class FactSearch:
+    """Finds facts through the passages of their texts."""
+
+    def __init__(self, records: RecordEngine, passages: PassageSearch, *, dimension: int, clock: Clock) -> None:
+        self._records = records
+        self._passages = passages
+        self._dimension = dimension
+        self._clock = clock
+
+    def find(self, query: FactQuery) -> FactSearchAnswer:
+        """The facts nearest to the query, best first, each once. Blocks."""
+        started = perf_counter()
+        refuse(query_violations(query, self._dimension))
+        try:
+            has_query = query.text.strip() or query.vector is not None
+            answer = self._ranked(query, self._clock()) if has_query else self._listed(query, self._clock())
+        except MnemonError:
+            raise
+        except Exception as error:
+            raise SearchError("the search failed") from error
+        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
+
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._passages.close()
+
+    def _ranked(self, query: FactQuery, now: datetime) -> FactSearchAnswer:
+        where = query.filter
+        found = self._passages.find(
+            PassageQuery(
+                text=query.text,
+                vector=None if query.vector is None else unit_vector(query.vector),
+                where=living(where, now),
+                mode=_mode(query),
+                limit=query.offset + query.limit,
+                skip=query.offset,
+                min_score=query.min_score,
+                broad=where.namespace is None and where.where is None,
+            )
+        )
+        return FactSearchAnswer(tuple(map(_match, found.hits)), found.diagnostics)
+
+    def _listed(self, query: FactQuery, now: datetime) -> FactSearchAnswer:
+        rows = self._records.list_documents(living(query.filter, now), limit=query.limit, skip=query.offset)
+        matches = tuple(FactMatch(to_fact(document)) for _, document in rows)
+        return FactSearchAnswer(matches, SearchDiagnostics(mode=_mode(query), exact=True))
+
+
+def _mode(query: FactQuery) -> SearchMode:
+    if query.mode is not None:
+        return query.mode
+    return SearchMode.VECTOR if query.vector is not None and not query.text.strip() else SearchMode.HYBRID
+
+
+def _match(hit: PassageHit) -> FactMatch:
+    similarity = None if hit.cosine is None else min(max(hit.cosine, 0.0), 1.0)
+    return FactMatch(to_fact(hit.document), hit.score, similarity, hit.keyword_score)

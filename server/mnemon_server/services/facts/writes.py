@@ -1,0 +1,230 @@
+"""What changes facts inside a transaction: each change is decided by what is stored when it is made."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.collections import FACTS
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
+from mnemon_server.domain.facts import Fact, PutFact, PutMode, record_id, value_violations
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.base import (
+    DocumentUpdate,
+    DocumentWrite,
+    PassageInput,
+    RecordTransaction,
+    VaultTransaction,
+)
+from mnemon_server.services.facts.stored_form import (
+    has_expired,
+    is_fact,
+    to_document,
+    to_fact,
+    with_fields,
+    with_version,
+)
+from mnemon_server.services.facts.texts import IndexedTexts
+from mnemon_server.services.memories.creation import vector_bytes
+from mnemon_server.services.shared.filter_expressions import utc
+
+REQUESTED, EXPIRED = "requested", "expired"
+
+_CHANGES = {
+    "fact_value": "value",
+    "own_metadata": "metadata",
+    "indexing": "index",
+    "created_at": "create_time",
+    "ttl_s": "ttl",
+}
+"""Fields of a record that make a fact another one, and what an event calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFact:
+    """A fact that is ready to be stored: checked, with a key, its content and the passages of it."""
+
+    request: PutFact
+    key: str
+    content: str
+    passages: Sequence[PassageInput]
+
+    @property
+    def record_id(self) -> str:
+        """The id of its record."""
+        return record_id(self.request.namespace, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFact:
+    """The receipt of a put, and the fact as it was left."""
+
+    receipt: WriteReceipt
+    fact: Fact
+
+
+def store(tx: VaultTransaction, new: PreparedFact) -> StoredFact:
+    """Stores a fact in place of the one that is there; raises before it has written anything.
+
+    Raises:
+        FactExistsError, FactNotFoundError: not what the mode says is there.
+        RevisionMismatchError: the fact has another revision than the expected one.
+    """
+    records, request = tx.collection(FACTS), new.request
+    [found] = records.get_documents([new.record_id])
+    known = found if found is not None and is_fact(found, request.namespace, new.key, tx.now) else None
+    _check_mode(request.mode, new.key, exists=known is not None)
+    check_revision(request.expected_revision, new.key, known)
+    if found is not None and known is None:
+        # Whoever comes after the end of a fact makes a new one, with a history of its own.
+        remove(records, found, EXPIRED)
+    fact = _fact(new, known, tx.now)
+    document = _document(new, fact)
+    if known is None:
+        return _put(records, new, document)
+    if changed := _changes(known, document, request.updated_at):
+        return _put(records, new, with_fields(document, versions=with_version(known)), changed)
+    return _renew_unchanged(tx, known, new.key)
+
+
+def store_content(tx: VaultTransaction, new: PreparedFact, content: str) -> StoredFact:
+    """Puts a text in the place of the one under "content" of the fact that is there.
+
+    Raises:
+        FactNotFoundError: there is none.
+        RevisionMismatchError: what is searched of it is no longer what `new` was prepared for.
+    """
+    request = new.request
+    [found] = tx.collection(FACTS).get_documents([new.record_id])
+    if found is None or not is_fact(found, request.namespace, new.key, tx.now):
+        raise FactNotFoundError(new.key)
+    asked = with_content(to_fact(found), content)
+    if asked.index != request.index or IndexedTexts.of(asked.value, asked.index).content != new.content:
+        raise RevisionMismatchError(new.key, request.expected_revision or 0, found.revision)
+    refuse(value_violations(asked.value, "fact.value"))
+    return store(tx, replace(new, request=asked))
+
+
+def with_content(fact: Fact, content: str) -> PutFact:
+    """What puts a text in the place of the one under "content"; all else of the fact stays as it is."""
+    return PutFact(
+        namespace=fact.namespace,
+        key=fact.key,
+        value={**fact.value, "content": content},
+        metadata=fact.metadata,
+        ttl=fact.ttl,
+        index=fact.index,
+        expected_revision=fact.revision,
+    )
+
+
+def remove(records: RecordTransaction, document: Document, reason: str) -> None:
+    """Removes a fact for good."""
+    fields = document.fields
+    labels = str(fields["namespace"]).removesuffix(".").split(".")
+    told = details(labels, str(fields["fact_key"]), reason)
+    records.delete_document(document.doc_id, event=EventType.FACT_DELETED, details=told)
+
+
+def renew(tx: VaultTransaction, record_ids: Sequence[str]) -> dict[str, datetime]:
+    """Lets the ttl of facts begin anew; returns when each of those that have one ends now."""
+    records = tx.collection(FACTS)
+    ends: dict[str, datetime] = {}
+    for document in records.get_documents(list(dict.fromkeys(record_ids))):
+        if document is not None and not has_expired(document, tx.now):
+            end = _renewed(records, document, tx.now)
+            if end is not None:
+                ends[document.doc_id] = end
+    return ends
+
+
+def check_revision(expected: int | None, key: str, known: Document | None) -> None:
+    """Refuses a write that was meant for another state of the fact."""
+    actual = known.revision if known else 0
+    if expected is not None and expected != actual:
+        raise RevisionMismatchError(key, expected, actual)
+
+
+def details(namespace: Sequence[str], key: str, reason: str = "") -> str:
+    """What an event says of a fact, as JSON."""
+    said = {"namespace": list(namespace), "key": key}
+    return json.dumps(said | ({"reason": reason} if reason else {}), ensure_ascii=False)
+
+
+def _check_mode(mode: PutMode, key: str, *, exists: bool) -> None:
+    if mode is PutMode.CREATE and exists:
+        raise FactExistsError(key)
+    if mode is PutMode.UPDATE and not exists:
+        raise FactNotFoundError(key)
+
+
+def _fact(new: PreparedFact, known: Document | None, now: datetime) -> Fact:
+    request = new.request
+    created = known.fields.get("created_at") if known else now
+    return Fact(
+        namespace=Namespace(request.namespace),
+        key=new.key,
+        value=request.value,
+        metadata=request.metadata,
+        created_at=utc(request.created_at) if request.created_at else _as_time(created, now),
+        updated_at=utc(request.updated_at) if request.updated_at else now,
+        ttl=request.ttl,
+        expires_at=None if request.ttl is None else now + request.ttl,
+        index=request.index,
+    )
+
+
+def _document(new: PreparedFact, fact: Fact) -> Document:
+    given = vector_bytes(new.request.embedding)
+    return to_document(fact, new.content, embedding=blake2b(given, digest_size=16).hexdigest() if given else "")
+
+
+def _changes(known: Document, new: Document, updated_at: datetime | None) -> tuple[str, ...]:
+    """What the new document changes of the fact, as events call it."""
+    names = [name for field, name in _CHANGES.items() if known.fields.get(field) != new.fields.get(field)]
+    if updated_at is not None and known.fields.get("updated_at") != new.fields.get("updated_at"):
+        names.append("update_time")
+    return tuple(names)
+
+
+def _put(
+    records: RecordTransaction, new: PreparedFact, document: Document, changed: tuple[str, ...] = ()
+) -> StoredFact:
+    write = DocumentWrite(
+        document=document,
+        passages=new.passages,
+        event=EventType.FACT_UPDATED if changed else EventType.FACT_CREATED,
+        details=details(new.request.namespace, new.key),
+        changed=changed,
+    )
+    receipt = records.put_document(write)
+    return StoredFact(replace(receipt, id=new.key), to_fact(replace(document, revision=receipt.revision)))
+
+
+def _renew_unchanged(tx: VaultTransaction, known: Document, key: str) -> StoredFact:
+    end = _renewed(tx.collection(FACTS), known, tx.now)
+    fact = replace(to_fact(known), expires_at=end)
+    return StoredFact(WriteReceipt(key, WriteOutcome.UNCHANGED, known.revision, tx.now), fact)
+
+
+def _renewed(records: RecordTransaction, document: Document, now: datetime) -> datetime | None:
+    """When a fact ends whose ttl begins anew; None where it has none."""
+    ttl_s = document.fields.get("ttl_s")
+    if not isinstance(ttl_s, float):
+        return None
+    end = now + timedelta(seconds=ttl_s)
+
+    def later(stored: Document) -> Document:
+        return with_fields(stored, expire_time=end)
+
+    records.update_document(DocumentUpdate(doc_id=document.doc_id, update=later, event=None))
+    return end
+
+
+def _as_time(value: object, default: datetime) -> datetime:
+    return value if isinstance(value, datetime) else default

@@ -1,0 +1,1 @@
+"""The feed of what happened to records."""

@@ -1,0 +1,136 @@
+"""Keeps the log of a vault within its age and count, bit by bit, and distrusts a clock that jumped."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from mnemon_server.domain.clock import EPOCH, Clock, system_clock
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.promises.change_log import EventLog
+from mnemon_server.services.shared.offload import Offload
+
+INTERVAL_S = 60.0
+DOUBT_S = 24 * 3600.0
+"""How long a sweep by age that would take more than half of the log has to be wanted until it is done."""
+PAUSE_S = 0.01
+HELD_S = 1.0
+"""Where somebody has yet to read what might go, the next sweep comes sooner, though later from time to time."""
+
+log = logging.getLogger(__name__)
+
+
+class EventRetention:
+    """Trims a log in the background: events older than `keep_for`, and all but the newest `keep_max`.
+
+    A clock that jumped ahead makes everything look old. So a sweep that would drop more than half of what is kept, for
+    its age alone, is put off for a day of uptime, and done if it is still wanted then. The bound of the count always
+    holds, but for events that somebody has yet to read. An async context manager; belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        *,
+        keep_for: timedelta,
+        keep_max: int,
+        offload: Offload,
+        keep_after: Callable[[], int | None] = lambda: None,
+        interval_s: float = INTERVAL_S,
+        clock: Clock = system_clock,
+        uptime: Callable[[], float] = monotonic,
+    ) -> None:
+        """Drops nothing yet.
+
+        Args:
+            events: the log.
+            keep_for: age that events may have.
+            keep_max: events that may be kept.
+            offload: where the log is read.
+            keep_after: the position behind which somebody has yet to read; None where nobody has.
+            interval_s: seconds between two sweeps.
+            clock: the wall clock, which may jump.
+            uptime: seconds that never jump.
+        """
+        self._log = events
+        self._keep_for, self._keep_max = keep_for, keep_max
+        self._offload = offload
+        self._keep_after = keep_after
+        self._interval_s = interval_s
+        self._clock, self._uptime = clock, uptime
+        self._doubted_since: float | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def sweep(self) -> int:
+        """Drops what may go, a bounded number at a time with a pause for writes between; returns how many events went.
+
+        Raises:
+            StorageFailedError, StorageFullError: see EventLog.
+        """
+        oldest = self._clock() - self._keep_for
+        before = oldest if await self._offload(self._is_credible, oldest) else EPOCH
+        dropped = 0
+        while count := await asyncio.wrap_future(self._trim(before)):
+            dropped += count
+            await asyncio.sleep(PAUSE_S)
+        return dropped
+
+    def _trim(self, before: datetime) -> "Future[int]":
+        return self._log.trim(before=before, keep_max=self._keep_max, keep_after=self._keep_after())
+
+    async def _run(self) -> None:
+        held_s = HELD_S
+        while True:
+            is_held = False
+            try:
+                # Before the sweep: what was read while it ran is for the next one.
+                is_held = await self._offload(self._is_held)
+                await self.sweep()
+            except MnemonError as error:
+                # The log grows until a later sweep succeeds; nothing else depends on it.
+                log.warning("the event log could not be trimmed: %s", error)
+            except Exception:
+                log.exception("the event log could not be trimmed")
+            if is_held:
+                await asyncio.sleep(min(held_s, self._interval_s))
+                held_s *= 2
+            else:
+                await asyncio.sleep(self._interval_s)
+                held_s = HELD_S
+
+    def _is_held(self) -> bool:
+        """Whether somebody has yet to read some of the log."""
+        position = self._keep_after()
+        return position is not None and position < self._log.state().head
+
+    def _is_credible(self, oldest: datetime) -> bool:
+        """Whether the age may be believed. Positions stand for counts here: their gaps are spread evenly."""
+        state = self._log.state()
+        aged = self._log.position_before(oldest) - state.floor
+        if 2 * aged <= state.head - state.floor:
+            self._doubted_since = None
+            return True
+        now = self._uptime()
+        if self._doubted_since is None:
+            self._doubted_since = now
+            log.warning(
+                "most of the event log seems older than %s; it goes in %.0f hours, unless the clock is put right",
+                self._keep_for,
+                DOUBT_S / 3600,
+            )
+        return now - self._doubted_since >= DOUBT_S

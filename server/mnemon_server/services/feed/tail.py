@@ -1,0 +1,178 @@
+"""The newest events of a log, read once for all watchers that keep up with it."""
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+from mnemon_server.domain.changes import Event, EventLogState
+from mnemon_server.domain.errors import NotServingError
+from mnemon_server.domain.feed import EVERYTHING
+from mnemon_server.engines.promises.change_log import EventLog
+from mnemon_server.services.shared.offload import Offload
+
+EVENTS_MAX = 4_096
+PAUSE_PER_FOLLOWER_S, PAUSE_MAX_S = 0.000_2, 0.05
+
+log = logging.getLogger(__name__)
+
+
+class EventTail:
+    """Follows the log while somebody follows the tail, and keeps its newest events. Belongs to one event loop.
+
+    A commit costs one read of the log, whatever the number of followers. Between two reads there is a pause that grows
+    with their number: what is committed meanwhile reaches each of them in one message rather than in many.
+    """
+
+    def __init__(
+        self, events: EventLog, subscribe: Callable[[Callable[[], None]], Callable[[], None]], offload: Offload
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            events: the log.
+            subscribe: registers what is called, on any thread, after a commit; returns what ends that.
+            offload: where the log is read.
+        """
+        self._log = events
+        self._subscribe = subscribe
+        self._offload = offload
+        self._committed = asyncio.Event()
+        self._signalled = False
+        self._news = asyncio.Event()
+        self._followers = 0
+        self._pump: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._version = 0
+        self._events: list[Event] = []
+        self._floor: int | None = None
+        self._head: int | None = None
+        self._head_time: datetime | None = None
+
+    @property
+    def news(self) -> asyncio.Event:
+        """Set with the next events. Taken before reading, it cannot miss any."""
+        return self._news
+
+    @property
+    def head_time(self) -> datetime | None:
+        """Commit time of the newest event that was read here."""
+        return self._head_time
+
+    @property
+    def version(self) -> int:
+        """Grows whenever events have come."""
+        return self._version
+
+    def covers(self, position: int) -> bool:
+        """Whether everything behind the position is here; otherwise it must be read from the log.
+
+        Raises:
+            MnemonError: the log could not be read, or the tail was closed.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return self._floor is not None and position >= self._floor
+
+    def after(self, position: int) -> list[Event]:
+        """The events behind a position that is covered, in order; their commits are whole."""
+        first = bisect_right(self._events, position, key=_sequence)
+        return self._events[first:]
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Keeps the tail up to date for as long as the block lasts."""
+        self._followers += 1
+        try:
+            if self._pump is None:
+                self._start()
+            yield
+        finally:
+            self._followers -= 1
+            if not self._followers:
+                self._stop()
+
+    def close(self) -> None:
+        """Ends the following; whoever still follows is told so by an error. Calling it again does nothing."""
+        self._stop()
+        self._failure = NotServingError("the vault was closed")
+        self._tell()
+
+    def _start(self) -> None:
+        if isinstance(self._failure, NotServingError):
+            raise self._failure
+        self._failure = None
+        loop = asyncio.get_running_loop()
+
+        def on_commit() -> None:
+            # Whoever clears the flag reads the log afterwards, and so sees this commit, too.
+            if not self._signalled:
+                self._signalled = True
+                # A commit after the end of the loop has nobody to tell.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._committed.set)
+
+        self._unsubscribe = self._subscribe(on_commit)
+        self._committed.set()
+        self._pump = asyncio.create_task(self._follow())
+
+    def _stop(self) -> None:
+        if self._pump is not None:
+            self._unsubscribe()
+            self._pump.cancel()
+            self._pump = None
+            self._reset(None)
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                await self._committed.wait()
+                self._committed.clear()
+                self._signalled = False
+                await self._advance()
+                await asyncio.sleep(min(PAUSE_PER_FOLLOWER_S * self._followers, PAUSE_MAX_S))
+        except Exception as error:
+            # It is raised again where the tail is read.
+            log.warning("the event log cannot be followed", exc_info=error)
+            self._failure = error
+            self._pump = None
+            self._unsubscribe()
+            self._tell()
+
+    async def _advance(self) -> None:
+        if self._head is None:
+            self._reset(await self._offload(self._log.state))
+            return
+        news = await self._offload(self._log.read, self._head, limit=EVENTS_MAX, where=EVERYTHING)
+        if not news.caught_up or news.floor > self._head:
+            # So much at once is better read from the log, page by page; a part of it could end amid a commit. And where
+            # events went unread, those who stand before them must learn it from the log.
+            self._reset(await self._offload(self._log.state))
+        elif news.events:
+            self._events += news.events
+            self._head, self._head_time = news.position, news.events[-1].time
+            self._drop_oldest()
+        else:
+            return
+        self._tell()
+
+    def _drop_oldest(self) -> None:
+        if (excess := len(self._events) - EVENTS_MAX) > 0:
+            self._floor = self._events[excess - 1].sequence
+            del self._events[:excess]
+
+    def _reset(self, state: EventLogState | None) -> None:
+        self._events = []
+        self._floor = self._head = state.head if state else None
+        self._head_time = state.head_time if state else None
+
+    def _tell(self) -> None:
+        self._version += 1
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+
+def _sequence(event: Event) -> int:
+    return event.sequence

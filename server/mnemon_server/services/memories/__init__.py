@@ -1,0 +1,1 @@
+"""Memories, whose confidence fades."""

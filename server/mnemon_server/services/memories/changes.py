@@ -1,0 +1,198 @@
+"""How memories change: each change is decided inside the transaction that makes it, after the check for a replay.
+
+So a call that is made again with its `request_id` never fails on what it did itself, and what a change depends on
+cannot have changed in between.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.confidence import ConfidenceModel
+from mnemon_server.domain.documents import Document, FieldValue
+from mnemon_server.domain.encoding import document_digest
+from mnemon_server.domain.errors import InvalidOperationError, MemoryNotFoundError
+from mnemon_server.domain.memories import DecayPolicy, Memory, UpdateMemory
+from mnemon_server.domain.records import AckLevel, WriteOutcome, WriteReceipt
+from mnemon_server.domain.validation import (
+    doc_id_violations,
+    metadata_violations,
+    refuse,
+    request_id_violations,
+    revision_violations,
+)
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import DocumentUpdate, PassageInput, RecordEngine
+from mnemon_server.services.memories.checks import update_violations
+from mnemon_server.services.memories.creation import vector_bytes
+from mnemon_server.services.memories.field_masks import apply_mask
+from mnemon_server.services.memories.stored_form import to_document, to_memory
+from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.writes import acknowledge, request_key
+
+Change = Callable[[Document], Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The receipt of a change, and the document as the change left it; None where this is the answer to a replay."""
+
+    receipt: WriteReceipt
+    document: Document | None
+
+
+class MemoryChanges:
+    """Changes memories; any number of calls at the same time."""
+
+    def __init__(
+        self,
+        records: RecordEngine,
+        embedder: EmbeddingBatcher,
+        *,
+        dimension: int,
+        applier: IndexApplier | None,
+        confidence: ConfidenceModel,
+        clock: Clock,
+    ) -> None:
+        self._records = records
+        self._embedder = embedder
+        self._dimension = dimension
+        self._applier = applier
+        self._confidence = confidence
+        self._clock = clock
+
+    async def update(self, request: UpdateMemory) -> Changed:
+        """Changes the fields that the mask names."""
+        refuse(update_violations(request, self._dimension))
+        memory_id = request.memory.memory_id
+        passages = await self._new_passages(request) if "content" in request.mask else None
+        asked = to_document(apply_mask(Memory(memory_id, ""), request.memory, request.mask))
+        return await self._write(
+            DocumentUpdate(
+                doc_id=memory_id,
+                update=lambda stored: self._updated(stored, request),
+                event=EventType.MEMORY_UPDATED,
+                passages=passages,
+                expected_revision=request.expected_revision,
+                request=request_key(
+                    request.request_id,
+                    "update",
+                    document_digest(asked),
+                    sorted(set(request.mask)),
+                    vector_bytes(request.embedding),
+                    request.expected_revision,
+                ),
+            ),
+            request.ack,
+        )
+
+    async def reinforce(self, memory_id: str, request_id: str, expected_revision: int | None) -> Changed:
+        """Sets the confidence of a reinforceable memory back to 1."""
+        return await self._change(
+            memory_id, self._reinforced, EventType.MEMORY_REINFORCED, request_id, expected_revision, AckLevel.DURABLE
+        )
+
+    async def delete(
+        self, memory_id: str, request_id: str, expected_revision: int | None, ack: AckLevel
+    ) -> WriteReceipt:
+        """Hides a memory from everything but what asks for deleted ones."""
+        changed = await self._change(
+            memory_id, self._deleted, EventType.MEMORY_DELETED, request_id, expected_revision, ack
+        )
+        return replace(changed.receipt, outcome=WriteOutcome.DELETED)
+
+    async def undelete(self, memory_id: str, request_id: str, expected_revision: int | None) -> Changed:
+        """Takes a deletion back."""
+        return await self._change(
+            memory_id, _undeleted, EventType.MEMORY_UNDELETED, request_id, expected_revision, AckLevel.DURABLE
+        )
+
+    # What a change makes of the stored memory
+
+    def _updated(self, stored: Document, request: UpdateMemory) -> Document:
+        _check_there(stored)
+        memory = apply_mask(to_memory(stored, self._confidence, self._clock()), request.memory, request.mask)
+        refuse(metadata_violations(memory.metadata, "memory.metadata"))
+        new = to_document(memory)
+        return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
+
+    def _reinforced(self, stored: Document) -> Document:
+        _check_there(stored)
+        policy = stored.fields.get("decay_policy")
+        if policy != DecayPolicy.REINFORCEABLE.value:
+            raise InvalidOperationError(
+                f"a {policy} memory cannot be reinforced; only one with the decay policy reinforceable can"
+            )
+        return _with_fields(stored, reinforce_time=self._clock())
+
+    def _deleted(self, stored: Document) -> Document:
+        if stored.hidden:
+            raise InvalidOperationError(f"the memory {stored.doc_id!r} is deleted already")
+        return replace(_with_fields(stored, delete_time=self._clock()), hidden=True)
+
+    # Writing
+
+    async def _new_passages(self, request: UpdateMemory) -> Sequence[PassageInput]:
+        content = request.memory.content
+        if request.embedding is not None:
+            return whole_passage(content, request.embedding)
+        [passages] = await embed_passages(self._embedder, [content])
+        return passages
+
+    async def _change(
+        self,
+        memory_id: str,
+        change: Change,
+        event: EventType,
+        request_id: str,
+        expected_revision: int | None,
+        ack: AckLevel,
+    ) -> Changed:
+        refuse(
+            [
+                *doc_id_violations(memory_id, "memory_id"),
+                *request_id_violations(request_id),
+                *revision_violations(expected_revision),
+            ]
+        )
+        key = request_key(request_id, event.value, memory_id, expected_revision)
+        update = DocumentUpdate(
+            doc_id=memory_id, update=change, event=event, request=key, expected_revision=expected_revision
+        )
+        return await self._write(update, ack)
+
+    async def _write(self, update: DocumentUpdate, ack: AckLevel) -> Changed:
+        left: Document | None = None
+
+        def watched(stored: Document) -> Document:
+            nonlocal left
+            left = update.update(stored)
+            return left
+
+        receipt = await completion(self._records.update_document(replace(update, update=watched)))
+        if receipt.outcome is WriteOutcome.MISSING:
+            raise MemoryNotFoundError(update.doc_id)
+        await acknowledge(self._applier, ack, receipt.sequence)
+        if left is None or receipt.replayed:
+            return Changed(receipt, None)
+        if receipt.outcome is WriteOutcome.UNCHANGED:
+            return Changed(receipt, left)
+        return Changed(receipt, replace(left, revision=receipt.revision, update_time=receipt.commit_time))
+
+
+def _undeleted(stored: Document) -> Document:
+    if not stored.hidden:
+        raise InvalidOperationError(f"the memory {stored.doc_id!r} is not deleted")
+    return replace(_with_fields(stored, delete_time=None), hidden=False)
+
+
+def _check_there(stored: Document) -> None:
+    if stored.hidden:
+        raise MemoryNotFoundError(stored.doc_id)
+
+
+def _with_fields(stored: Document, **changes: FieldValue) -> Document:
+    return replace(stored, fields={**stored.fields, **changes})

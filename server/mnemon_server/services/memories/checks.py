@@ -1,0 +1,86 @@
+"""What a memory, a search for memories and a change of one must look like: every problem is named with its field."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from mnemon_server.domain.documents import QUERY_BYTES_MAX
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.memories import (
+    LIMIT_MAX,
+    TAG_BYTES_MAX,
+    CreateMemory,
+    Memory,
+    MemoryQuery,
+    UpdateMemory,
+)
+from mnemon_server.domain.validation import (
+    content_violations,
+    doc_id_violations,
+    metadata_violations,
+    request_id_violations,
+    revision_violations,
+    scope_violations,
+    text_violations,
+)
+from mnemon_server.services.memories.field_masks import covers, mask_violations
+from mnemon_server.services.memories.filters import filter_violations, share_violations
+
+
+def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldViolation]:
+    """What is wrong with a memory that is to be stored."""
+    yield from memory_violations(request.memory)
+    yield from vector_violations(request.embedding, dimension, "embedding")
+    yield from request_id_violations(request.request_id)
+
+
+def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldViolation]:
+    """What is wrong with a change, as far as it can be known without the memory; of its values, those that count."""
+    yield from doc_id_violations(request.memory.memory_id, "memory.memory_id")
+    yield from mask_violations(request.mask)
+    for violation in memory_violations(request.memory):
+        if any(covers(path, violation.field.removeprefix("memory.")) for path in request.mask):
+            yield violation
+    yield from vector_violations(request.embedding, dimension, "embedding")
+    if request.embedding is not None and "content" not in request.mask:
+        yield FieldViolation(
+            "embedding", 'belongs to a new content: name "content" in update_mask too, or leave it out'
+        )
+    yield from revision_violations(request.expected_revision)
+    yield from request_id_violations(request.request_id)
+
+
+def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldViolation]:
+    """What is wrong with what a caller says of a memory."""
+    yield from content_violations(memory.content, f"{field}.content")
+    yield from metadata_violations(memory.metadata, f"{field}.metadata")
+    yield from scope_violations(memory.scope, f"{field}.scope")
+    yield from text_violations(memory.personality, f"{field}.personality", TAG_BYTES_MAX)
+    yield from text_violations(memory.type, f"{field}.type", TAG_BYTES_MAX)
+
+
+def vector_violations(vector: Sequence[float] | None, dimension: int, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with a vector that a caller gives."""
+    if vector is None:
+        return
+    if len(vector) != dimension:
+        yield FieldViolation(field, f"must have {dimension} numbers, as the server's model gives, not {len(vector)}")
+        return
+    # The greatest number says both: it is not finite where any is not.
+    greatest = float(np.abs(np.array(vector, np.float64)).max())
+    if not math.isfinite(greatest):
+        yield FieldViolation(field, "must hold finite numbers only")
+    elif greatest == 0.0:
+        yield FieldViolation(field, "must not be all zeros: such a vector has no direction")
+
+
+def query_violations(query: MemoryQuery, dimension: int) -> Iterable[FieldViolation]:
+    """What is wrong with a search."""
+    yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
+    yield from vector_violations(query.vector, dimension, "vector")
+    if not 1 <= query.limit <= LIMIT_MAX:
+        yield FieldViolation("limit", f"must be 1 to {LIMIT_MAX:,}")
+    yield from share_violations(query.min_confidence, "min_confidence")
+    yield from share_violations(query.min_score, "min_score")
+    yield from filter_violations(query.where)

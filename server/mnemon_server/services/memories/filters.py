@@ -1,0 +1,79 @@
+"""From the memories that a caller means to what the records are asked."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from mnemon_server.domain.confidence import ConfidenceModel
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import (
+    Condition,
+    Expression,
+    Negation,
+    Operator,
+    RecordFilter,
+    expression_violations,
+)
+from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, MemoryFilter
+from mnemon_server.domain.records import MetadataValue, filter_value_problem, metadata_key_problem
+from mnemon_server.domain.validation import scope_violations, text_violations
+from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
+
+_ENGINE_NAMES = {"memory_id": "id"}
+
+
+def record_filter(
+    where: MemoryFilter, confidence: ConfidenceModel, now: datetime, *, hidden: bool | None = False
+) -> RecordFilter:
+    """The filter for the records: exactly the memories that match, whose confidence is the one at `now`."""
+    parts = _field_conditions(where)
+    if where.min_confidence > 0.0:
+        parts.append(confidence.at_least(where.min_confidence, now))
+    if where.expression is not None:
+        parts.append(with_engine_names(where.expression, _ENGINE_NAMES))
+    return RecordFilter(dict(where.metadata), where.scope, joined(parts), hidden)
+
+
+def fading_filter(
+    where: MemoryFilter, confidence: ConfidenceModel, now: datetime, *, bound: float, by: datetime
+) -> RecordFilter:
+    """The filter for what matches now and whose confidence is below `bound` at the time `by`."""
+    matching = record_filter(where, confidence, now)
+    return replace(matching, expression=joined([matching.expression, Negation(confidence.at_least(bound, by))]))
+
+
+def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
+    """What is wrong with a filter."""
+    yield from scope_violations(where.scope, f"{field}.scope")
+    yield from text_violations(where.personality, f"{field}.personality", TAG_BYTES_MAX)
+    yield from text_violations(where.type, f"{field}.type", TAG_BYTES_MAX)
+    yield from share_violations(where.min_confidence, f"{field}.min_confidence")
+    for key, value in where.metadata.items():
+        if problem := metadata_key_problem(key):
+            yield FieldViolation(f"{field}.metadata", f"key {str(key)[:80]!r}: {problem}")
+        elif problem := filter_value_problem(value):
+            yield FieldViolation(f"{field}.metadata.{key}", problem)
+    if where.expression is not None:
+        yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
+
+
+def share_violations(value: float, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with a bound on a confidence or a score."""
+    if not 0.0 <= value <= 1.0:
+        yield FieldViolation(field, "must be between 0 and 1")
+
+
+def _field_conditions(where: MemoryFilter) -> list[Expression | None]:
+    return [
+        _condition("personality", Operator.EQ, where.personality or None),
+        _condition("type", Operator.EQ, where.type or None),
+        _condition("global", Operator.EQ, where.is_global),
+        _condition("create_time", Operator.GTE, where.created_from),
+        _condition("create_time", Operator.LTE, where.created_to),
+        _condition("reinforce_time", Operator.GTE, where.reinforced_from),
+        _condition("reinforce_time", Operator.LTE, where.reinforced_to),
+    ]
+
+
+def _condition(field: str, operator: Operator, value: MetadataValue | None) -> Condition | None:
+    return None if value is None else Condition(field, operator, (utc(value),))

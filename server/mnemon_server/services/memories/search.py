@@ -1,0 +1,129 @@
+"""How a text or a vector finds memories, and why each result scored as it did."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from time import perf_counter
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.confidence import ConfidenceModel
+from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.errors import MnemonError, SearchError
+from mnemon_server.domain.memories import (
+    Explanation,
+    Memory,
+    MemoryFilter,
+    MemoryMatch,
+    MemoryQuery,
+    MemorySearchAnswer,
+    ScorePart,
+)
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.domain.validation import refuse
+from mnemon_server.ranking.stemming import Stemmer
+from mnemon_server.services.memories.checks import query_violations
+from mnemon_server.services.memories.filters import record_filter
+from mnemon_server.services.memories.stored_form import to_memory
+from mnemon_server.services.search.embedded_passages import unit_vector
+from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
+from mnemon_server.services.search.passage_search import PassageSearch
+
+ROUNDING = 1e-6
+
+
+class MemorySearch:
+    """Finds memories through their passages; what has faded makes room for the next."""
+
+    def __init__(self, passages: PassageSearch, confidence: ConfidenceModel, *, dimension: int, clock: Clock) -> None:
+        self._passages = passages
+        self._confidence = confidence
+        self._dimension = dimension
+        self._clock = clock
+        self._stemmer = Stemmer()
+
+    def find(self, query: MemoryQuery) -> MemorySearchAnswer:
+        """The memories nearest to the query, best first, each once. Blocks."""
+        started = perf_counter()
+        refuse(query_violations(query, self._dimension))
+        try:
+            answer = self._find(query)
+        except MnemonError:
+            raise
+        except Exception as error:
+            raise SearchError("the search failed") from error
+        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
+
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._passages.close()
+
+    def _find(self, query: MemoryQuery) -> MemorySearchAnswer:
+        mode = _mode(query)
+        if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
+            return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True))
+        now = self._clock()
+        where = replace(query.where, min_confidence=query.min_confidence)
+        found = self._passages.find(
+            PassageQuery(
+                text=query.text,
+                vector=None if query.vector is None else unit_vector(query.vector),
+                where=record_filter(where, self._confidence, now),
+                mode=mode,
+                limit=query.limit,
+                min_score=query.min_score,
+                broad=replace(where, min_confidence=0.0) == MemoryFilter(),
+            )
+        )
+        explain = self._explainer(query, now, found.vector_weight) if query.explain else None
+        matches = (_match(hit, to_memory(hit.document, self._confidence, now), explain) for hit in found.hits)
+        return MemorySearchAnswer(tuple(matches), found.diagnostics)
+
+    def _explainer(
+        self, query: MemoryQuery, now: datetime, vector_weight: float
+    ) -> Callable[[PassageHit, Memory], Explanation]:
+        terms = self._stemmer.query_stems(query.text)
+
+        def explain(hit: PassageHit, memory: Memory) -> Explanation:
+            held = set(self._stemmer.stems(memory.content)) if terms else set()
+            return Explanation(
+                parts=_parts(hit, vector_weight),
+                matched_terms=tuple(term for term in terms if term in held),
+                confidence=self._confidence.explain(memory, now),
+            )
+
+        return explain
+
+
+def _mode(query: MemoryQuery) -> SearchMode:
+    if query.mode is not None:
+        return query.mode
+    return SearchMode.VECTOR if query.vector is not None and not query.text.strip() else SearchMode.HYBRID
+
+
+def _match(hit: PassageHit, memory: Memory, explain: Callable[[PassageHit, Memory], Explanation] | None) -> MemoryMatch:
+    return MemoryMatch(
+        memory=memory,
+        score=hit.score,
+        similarity=None if hit.cosine is None else _share(hit.cosine),
+        distance=None if hit.cosine is None else 1.0 - hit.cosine,
+        keyword_score=hit.keyword_score,
+        passage=Passage(hit.place.index, hit.place.start, hit.place.end),
+        explanation=explain(hit, memory) if explain else None,
+    )
+
+
+def _parts(hit: PassageHit, vector_weight: float) -> tuple[ScorePart, ...]:
+    parts = []
+    if hit.vector_part is not None:
+        parts.append(ScorePart("vector", hit.vector_part, vector_weight))
+    if hit.keyword_part is not None:
+        parts.append(ScorePart("keyword", hit.keyword_part, 1.0 - vector_weight))
+    moved = hit.score - sum(part.score * part.weight for part in parts)
+    if abs(moved) > ROUNDING:
+        parts.append(ScorePart("ranker", abs(moved), math.copysign(1.0, moved)))
+    return tuple(parts)
+
+
+def _share(value: float) -> float:
+    return min(max(value, 0.0), 1.0)

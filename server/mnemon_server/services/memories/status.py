@@ -1,0 +1,55 @@
+"""How the memory service is, with what it stands on."""
+
+from mnemon_server.domain.errors import BackendConnectionError, MnemonError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.memories import MemoryStatus
+from mnemon_server.engines.base import RecordEngine
+from mnemon_server.services.search.index_applier import IndexApplier
+
+EMBEDDED = "embedded"
+
+
+def read_status(records: RecordEngine, applier: IndexApplier | None, *, backend: str, collection: str) -> MemoryStatus:
+    """The status; tries to open the records anew where they failed. Blocks, and raises where they cannot be read."""
+    host = applier.index.host if applier else EMBEDDED
+    if problem := _records_problem(records):
+        return MemoryStatus(healthy=False, error=problem, backend=backend, host=host, collection=collection)
+    problem = _index_problem(applier)
+    usage = records.vector_usage()
+    return MemoryStatus(
+        healthy=not problem,
+        error=problem,
+        backend=backend,
+        host=host,
+        collection=collection,
+        memory_count=records.count_documents(RecordFilter()),
+        deleted_count=records.count_documents(RecordFilter(hidden=True)),
+        flat_count=usage.flat_count,
+        graph_count=usage.graph_count,
+        dead_count=usage.dead_count,
+        index_bytes=usage.bytes,
+        snapshot_time=usage.snapshot_time,
+        pending=applier.pending() if applier else 0,
+    )
+
+
+def _records_problem(records: RecordEngine) -> str:
+    if records.failure():
+        try:
+            records.recover()
+        except MnemonError as error:
+            return str(error)
+    return ""
+
+
+def _index_problem(applier: IndexApplier | None) -> str:
+    """Why the vector index does not answer; empty where it does, or there is none."""
+    if applier is None or applier.outage:
+        return applier.outage if applier else ""
+    try:
+        applier.index.ping()
+    except BackendConnectionError as error:
+        applier.distrust()
+        return str(error)
+    # While it was asked, it may have been found wanting.
+    return applier.outage

@@ -1,0 +1,321 @@
+"""The memory service: facts that agents were told, each with a confidence that fades by a policy.
+
+A memory is a document of the collection MEMORIES. It is deleted softly, and then hidden: nothing finds it until it is
+undeleted, and it is gone for good once it was purged. Confidence is computed whenever a memory is read, never stored.
+"""
+
+import asyncio
+import builtins
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
+from mnemon_server.domain.errors import FieldViolation, MemoryNotFoundError, MnemonError
+from mnemon_server.domain.memories import (
+    MIN_CONFIDENCE_DEFAULT,
+    CreateMemory,
+    Decay,
+    DecayPolicy,
+    ForecastPage,
+    Memory,
+    MemoryFilter,
+    MemoryForecast,
+    MemoryPage,
+    MemoryQuery,
+    MemoryReceipt,
+    MemorySearchAnswer,
+    MemoryStatus,
+    UpdateMemory,
+)
+from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
+from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import RecordEngine
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.services.memories.changes import Changed, MemoryChanges
+from mnemon_server.services.memories.creation import MemoryCreation
+from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter
+from mnemon_server.services.memories.search import MemorySearch
+from mnemon_server.services.memories.status import EMBEDDED, read_status
+from mnemon_server.services.memories.stored_form import to_memory, with_confidence
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.writes import request_key
+
+EVERYTHING = MemoryFilter()
+
+log = logging.getLogger(__name__)
+
+
+class MemoryStore:
+    """Memories over the records of a vault. All methods are safe to call from many tasks at once."""
+
+    def __init__(
+        self,
+        records: RecordEngine,
+        embedder: EmbeddingBatcher,
+        *,
+        model: EmbeddingModel,
+        backend: str = "local",
+        collection: str = "",
+        applier: IndexApplier | None = None,
+        decay: Mapping[DecayPolicy, Decay] = DEFAULT_DECAY,
+        clock: Clock = system_clock,
+        exact_scan_max: int = 20_000,
+        fusion: Fusion = DEFAULT_FUSION,
+        ranker: Ranker | None = None,
+        reader_threads: int = 4,
+    ) -> None:
+        """Takes over the applier; the records belong to their vault.
+
+        Args:
+            records: the collection MEMORIES of a vault.
+            embedder: makes the vectors.
+            model: what `embedder` runs.
+            backend: what holds the vectors, as the status names it: "local" or "chromadb".
+            collection: the name of the collection, as the status names it.
+            applier: feeds the vector index; None for the backend local.
+            decay: how the confidence of each policy but `stable` fades.
+            clock: the time by which it does.
+            exact_scan_max: up to so many candidate passages are compared one by one.
+            fusion: how meaning and words become the score of a hybrid search.
+            ranker: takes a second look at what a hybrid search finds; None: nobody does.
+            reader_threads: reads at the same time.
+        """
+        self._records = records
+        self._embedder = embedder
+        self._model = model
+        self._backend = backend
+        self._collection = collection
+        self._applier = applier
+        self._confidence = ConfidenceModel(decay)
+        self._clock = clock
+        self._offload = Offload(reader_threads, "memory-reader")
+        self._reads = GatheredReads(self.read_many, self._offload)
+        passages = PassageSearch(
+            records,
+            embedder.embed_query,
+            applier=applier,
+            exact_scan_max=exact_scan_max,
+            fusion=fusion,
+            ranker=ranker,
+            threads=reader_threads,
+        )
+        dimension = model.dimension
+        self._creation = MemoryCreation(records, embedder, dimension=dimension, applier=applier)
+        self._changes = MemoryChanges(
+            records, embedder, dimension=dimension, applier=applier, confidence=self._confidence, clock=clock
+        )
+        self._search = MemorySearch(passages, self._confidence, dimension=dimension, clock=clock)
+
+    # Reading
+
+    async def get(self, memory_id: str) -> Memory:
+        """The memory, whatever its confidence. MemoryNotFoundError where there is none, or it was deleted."""
+        refuse(doc_id_violations(memory_id, "memory_id"))
+        memory = await self._reads.get(memory_id)
+        if memory is None:
+            raise MemoryNotFoundError(memory_id)
+        return memory
+
+    async def list(
+        self, where: MemoryFilter = EVERYTHING, *, after: int = 0, limit: int, show_deleted: bool = False
+    ) -> MemoryPage:
+        """A page of memories in the order of their creation, from behind position `after`."""
+        refuse(filter_violations(where))
+        now = self._clock()
+        records = record_filter(where, self._confidence, now, hidden=_hidden(show_deleted))
+        documents, position = await self._offload(read_page, self._records, records, after=after, limit=limit)
+        return MemoryPage(tuple(to_memory(document, self._confidence, now) for document in documents), position)
+
+    async def search(self, query: MemoryQuery) -> MemorySearchAnswer:
+        """The memories most relevant to a text or a vector, best first; see MemoryQuery."""
+        return await self._offload(self._search.find, query)
+
+    async def count(self, where: MemoryFilter = EVERYTHING, *, show_deleted: bool = False) -> int:
+        """How many memories match."""
+        refuse(filter_violations(where))
+        records = record_filter(where, self._confidence, self._clock(), hidden=_hidden(show_deleted))
+        return await self._offload(self._records.count_documents, records)
+
+    async def forecast(
+        self,
+        where: MemoryFilter = EVERYTHING,
+        *,
+        min_confidence: float = MIN_CONFIDENCE_DEFAULT,
+        by: datetime,
+        after: int = 0,
+        limit: int,
+    ) -> ForecastPage:
+        """A page of the memories whose confidence is below `min_confidence` by a time, or is already.
+
+        In the order of their creation, from behind position `after`. A time that has passed stands for now.
+        """
+        refuse([*filter_violations(where), *_bound_violations(min_confidence)])
+        now = self._clock()
+        by = max(_utc(by), now)
+        records = fading_filter(where, self._confidence, now, bound=min_confidence, by=by)
+        documents, position = await self._offload(read_page, self._records, records, after=after, limit=limit)
+        memories = (to_memory(document, self._confidence, now) for document in documents)
+        return ForecastPage(tuple(self._forecast(memory, min_confidence, by) for memory in memories), position)
+
+    async def status(self) -> MemoryStatus:
+        """How the service is, and what it stands on. Never raises."""
+        try:
+            return await self._offload(
+                read_status, self._records, self._applier, backend=self._backend, collection=self._collection
+            )
+        except Exception:
+            log.exception("the status cannot be read")
+            return MemoryStatus(
+                healthy=False,
+                error="the records cannot be read; the log says why",
+                backend=self._backend,
+                host=self._applier.index.host if self._applier else EMBEDDED,
+                collection=self._collection,
+            )
+
+    # Writing
+
+    async def create(self, request: CreateMemory) -> MemoryReceipt:
+        """Stores a memory under a new id, with confidence 1.
+
+        Errors as RecordEngine.put_document, EmbeddingError, InvalidArgumentError. A replay is answered with the id that
+        the memory got the first time, and with the memory as it is now.
+        """
+        [result] = await self._creation.create([request])
+        if isinstance(result, MnemonError):
+            raise result
+        memory = await self._reads.get(result.receipt.id) if result.memory is None else result.memory
+        return MemoryReceipt(result.receipt, memory)
+
+    async def create_many(self, requests: Sequence[CreateMemory]) -> builtins.list[WriteReceipt | MnemonError]:
+        """Stores memories in their order, one result each; what is wrong with one is no other's business."""
+        results = await self._creation.create(requests)
+        return [result if isinstance(result, MnemonError) else result.receipt for result in results]
+
+    async def update(self, request: UpdateMemory) -> MemoryReceipt:
+        """Changes the fields that the mask names. MemoryNotFoundError where there is no memory, or it was deleted."""
+        return await self._told(await self._changes.update(request))
+
+    async def reinforce(
+        self, memory_id: str, *, request_id: str = "", expected_revision: int | None = None
+    ) -> MemoryReceipt:
+        """Sets a memory's confidence back to 1.
+
+        Raises:
+            MemoryNotFoundError: there is no memory, or it was deleted.
+            InvalidOperationError: its policy is not `reinforceable`.
+        """
+        told = await self._told(await self._changes.reinforce(memory_id, request_id, expected_revision))
+        if told.receipt.replayed or told.memory is None or told.memory.reinforce_time is None:
+            return told
+        # As of its reinforcement: what passed since then is no age to tell of.
+        memory = with_confidence(told.memory, self._confidence, told.memory.reinforce_time)
+        return MemoryReceipt(told.receipt, memory)
+
+    async def delete(
+        self,
+        memory_id: str,
+        *,
+        request_id: str = "",
+        expected_revision: int | None = None,
+        ack: AckLevel = AckLevel.DURABLE,
+    ) -> WriteReceipt:
+        """Deletes softly: nothing finds the memory any more until it is undeleted.
+
+        Raises:
+            MemoryNotFoundError: there is no memory.
+            InvalidOperationError: it is deleted already.
+        """
+        return await self._changes.delete(memory_id, request_id, expected_revision, ack)
+
+    async def undelete(
+        self, memory_id: str, *, request_id: str = "", expected_revision: int | None = None
+    ) -> MemoryReceipt:
+        """Takes a soft delete back.
+
+        Raises:
+            MemoryNotFoundError: there is no memory.
+            InvalidOperationError: it is not deleted.
+        """
+        return await self._told(await self._changes.undelete(memory_id, request_id, expected_revision))
+
+    async def purge(
+        self, where: MemoryFilter, *, only_deleted: bool = False, dry_run: bool = False, request_id: str = ""
+    ) -> BulkDeleteReceipt:
+        """Removes for good, in one transaction, every memory that matches, deleted ones included.
+
+        Args:
+            where: which memories; may be empty only with `only_deleted`.
+            only_deleted: only those that are deleted already.
+            dry_run: counts them, and removes nothing.
+            request_id: makes a repeated call harmless.
+        """
+        refuse([*filter_violations(where), *_purge_violations(where, only_deleted), *request_id_violations(request_id)])
+        records = record_filter(where, self._confidence, self._clock(), hidden=True if only_deleted else None)
+        if dry_run:
+            return BulkDeleteReceipt(await self._offload(self._records.count_documents, records))
+        # The bound on a confidence becomes one on a time: what was asked for is the filter before that.
+        asked = replace(where, metadata=dict(sorted(where.metadata.items())))
+        key = request_key(request_id, "purge", repr(asked), only_deleted)
+        future = self._records.delete_documents(records, request=key, event=EventType.MEMORY_PURGED)
+        return await completion(future)
+
+    async def aclose(self) -> None:
+        """Waits for what has begun, and closes the applier, not the records; calls after it fail."""
+        await asyncio.to_thread(self._offload.close)
+        await asyncio.to_thread(self._search.close)
+        if self._applier:
+            await asyncio.to_thread(self._applier.close)
+
+    # From documents to memories
+
+    async def _told(self, changed: Changed) -> MemoryReceipt:
+        """What a caller is told of a change: the memory as it is now."""
+        receipt = changed.receipt
+        if changed.document is None:
+            return MemoryReceipt(receipt, await self._reads.get(receipt.id))
+        return MemoryReceipt(receipt, to_memory(changed.document, self._confidence, receipt.commit_time))
+
+    def read_many(self, memory_ids: Sequence[str]) -> builtins.list[Memory | None]:
+        """The memories with these ids, in their order; None where there is none, or it is deleted. Blocks."""
+        now = self._clock()
+        documents = self._records.get_documents(memory_ids)
+        return [
+            None if document is None or document.hidden else to_memory(document, self._confidence, now)
+            for document in documents
+        ]
+
+    def _forecast(self, memory: Memory, bound: float, by: datetime) -> MemoryForecast:
+        fade_time = self._confidence.fade_time(memory, bound)
+        # What is below the bound fell below it at some time.
+        return MemoryForecast(memory, self._confidence.at(memory, by), fade_time or by)
+
+
+def _hidden(show_deleted: bool) -> bool | None:  # noqa: FBT001 - what it says is what it takes
+    return None if show_deleted else False
+
+
+def _bound_violations(bound: float) -> Iterable[FieldViolation]:
+    if not 0.0 < bound <= 1.0:
+        yield FieldViolation("min_confidence", "must be more than 0 and at most 1")
+
+
+def _purge_violations(where: MemoryFilter, only_deleted: bool) -> Iterable[FieldViolation]:  # noqa: FBT001
+    if not where and not only_deleted:
+        yield FieldViolation("filter", "must not be empty unless only_deleted is set: it would mean every memory")
+
+
+def _utc(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Merge rules: their files, their inheritance, which one applies."""

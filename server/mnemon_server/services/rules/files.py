@@ -1,0 +1,140 @@
+"""Merge rules in files: JSON where the name ends in .json, and otherwise YAML."""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mnemon_server.domain.errors import (
+    ConfigurationError,
+    FieldViolation,
+    InvalidArgumentError,
+    InvalidOperationError,
+    MergeRuleError,
+)
+from mnemon_server.domain.rules import RULES_MAX, LoadedRules
+from mnemon_server.services.rules.store import RuleStore
+
+FILE_BYTES_MAX = 1 << 20
+VIOLATIONS_SHOWN = 10
+
+_RULE_FIELD = re.compile(r"rules\[(\d+)\](?:\.(.*))?", re.DOTALL)
+
+
+async def apply_rules_file(store: RuleStore, path: Path) -> LoadedRules:
+    """Registers the rules of a file, or puts them in place of those of the same name; others stay as they are.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or its rules cannot be; it names the rule and the field. Nothing
+            was changed.
+    """
+    rules = await asyncio.to_thread(read_rules_file, path)
+    try:
+        return await store.load(rules)
+    except InvalidArgumentError as error:
+        said = [_described(violation, rules) for violation in error.violations[:VIOLATIONS_SHOWN]]
+        raise _refusal(path, "; ".join(said)) from error
+    except (MergeRuleError, InvalidOperationError) as error:
+        raise _refusal(path, str(error)) from error
+
+
+def read_rules_file(path: Path) -> list[Any]:
+    """The rules of a file, unchecked: a list of them, or an object with such a list under "rules". Blocks.
+
+    Raises:
+        ConfigurationError: it cannot be read, is too large, or is no such list.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _refusal(path, f"it cannot be read: {error.strerror}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise _refusal(path, f"it must be at most {FILE_BYTES_MAX:,} bytes")
+    return _listed(path, _parsed(path, content))
+
+
+def _parsed(path: Path, content: bytes) -> Any:
+    try:
+        return _from_json(content) if path.suffix.lower() == ".json" else _from_yaml(content)
+    except json.JSONDecodeError as error:
+        raise _refusal(path, f"line {error.lineno}: {error.msg}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise _refusal(path, f"{line}{error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        # A text that is no UTF-8, a date that is none.
+        raise _refusal(path, str(error).splitlines()[0]) from error
+    except RecursionError as error:
+        raise _refusal(path, "it is nested too deeply") from error
+
+
+def _from_json(content: bytes) -> Any:
+    return json.loads(content, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_repeated([key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _from_yaml(content: bytes) -> Any:
+    # In steps, because loading at once drops all but the last of repeated keys in silence.
+    loader = yaml.SafeLoader(content)
+    try:
+        node = loader.get_single_node()
+        _check_keys(node, set())
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
+    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+        return
+    # What is referred to several times may even hold itself.
+    seen.add(id(node))
+    inner = node.value
+    if isinstance(node, yaml.MappingNode):
+        _refuse_repeated([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+        inner = [value for _, value in node.value]
+    for item in inner:
+        _check_keys(item, seen)
+
+
+def _refuse_repeated(keys: Sequence[str]) -> None:
+    if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+        raise ValueError(f"the key {repeated[0]!r} is there twice in one object")
+
+
+def _listed(path: Path, content: Any) -> list[Any]:
+    if isinstance(content, dict) and [*content] == ["rules"]:
+        content = content["rules"]
+    if not isinstance(content, list):
+        raise _refusal(
+            path, 'it must hold a list of rules, or an object with such a list under "rules" and nothing else'
+        )
+    if len(content) > RULES_MAX:
+        raise _refusal(path, f"it must hold at most {RULES_MAX:,} rules")
+    return content
+
+
+def _described(violation: FieldViolation, rules: Sequence[Any]) -> str:
+    """What is wrong, with the rule counted from 1 and named, as far as it has a name."""
+    found = _RULE_FIELD.fullmatch(violation.field)
+    if found is None:
+        return f"{violation.field} {violation.description}"
+    index, field = int(found[1]), found[2]
+    rule = rules[index]
+    name = rule.get("name") if isinstance(rule, dict) else None
+    named = f"rule {index + 1} ({name!r})" if isinstance(name, str) else f"rule {index + 1}"
+    return f"{named}: {field} {violation.description}" if field else f"{named} {violation.description}"
+
+
+def _refusal(path: Path, problem: str) -> ConfigurationError:
+    # Without its folder: a client may read this, where a vault is opened for a call.
+    return ConfigurationError(f"the rules file {path.name}: {problem}")

@@ -1,0 +1,25 @@
+"""A rule with changes to it that hold for one call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.rules import ResolvedRule
+from mnemon_server.services.rules.inheritance import resolved, resolved_to_dict
+from mnemon_server.services.rules.schema import checked_rule
+
+
+def overridden(rule: ResolvedRule, section: str, changes: Mapping[str, Any] | None) -> ResolvedRule:
+    """The rule with changes to one of its sections: "detection", "arbitration" or "merge", as RuleDict writes them.
+
+    Raises:
+        InvalidArgumentError: every value that cannot be, by a field such as "merge.importance_boost".
+    """
+    if not changes:
+        return rule
+    try:
+        changed = checked_rule({"name": rule.name, section: changes})
+    except InvalidArgumentError as error:
+        violations = [FieldViolation(one.field.removeprefix("rule."), one.description) for one in error.violations]
+        raise InvalidArgumentError(violations) from None
+    return resolved([changed, resolved_to_dict(rule)])

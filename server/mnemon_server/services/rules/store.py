@@ -1,0 +1,244 @@
+"""The rules service: the registry of merge rules, kept in the vault.
+
+A rule is a document of the collection RULES, under its name. The registry is put together from them and kept in memory
+for as long as the vault's stamp stays: its version with a digest of all rules, so that what a transaction read that was
+taken back is never mistaken for another's.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.collections import RULES
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import text_digest
+from mnemon_server.domain.errors import RevisionMismatchError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.domain.rules import (
+    RULES_MAX,
+    DeletedRule,
+    LoadedRules,
+    ResolvedRule,
+    RuleDict,
+    RuleOrder,
+    RulePage,
+    RuleReceipt,
+)
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.domain.validation import refuse, request_id_violations
+from mnemon_server.engines.base import DocumentWrite, RecordStamps, Vault, VaultTransaction
+from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
+from mnemon_server.services.rules.rule_set import PlacedRule, RuleSet
+from mnemon_server.services.rules.schema import checked_rule, rule_json
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.writes import request_key
+
+READER_THREADS = 2
+
+_STAMP = "rules.version"
+"""The value of the vault that holds the stamp; absent where no rule was ever changed."""
+PLACE = "place"
+"""The key of a document's metadata that holds the rule's place in the order of registration."""
+
+NO_STAMPS: Mapping[str, RecordStamps] = {}
+
+Change = Callable[[MergeRuleRegistry], dict[str, Any]]
+
+
+class RuleStore:
+    """Merge rules over a vault. All methods are safe to call from many tasks at once.
+
+    A change is one transaction, with an event for every rule that it changed. It raises what MergeRuleRegistry raises,
+    or as the future of a RecordEngine's write. A repeated call with the same `request_id` gets the first answer.
+    """
+
+    def __init__(self, vault: Vault) -> None:
+        """The vault belongs to the caller."""
+        self._vault = vault
+        self._offload = Offload(READER_THREADS, "rule-reader")
+        self._known: tuple[str | None, RuleSet] = (None, RuleSet({}))
+
+    def registry_in(self, tx: VaultTransaction | None = None) -> MergeRuleRegistry:
+        """The rules as the transaction sees them, or as they were committed last. Blocks; any thread may call it.
+
+        Changes of what is returned stay there.
+        """
+        source = self._vault if tx is None else tx
+        known = self._known
+        # Outside of a transaction the rules may change while they are read: then the stamp differs again.
+        while (stamp := source.value(_STAMP)) != known[0]:
+            known = self._known = (stamp, _read(source, stamp))
+        return MergeRuleRegistry(known[1])
+
+    def write_in(
+        self, tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps] = NO_STAMPS
+    ) -> None:
+        """Makes the rules that the transaction sees, which are `before`, those of `after`; `stamps` are by name."""
+        self._known = (_write(tx, before, after, stamps), after)
+
+    # Reading
+
+    async def get(self, name: str) -> RuleReceipt:
+        """The rule as it was written. RuleNotFoundError where there is none."""
+        return receipt_of(await self._rules(), name)
+
+    async def list(self, order: RuleOrder = RuleOrder.REGISTRATION, *, after: int = 0, limit: int) -> RulePage:
+        """A page of the rules, from behind position `after`."""
+        rules = await self._rules()
+        behind = [pair for pair in rules.listed(order) if pair[0] > after]
+        page = behind[:limit]
+        position = page[-1][0] if page and len(behind) > limit else None
+        return RulePage(tuple(copied(rule) for _, rule in page), position, rules.version)
+
+    async def find_matching(self, candidate: SemanticMemory) -> ResolvedRule:
+        """The rule that applies to a candidate; see MergeRuleRegistry."""
+        return (await self._rules()).find_matching(candidate)
+
+    async def resolve(self, name: str) -> ResolvedRule:
+        """The rule with all that it inherits. RuleNotFoundError where there is none."""
+        return (await self._rules()).resolve(name)
+
+    async def export(self) -> tuple[tuple[RuleDict, ...], int]:
+        """All rules as they were written, "default" first, the others as they were registered, and the version."""
+        page = await self.list(limit=RULES_MAX)
+        return page.rules, page.version
+
+    # Changing
+
+    async def register(self, rule: RuleDict, *, request_id: str = "") -> RuleReceipt:
+        """Adds a rule."""
+        kept = checked_rule(rule)
+        key = _key(request_id, "register-rule", kept)
+        return RuleReceipt(**await self._change(lambda registry: asdict(registry.register(kept)), key))
+
+    async def update(
+        self,
+        changes: RuleDict,
+        *,
+        clear_fields: Sequence[str] = (),
+        expected_version: int | None = None,
+        request_id: str = "",
+    ) -> RuleReceipt:
+        """Takes `clear_fields` out of the rule that `changes` name, and lays `changes` over what is left.
+
+        Raises:
+            RevisionMismatchError: the registry has not the expected version.
+        """
+        kept = checked_rule(changes)
+
+        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
+            if expected_version not in (None, registry.version):
+                raise RevisionMismatchError("rules", expected_version, registry.version)
+            return asdict(registry.update(kept["name"], kept, clear_fields))
+
+        key = _key(request_id, "update-rule", kept, [*clear_fields], expected_version)
+        return RuleReceipt(**await self._change(change, key))
+
+    async def delete(self, name: str, *, force: bool = False, request_id: str = "") -> DeletedRule:
+        """Removes a rule. With `force`, rules that extend it keep what they inherited."""
+
+        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
+            deleted = registry.delete(name, force=force)
+            return asdict(DeletedRule(deleted, registry.version))
+
+        return DeletedRule(**await self._change(change, _key(request_id, "delete-rule", name, force)))
+
+    async def load(
+        self,
+        rules: Sequence[RuleDict],
+        *,
+        replace_all: bool = False,
+        lenient: bool = False,
+        request_id: str = "",
+    ) -> LoadedRules:
+        """Takes rules in any order: all of them or none; see MergeRuleRegistry."""
+        kept = [checked_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules)]
+
+        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
+            return asdict(registry.load(kept, replace_all=replace_all, lenient=lenient))
+
+        key = _key(request_id, "load-rules", kept, replace_all, lenient)
+        return LoadedRules(**await self._change(change, key))
+
+    async def reset(self, *, request_id: str = "") -> int:
+        """Removes all rules, and takes "default" back to what it was; returns the registry's version."""
+
+        def change(registry: MergeRuleRegistry) -> dict[str, Any]:
+            registry.reset()
+            return {"version": registry.version}
+
+        version: int = (await self._change(change, _key(request_id, "reset-rules")))["version"]
+        return version
+
+    async def aclose(self) -> None:
+        """Waits for what has begun; calls after it fail. The vault stays open."""
+        await asyncio.to_thread(self._offload.close)
+
+    async def _rules(self) -> RuleSet:
+        return (await self._offload(self.registry_in)).rules
+
+    async def _change(self, change: Change, request: RequestKey | None) -> dict[str, Any]:
+        """What `change` returned for the registry of the transaction; of a replay, the first time."""
+
+        def program(tx: VaultTransaction) -> str:
+            registry = self.registry_in(tx)
+            before = registry.rules
+            answer = change(registry)
+            if registry.rules is not before:
+                self.write_in(tx, before, registry.rules)
+            return json.dumps(answer)
+
+        receipt = await completion(self._vault.transact(program, request=request))
+        answer: dict[str, Any] = json.loads(receipt.answer)
+        return answer
+
+
+def _key(request_id: str, *parts: Any) -> RequestKey | None:
+    refuse(request_id_violations(request_id))
+    return request_key(request_id, *parts)
+
+
+def _read(source: Vault | VaultTransaction, stamp: str | None) -> RuleSet:
+    if stamp is None:
+        return RuleSet({})
+    rules = [document for _, document in source.collection(RULES).list_documents(RecordFilter(), limit=RULES_MAX)]
+    return RuleSet({rule.doc_id: _from_document(rule) for rule in rules}, _version(stamp))
+
+
+def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps]) -> str:
+    """Makes the rules of `before` those of `after`, and returns the new stamp."""
+    collection = tx.collection(RULES)
+    for name, placed in before.rules.items():
+        if name not in after.rules:
+            collection.delete_document(name, event=EventType.RULE_DELETED, details=rule_json(placed.rule))
+    for name, placed in after.rules.items():
+        if placed != before.rules.get(name):
+            event = EventType.RULE_UPDATED if name in before.rules else EventType.RULE_REGISTERED
+            collection.put_document(_to_write(placed, event, stamps.get(name)))
+    stamp = _stamp(after)
+    tx.set_value(_STAMP, stamp)
+    return stamp
+
+
+def _to_write(placed: PlacedRule, event: EventType, stamps: RecordStamps | None) -> DocumentWrite:
+    text = rule_json(placed.rule)
+    document = Document(placed.rule["name"], text, metadata={PLACE: placed.place})
+    return DocumentWrite(document=document, passages=(), event=event, details=text, stamps=stamps)
+
+
+def _from_document(document: Document) -> PlacedRule:
+    return PlacedRule(json.loads(document.content), cast("int", document.metadata[PLACE]))
+
+
+def _stamp(rules: RuleSet) -> str:
+    parts = [[placed.place, placed.rule] for placed in rules.rules.values()]
+    return f"{rules.version} {text_digest(json.dumps(parts)).hex()}"
+
+
+def _version(stamp: str) -> int:
+    return int(stamp.partition(" ")[0])

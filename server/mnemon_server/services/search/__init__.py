@@ -1,0 +1,1 @@
+"""Passages and rankings, for whatever is searched."""

@@ -1,0 +1,77 @@
+"""Brings the two halves of a hybrid search together: which passage each of their scores is of."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.engines.base import PassageIds, Scores
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What was not compared: no passage of it has more than these in common with the query, 0 to 1."""
+
+    vector_max: float
+    keyword_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class FusedScores:
+    """Scores of passages, 0 to 1: arrays of one length, in no promised order. A half that found nothing says 0."""
+
+    passage_ids: PassageIds
+    scores: NDArray[np.float64]
+    vector_scores: NDArray[np.float64]
+    keyword_scores: NDArray[np.float64]
+    cosines: NDArray[np.float64]
+    """What the vector scores were before all below 0 became 0."""
+    vector_parts: NDArray[np.float64]
+    """What the vector scores count for in the score, as `keyword_parts` are what the keyword scores do."""
+    keyword_parts: NDArray[np.float64]
+    left_out_max: float
+    """No passage that was left out scores higher."""
+
+
+def fuse(
+    query: str, vector: Scores, keyword: Scores, *, fusion: Fusion = DEFAULT_FUSION, left_out: LeftOut | None = None
+) -> FusedScores:
+    """The fused score of every passage that either half found; of the vector alone where the query has no word."""
+    places, is_new = _places(keyword.passage_ids, vector.passage_ids)
+    passage_ids = np.concatenate((vector.passage_ids, keyword.passage_ids[is_new]))
+    cosines, keyword_scores = np.zeros(len(passage_ids)), np.zeros(len(passage_ids))
+    cosines[: len(vector.scores)] = vector.scores
+    keyword_scores[places] = keyword.scores
+    vector_scores: NDArray[np.float64] = np.clip(cosines, 0.0, 1.0)
+    np.clip(keyword_scores, 0.0, 1.0, out=keyword_scores)
+    fused = fusion.fuse(query, vector_scores, keyword_scores)
+    bound = 1.0
+    if left_out is not None:
+        bound = fusion.bound(query, vector_scores, keyword_scores, left_out.vector_max, left_out.keyword_max)
+    return FusedScores(
+        passage_ids=passage_ids,
+        scores=fused.scores,
+        vector_scores=vector_scores,
+        keyword_scores=keyword_scores,
+        cosines=cosines,
+        vector_parts=fused.vector_parts,
+        keyword_parts=fused.keyword_parts,
+        left_out_max=bound,
+    )
+
+
+def _places(wanted: PassageIds, known: PassageIds) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Where `wanted` stand once those that are not known have been put behind `known`, and which those are."""
+    order = None if np.all(known[:-1] < known[1:]) else np.argsort(known)
+    if order is None and len(known) and known[-1] - known[0] == len(known) - 1:
+        # No gaps, as in a store from which nothing was deleted: the id tells the place, without a look-up.
+        places = wanted - known[0]
+        is_new = (places < 0) | (places >= len(known))
+    else:
+        places = np.searchsorted(known, wanted, sorter=order)
+        if order is not None:
+            places = np.append(order, 0)[places]
+        is_new = np.append(known, -1)[places] != wanted
+    places[is_new] = len(known) + np.arange(np.count_nonzero(is_new))
+    return places, is_new

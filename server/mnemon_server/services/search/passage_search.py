@@ -1,0 +1,304 @@
+"""How passages are found, and documents through them: filters, meaning and word, exactly while that is cheap.
+
+Up to `exact_scan_max` candidates are compared one by one, straight from the records. Beyond, a graph proposes
+candidates: that of the records, or of the vector index that follows them. What is proposed is scored exactly all the
+same. Where the graph cannot be asked, or too little of what it proposes passes the filter, everything is compared.
+"""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.errors import BackendConnectionError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.engines.base import PassageIds, PassageLocation, RecordEngine, Scores, Vector
+from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
+from mnemon_server.services.search.fusion import LeftOut
+from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery
+from mnemon_server.services.search.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
+from mnemon_server.services.search.reranking import Ranker, widened
+
+INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
+GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
+GRAPH_WIDENING = 8
+"""Where too few of the graph's proposals can stay, so many times as many are asked for, once."""
+
+GRAPH_HITS_MAX = 8_192
+"""Beyond, comparing everything is cheaper."""
+
+KEYWORD_HITS_MAX = 1_000
+SPARE_PASSAGES = 8
+"""Passages looked up beyond the documents wanted, for documents of which several are near."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What can be known of a search before its text is a vector."""
+
+    candidates: int
+    among: PassageIds | None
+    """The passages that match; None: all, or those that are found by `check`."""
+    check: RecordFilter | None
+    """What must still hold for a passage that was found."""
+    keywords: Scores | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Documents that were chosen from a ranking: the row and the place of the best passage of each, best first."""
+
+    ranking: Ranking
+    places: dict[str, tuple[int, PassageLocation]]
+    candidates: int
+    """Passages that match the filter; of those that were looked at, where it was checked afterwards."""
+
+
+class PassageSearch:
+    """Finds documents through their passages.
+
+    A search is one blocking call from end to end: every hop between threads would cost as much as a look into the
+    records.
+    """
+
+    def __init__(
+        self,
+        records: RecordEngine,
+        embed_query: Callable[[str], Vector],
+        *,
+        applier: IndexApplier | None,
+        exact_scan_max: int,
+        fusion: Fusion = DEFAULT_FUSION,
+        ranker: Ranker | None = None,
+        threads: int,
+    ) -> None:
+        self._records = records
+        self._embed_query = embed_query
+        self._applier = applier
+        self._exact_scan_max = exact_scan_max
+        self._fusion = fusion
+        self._ranker = ranker
+        self._plan_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-planner")
+
+    def find(self, query: PassageQuery) -> PassageAnswer:
+        """The documents nearest to the query, best first, each once. Blocks."""
+        if self._ranker is None or query.mode is not SearchMode.HYBRID:
+            return self._find(query)
+        return self._ranker.rerank(query, self._find(widened(query)))
+
+    def _find(self, query: PassageQuery) -> PassageAnswer:
+        if query.mode is SearchMode.KEYWORD:
+            return self._complete(query, self._plan(query), None)
+        if query.vector is not None:
+            return self._complete(query, self._plan(query), query.vector)
+        if query.mode is SearchMode.VECTOR:
+            return self._complete(query, self._plan(query), self._embed_query(query.text))
+        # While the model reads the text, its words are looked up. The model runs here, and so begins first: it lets the
+        # interpreter go for nearly all its time, and the look-up does not.
+        plan = self._plan_threads.submit(self._plan, query)
+        vector = self._embed_query(query.text)
+        return self._complete(query, plan.result(), vector)
+
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._plan_threads.shutdown()
+
+    def _plan(self, query: PassageQuery) -> _Plan:
+        stored = self._records.stats().passage_count
+        is_checked = bool(query.where) and stored > self._exact_scan_max and self._may_check(query)
+        among = self._records.match_passages(query.where) if query.where and not is_checked else None
+        by_words = query.mode is not SearchMode.VECTOR
+        return _Plan(
+            candidates=stored if among is None else len(among),
+            among=among,
+            check=query.where if is_checked else None,
+            keywords=self._records.search_keywords(query.text, among) if by_words else None,
+        )
+
+    def _may_check(self, query: PassageQuery) -> bool:
+        if query.mode is SearchMode.HYBRID and not self._fusion.is_absolute:
+            return False  # what does not match must not be what a score is relative to
+        return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
+
+    def _complete(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> PassageAnswer:
+        choice = self._decide(query, plan, vector)
+        ranking = choice.ranking
+        diagnostics = SearchDiagnostics(
+            mode=query.mode,
+            exact=ranking.exact,
+            total_candidates=choice.candidates,
+            scanned=ranking.scanned,
+            pending=self._applier.pending() if self._applier else 0,
+            degraded=ranking.degraded,
+        )
+        return PassageAnswer(self._hits(query, choice), diagnostics, self._weight(query))
+
+    def _weight(self, query: PassageQuery) -> float:
+        """The share of meaning in the scores."""
+        if query.mode is SearchMode.HYBRID:
+            return self._fusion.weight(query.text)
+        return 1.0 if query.mode is SearchMode.VECTOR else 0.0
+
+    def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
+        if vector is None:
+            return self._choose(query, plan, by_word(plan.keywords or NOTHING))
+        degraded = ""
+        if plan.candidates > self._exact_scan_max:
+            if self._applier is None:
+                choice = self._propose_from_records(query, plan, vector)
+            else:
+                choice, degraded = self._propose_from_index(self._applier, query, plan, vector)
+            if choice is not None:
+                return choice
+        return self._compare_all(query, plan, vector, degraded)
+
+    def _compare_all(self, query: PassageQuery, plan: _Plan, vector: Vector, degraded: str) -> _Choice:
+        if plan.check is not None and not query.broad:
+            among = self._records.match_passages(plan.check)
+            plan = _Plan(len(among), among, None, plan.keywords)
+        return self._choose(query, plan, self._scan(query, plan, vector, plan.among, exact=True, degraded=degraded))
+
+    # What the graph of the records proposes
+
+    def _propose_from_records(self, query: PassageQuery, plan: _Plan, vector: Vector) -> _Choice | None:
+        """The choice from the graph's proposals; None where there is no graph, or they are not enough."""
+        for widening in (1, GRAPH_WIDENING):
+            ranking = self._rank_nearest(query, plan, vector, widening)
+            if ranking is None:
+                return None
+            choice = self._choose(query, plan, ranking)
+            if _is_enough(query, choice, is_last=widening > 1):
+                return choice
+            if GRAPH_WIDENING * len(choice.places) < query.limit:
+                return None
+        return None
+
+    def _rank_nearest(self, query: PassageQuery, plan: _Plan, vector: Vector, widening: int) -> Ranking | None:
+        limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.limit)
+        near = self._records.nearest_vectors(vector, limit=limit) if limit <= GRAPH_HITS_MAX else None
+        if near is None:
+            return None
+        left_out_max = float(near.scores[-1]) if len(near.scores) == limit else 0.0
+        if plan.keywords is None:
+            return by_meaning(near, exact=False, scanned=0, left_out_max=left_out_max)
+        words = best(plan.keywords, widening * KEYWORD_HITS_MAX)
+        word_left_out_max = float(words.scores[-1]) if len(words.scores) < len(plan.keywords.scores) else 0.0
+        proposed = np.union1d(near.passage_ids, words.passage_ids)
+        if plan.among is not None:
+            proposed = np.intersect1d(proposed, plan.among, assume_unique=True)
+        left_out = LeftOut(max(left_out_max, 0.0), word_left_out_max)
+        return self._scan(query, plan, vector, proposed, exact=False, left_out=left_out)
+
+    # What the vector index proposes
+
+    def _propose_from_index(
+        self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector
+    ) -> tuple[_Choice | None, str]:
+        """The choice from the index's proposals, None where they are not enough; and why it was not asked."""
+        if applier.problem:
+            return None, applier.problem
+        try:
+            proposed = self._ask_index(applier, query, plan, vector)
+        except BackendConnectionError as error:
+            applier.distrust()
+            return None, str(error)
+        except Exception:
+            log.exception("the vector index failed to search")
+            applier.distrust()
+            return None, "the vector database failed; the log says why"
+        if proposed is None:
+            return None, ""
+        choice = self._choose(query, plan, self._scan(query, plan, vector, proposed, exact=False))
+        # Several passages of one document, or entries that are gone: what is left must come from all.
+        return (choice if len(choice.places) == query.limit else None), ""
+
+    def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector) -> PassageIds | None:
+        """Candidates from the index, the words, and what the index has yet to take; None where that is too much."""
+        limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
+        pending = applier.pending_passages(self._exact_scan_max)
+        if pending is None:
+            return None
+        near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
+        words = best(plan.keywords or NOTHING, KEYWORD_HITS_MAX).passage_ids
+        proposed = np.unique(np.concatenate([near, pending, words]))
+        return proposed if plan.among is None else np.intersect1d(proposed, plan.among, assume_unique=True)
+
+    # From vectors to documents
+
+    def _scan(
+        self,
+        query: PassageQuery,
+        plan: _Plan,
+        vector: Vector,
+        among: PassageIds | None,
+        *,
+        exact: bool,
+        degraded: str = "",
+        left_out: LeftOut | None = None,
+    ) -> Ranking:
+        """Compares the vectors of `among`, or of all, one by one, and joins what the words gave."""
+        near = self._records.scan_vectors(vector, among)
+        if plan.keywords is None:
+            return by_meaning(near, exact=exact, scanned=len(near.passage_ids), degraded=degraded)
+        return by_both(
+            query.text,
+            near,
+            plan.keywords,
+            fusion=self._fusion,
+            exact=exact,
+            degraded=degraded,
+            left_out=left_out,
+        )
+
+    def _choose(self, query: PassageQuery, plan: _Plan, ranking: Ranking) -> _Choice:
+        """The best documents of a ranking, as many as are wanted where there are so many."""
+        count = query.limit + max(query.limit, SPARE_PASSAGES)
+        while True:
+            rows = ranking.top(count, query.min_score)
+            ids = ranking.passage_ids[rows]
+            matching = ids if plan.check is None else self._records.filter_passages(ids, plan.check)
+            places = self._places(matching, dict(zip(ids.tolist(), rows.tolist(), strict=True)), query.limit)
+            if len(places) == query.limit or count >= len(ranking.scores) or len(rows) < count:
+                return _Choice(ranking, places, plan.candidates if plan.check is None else len(matching))
+            # As many as should be enough if the share that stays is the same further down.
+            count = max(4 * count, 3 * count * query.limit // (2 * max(len(places), 1)))
+
+    def _places(
+        self, passage_ids: PassageIds, row_of: dict[int, int], limit: int
+    ) -> dict[str, tuple[int, PassageLocation]]:
+        """The first `limit` documents, each with its best passage."""
+        places: dict[str, tuple[int, PassageLocation]] = {}
+        for place in self._records.locate_passages(passage_ids.tolist()):
+            if len(places) == limit:
+                break
+            places.setdefault(place.doc_id, (row_of[place.passage_id], place))
+        return places
+
+    def _hits(self, query: PassageQuery, choice: _Choice) -> tuple[PassageHit, ...]:
+        wanted = dict(islice(choice.places.items(), query.skip, None))
+        documents = self._records.get_documents(list(wanted), vectors=query.vectors)
+        return tuple(
+            PassageHit.of(document, place, row, choice.ranking)
+            for document, (row, place) in zip(documents, wanted.values(), strict=True)
+            # It may have been deleted since its passage was found.
+            if document is not None and not document.hidden
+        )
+
+
+def _is_enough(query: PassageQuery, choice: _Choice, *, is_last: bool) -> bool:
+    """Whether nothing better can have been left out; of the last choice, whether there is all that is wanted."""
+    ranking = choice.ranking
+    if max(ranking.left_out_max, 0.0) < query.min_score:
+        return True
+    if len(choice.places) < query.limit:
+        return False
+    worst: NDArray[np.float64] = ranking.scores[[row for row, _ in choice.places.values()]].min()
+    return is_last or float(worst) >= ranking.left_out_max

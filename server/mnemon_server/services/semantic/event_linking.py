@@ -1,0 +1,74 @@
+"""How stored statements get links to events, and lose them: by the bridge, and by whoever tells the same directly."""
+
+from dataclasses import replace
+
+from mnemon_server.domain.bridge import LINK_KEY
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.engines.base import DocumentUpdate, VaultTransaction
+from mnemon_server.services.conflicts.superseding import SUPERSEDED, prune_details
+from mnemon_server.services.semantic.event_links import PRUNED_KEY, Metadata, is_bridged, links_of, with_links
+
+
+def told_directly(tx: VaultTransaction, saved: SavedSemantic, given: SemanticMemory) -> SavedSemantic:
+    """What a save by a caller comes to: where the bridge had saved the same, it is the bridge's own no more."""
+    known, receipt = saved.memory, saved.receipt
+    if not saved.duplicate or known is None or receipt is None or not is_bridged(known.metadata):
+        return saved
+    if LINK_KEY in given.metadata:
+        return saved
+    metadata = {key: value for key, value in known.metadata.items() if key not in (LINK_KEY, PRUNED_KEY)}
+    importance = highest(known.importance, given.importance)
+    revision = change(tx, known.memory_id, metadata, importance=importance)
+    return replace(
+        saved,
+        memory=replace(known, metadata=metadata, importance=importance, revision=revision, update_time=tx.now),
+        receipt=replace(receipt, revision=revision),
+    )
+
+
+def add_link(tx: VaultTransaction, document: Document, event_id: str, importance: float | None) -> None:
+    """Links a statement to one more event; one that was demoted gets the importance of that event."""
+    links = links_of(document.metadata)
+    if event_id in links:
+        return
+    stored = document.fields.get("importance")
+    known = stored if isinstance(stored, float) else None
+    wanted = highest(known, importance) if PRUNED_KEY in document.metadata else known
+    change(tx, document.doc_id, with_links(document.metadata, (*links, event_id)), importance=wanted)
+
+
+def highest(first: float | None, second: float | None) -> float | None:
+    """The greater one of those that are known."""
+    return max((value for value in (first, second) if value is not None), default=None)
+
+
+def change(
+    tx: VaultTransaction,
+    memory_id: str,
+    metadata: Metadata,
+    *,
+    importance: float | None,
+    merged_from: tuple[str, ...] | None = None,
+) -> int:
+    """Gives a stored statement other metadata, and another importance; returns its revision then.
+
+    `merged_from` None stays as it is.
+    """
+
+    def changed(stored: Document) -> Document:
+        fields = {**stored.fields, "importance": None if importance is None else float(importance)}
+        if merged_from is not None:
+            fields["merged_from"] = merged_from
+        return replace(stored, metadata=dict(metadata), fields=fields)
+
+    semantic = tx.collection(SEMANTIC)
+    [stored] = semantic.get_documents([memory_id])
+    # What is hidden must not seem to be known again to whoever follows the log.
+    hidden = stored is not None and stored.hidden
+    event = EventType.SEMANTIC_PRUNED if hidden else EventType.SEMANTIC_SAVED
+    details = prune_details(SUPERSEDED) if hidden else ""
+    update = DocumentUpdate(doc_id=memory_id, update=changed, event=event, details=details)
+    return semantic.update_document(update).revision

@@ -1,0 +1,42 @@
+"""From the statements that a caller means to what the records are asked."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import Condition, Expression, Operator, RecordFilter, expression_violations
+from mnemon_server.domain.semantic import FILTER_FIELDS, SemanticFilter
+from mnemon_server.domain.validation import scope_violations
+from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
+
+_ENGINE_NAMES = {"memory_id": "id", "create_time": "time"}
+
+
+def context_filter(where: SemanticFilter, *, hidden: bool | None = False) -> RecordFilter:
+    """The filter for the records, but for the window of time."""
+    expression = None if where.expression is None else with_engine_names(where.expression, _ENGINE_NAMES)
+    return RecordFilter(scope=where.scope, expression=expression, hidden=hidden)
+
+
+def record_filter(where: SemanticFilter, *, hidden: bool | None = False) -> RecordFilter:
+    """The filter for the records: exactly the statements that match."""
+    context = context_filter(where, hidden=hidden)
+    return replace(context, expression=joined([window(where), context.expression]))
+
+
+def window(where: SemanticFilter) -> Expression | None:
+    """What the window of time asks for; None where there is none."""
+    bounds = ((Operator.GTE, where.created_from), (Operator.LTE, where.created_to))
+    return joined(Condition("time", operator, (utc(time),)) for operator, time in bounds if time is not None)
+
+
+def filter_violations(where: SemanticFilter, field: str = "filter") -> Iterable[FieldViolation]:
+    """What is wrong with a filter."""
+    yield from scope_violations(where.scope, f"{field}.scope")
+    if where.expression is not None:
+        yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
+
+
+def among(field: str, values: Iterable[str], *, hidden: bool | None = False) -> RecordFilter:
+    """The filter for the records whose field is one of these texts."""
+    return RecordFilter(expression=Condition(field, Operator.IN, tuple(values)), hidden=hidden)

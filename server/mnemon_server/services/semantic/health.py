@@ -1,0 +1,107 @@
+"""Whether writes of statements are held back, why, and that the log says so once."""
+
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.errors import ThrottledError
+from mnemon_server.engines.base import Vault
+from mnemon_server.services.shared.health_signal import LOOK_EVERY_S, HealthSignal, Problem, Subject, joined_messages
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.write_pressure import WritePressure
+
+HELD_BACK = "yes"
+SUBJECT = Subject(
+    name="semantic index",
+    record_id="semantic-index",
+    state_key="semantic.writes_held_back",
+    warning=EventType.SEMANTIC_WARNING,
+    healthy=EventType.SEMANTIC_HEALTHY,
+    recovered="writes are accepted again",
+)
+FULL_RETRY_AFTER_S = 10.0
+
+
+class Room(Enum):
+    """Whether there is room for what asked for it."""
+
+    AMPLE = auto()
+    TIGHT = auto()
+    """There may be: it must be counted."""
+    NONE = auto()
+
+
+class Capacity:
+    """How many statements there may be. Any thread may call it."""
+
+    def __init__(self, limit: int, count: Callable[[], int]) -> None:
+        """`count` says how many there are, at once."""
+        self.limit = limit
+        self._count = count
+        self._lock = threading.Lock()
+        self._claimed = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further statement is taken."""
+        return self._count() >= self.limit
+
+    def claim(self, records: int) -> Room:
+        """Room for new statements; unless it is NONE, every one of them must be released once it is stored or not."""
+        with self._lock:
+            if self.is_full:
+                return Room.NONE
+            self._claimed += records
+            return Room.AMPLE if self._count() + self._claimed <= self.limit else Room.TIGHT
+
+    def release(self, records: int = 1) -> None:
+        """Gives back what was claimed."""
+        with self._lock:
+            self._claimed -= records
+
+    def error(self) -> ThrottledError:
+        """What a statement is refused with."""
+        return ThrottledError(
+            f"the capacity of {self.limit:,} statements is reached; delete some, or raise it", FULL_RETRY_AFTER_S
+        )
+
+
+class SemanticHealth:
+    """Says whether writes are held back, and tells the log when that begins and ends. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        pressure: WritePressure,
+        capacity: Capacity,
+        *,
+        offload: Offload,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._pressure = pressure
+        self._capacity = capacity
+        self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload, look_every_s=look_every_s)
+
+    def problem(self) -> str:
+        """Why writes are held back, as a sentence; empty where they are not."""
+        return joined_messages(self._problems())
+
+    def notice(self) -> None:
+        """Sees to it that the log says how it is; call it whenever that may have changed."""
+        self._signal.notice()
+
+    async def aclose(self) -> None:
+        """Ends what `notice` began."""
+        await self._signal.aclose()
+
+    def _problems(self) -> list[Problem]:
+        found = []
+        if self._capacity.is_full:
+            limit = f"the capacity of {self._capacity.limit:,} statements is reached"
+            found.append(Problem(HELD_BACK, limit, "delete statements, or raise the capacity"))
+        if self._pressure.holds_back:
+            slow = f"writes take longer than the {self._pressure.target_s:g} s that they should"
+            remedy = "write less at the same time, or give the server a faster disk or more cores"
+            found.append(Problem(HELD_BACK, slow, remedy))
+        return found

@@ -1,0 +1,221 @@
+"""How statements are saved: checked, embedded together outside of any transaction, and written in their order."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.encoding import document_digest
+from mnemon_server.domain.errors import (
+    FieldViolation,
+    IndexingError,
+    InvalidArgumentError,
+    MnemonError,
+    ThrottledError,
+)
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction, Vector
+from mnemon_server.services.memories.creation import vector_bytes
+from mnemon_server.services.semantic.checks import save_violations
+from mnemon_server.services.semantic.event_linking import told_directly
+from mnemon_server.services.semantic.health import Capacity, Room
+from mnemon_server.services.semantic.replies import from_answer, to_answer, with_receipt
+from mnemon_server.services.semantic.resolver import NewSemantic, Resolver
+from mnemon_server.services.semantic.stored_form import (
+    as_duplicate,
+    find_duplicate,
+    given_statement,
+    save_plain,
+    to_document,
+)
+from mnemon_server.services.semantic.vectors import vectors_of
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.write_pressure import WritePressure
+from mnemon_server.services.shared.writes import request_key
+
+
+class SaveProgram:
+    """What a save does inside its transaction; `saved` is what its last run came to."""
+
+    def __init__(
+        self, new: NewSemantic | None, memory: SemanticMemory, room: Room, capacity: Capacity, resolver: Resolver | None
+    ) -> None:
+        self.saved: SavedSemantic | None = None
+        self.memory = memory
+        """The statement, with the id that it gets where it is stored."""
+        self._new = new
+        self._room = room
+        self._capacity = capacity
+        self._resolver = resolver
+
+    def __call__(self, tx: VaultTransaction) -> str:
+        """Saves what a caller told, and returns the answer to keep."""
+        self.saved = told_directly(tx, self.save(tx), self.memory)
+        return to_answer(self.saved)
+
+    def save(self, tx: VaultTransaction) -> SavedSemantic:
+        """Saves the statement; ThrottledError, before anything is written, where there is no room for it."""
+        if self._room is not Room.AMPLE:
+            semantic = tx.collection(SEMANTIC)
+            if (known := find_duplicate(semantic, self.memory)) is not None:
+                return as_duplicate(known, tx.now)
+            if self._room is Room.NONE or semantic.count_documents(RecordFilter()) >= self._capacity.limit:
+                raise self._capacity.error()
+        assert self._new is not None  # noqa: S101 - where there is room there is a vector
+        if self._resolver is None or self._new.policy is ConflictPolicy.IGNORE:
+            return save_plain(tx, self._new)
+        return self._resolver.save(tx, self._new)
+
+
+class _Write:
+    """A save that was handed to the vault."""
+
+    def __init__(self, program: SaveProgram, future: "Future[TransactionReceipt]") -> None:
+        self.program, self.future = program, future
+
+
+class SemanticSaving:
+    """Saves statements; any number of calls at the same time."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        embedder: EmbeddingBatcher,
+        *,
+        dimension: int,
+        resolver: Resolver | None,
+        pressure: WritePressure,
+        capacity: Capacity,
+        offload: Offload,
+    ) -> None:
+        self._vault = vault
+        self._embedder = embedder
+        self._dimension = dimension
+        self._resolver = resolver
+        self._pressure = pressure
+        self._capacity = capacity
+        self._offload = offload
+
+    async def save(self, requests: Sequence[SaveSemantic]) -> list[SavedSemantic | MnemonError]:
+        """Saves statements in their order, one result each; what is wrong with one is no other's business."""
+        results: list[SavedSemantic | MnemonError | None] = [self._problem(request) for request in requests]
+        valid = [i for i, result in enumerate(results) if result is None]
+        if valid:
+            saved = await self._save_timed([requests[i] for i in valid])
+            for i, result in zip(valid, saved, strict=True):
+                results[i] = result
+        return [result for result in results if result is not None]
+
+    def _problem(self, request: SaveSemantic) -> InvalidArgumentError | None:
+        violations = list(save_violations(request, self._dimension))
+        if self._resolver is None and request.conflict_policy is not ConflictPolicy.IGNORE:
+            violations.append(FieldViolation("conflict_policy", "must be IGNORE: conflicts are not settled here"))
+        return InvalidArgumentError(violations) if violations else None
+
+    async def _save_timed(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
+        try:
+            with self._pressure.write(len(requests)):
+                return await self._save_where_there_is_room(requests)
+        except ThrottledError as error:
+            return [error] * len(requests)
+
+    async def _save_where_there_is_room(
+        self, requests: Sequence[SaveSemantic]
+    ) -> Sequence[SavedSemantic | MnemonError]:
+        room = self._capacity.claim(len(requests))
+        if room is Room.NONE:
+            # Duplicates and replays are answered all the same; for them, nothing need be embedded.
+            return [await self._result(write) for write in [self._hand_over(one, None, room) for one in requests]]
+        return [await self._result(write) for write in await self._embed_and_hand_over(requests, room)]
+
+    async def _embed_and_hand_over(self, requests: Sequence[SaveSemantic], room: Room) -> list[_Write | MnemonError]:
+        claimed = len(requests)
+        writes: list[_Write | MnemonError] = []
+        try:
+            contents = [request.memory.content for request in requests]
+            vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
+            # All are handed over before the first is awaited, and so keep their order.
+            for request, vector in zip(requests, vectors, strict=True):
+                if isinstance(vector, MnemonError):
+                    writes.append(vector)
+                    continue
+                write = self._hand_over(request, vector, room)
+                claimed -= 1
+                # Whoever waits for it may go away before it is done.
+                write.future.add_done_callback(lambda _: self._capacity.release())
+                writes.append(write)
+        finally:
+            self._capacity.release(claimed)
+        return writes
+
+    @asynccontextmanager
+    async def prepared(self, requests: Sequence[SaveSemantic]) -> AsyncIterator[list[SaveProgram | MnemonError]]:
+        """What saves these statements in a transaction of the caller's, one for each, or what is wrong with it.
+
+        The transaction must be over when the block ends: until then room is kept, and the time counts as that of a
+        save.
+
+        Raises:
+            ThrottledError: writes are held back.
+        """
+        problems = [self._problem(request) for request in requests]
+        valid = [request for request, problem in zip(requests, problems, strict=True) if problem is None]
+        with self._pressure.write(max(1, len(valid))):
+            room = self._capacity.claim(len(valid))
+            try:
+                programs = iter(await self._programs(valid, room))
+                yield [problem or next(programs) for problem in problems]
+            finally:
+                if room is not Room.NONE:
+                    self._capacity.release(len(valid))
+
+    async def _programs(self, requests: Sequence[SaveSemantic], room: Room) -> list[SaveProgram | MnemonError]:
+        if room is Room.NONE:
+            # Duplicates are found all the same; for them, nothing need be embedded.
+            return [self._program(request, None, room) for request in requests]
+        contents = [request.memory.content for request in requests]
+        vectors = await vectors_of(self._embedder, contents, [request.embedding for request in requests])
+        return [
+            vector if isinstance(vector, MnemonError) else self._program(request, vector, room)
+            for request, vector in zip(requests, vectors, strict=True)
+        ]
+
+    def _hand_over(self, request: SaveSemantic, vector: Vector | None, room: Room) -> _Write:
+        program = self._program(request, vector, room)
+        return _Write(program, self._vault.transact(program, request=_request_key(request, program.memory)))
+
+    def _program(self, request: SaveSemantic, vector: Vector | None, room: Room) -> SaveProgram:
+        memory = replace(given_statement(request.memory), memory_id=str(uuid.uuid4()))
+        new = None
+        if vector is not None:
+            new = NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
+        return SaveProgram(new, memory, room, self._capacity, self._resolver)
+
+    async def _result(self, write: _Write | MnemonError) -> SavedSemantic | MnemonError:
+        if isinstance(write, MnemonError):
+            return write
+        try:
+            receipt = await completion(write.future)
+            if receipt.replayed or write.program.saved is None:
+                return await self._offload(from_answer, self._vault, receipt)
+            return with_receipt(write.program.saved, receipt)
+        except MnemonError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - one statement's failure must not take the others' receipts
+            failure = IndexingError("the statement could not be stored")
+            failure.__cause__ = error
+            return failure
+
+
+def _request_key(request: SaveSemantic, memory: SemanticMemory) -> RequestKey | None:
+    if not request.request_id:
+        return None
+    asked = document_digest(to_document(replace(memory, memory_id="")))
+    given = vector_bytes(request.embedding)
+    return request_key(request.request_id, "save", asked, given, request.conflict_policy, request.rule)

@@ -1,0 +1,189 @@
+"""How a vector or a text finds statements: context and window first, then similarity, threshold and top_k.
+
+Up to `exact_scan_max` candidates are compared one by one. Beyond, the graph proposes, and what it proposes is held
+against the filters; where what it may have left out could belong into the answer, everything is compared after all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.errors import MnemonError, SearchError
+from mnemon_server.domain.semantic import (
+    SemanticFilter,
+    SemanticMatch,
+    SimilarAnswer,
+    SimilarityDiagnostics,
+    SimilarQuery,
+)
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.base import PassageIds, RecordEngine, Scores, Vector
+from mnemon_server.services.search.embedded_passages import unit_vector
+from mnemon_server.services.search.rankings import NOTHING, best
+from mnemon_server.services.semantic.checks import query_violations
+from mnemon_server.services.semantic.filters import context_filter, record_filter, window
+from mnemon_server.services.semantic.stored_form import to_semantic
+
+DIGITS = 6
+"""Digits of a similarity behind the point: what vectors of 32-bit numbers give for certain."""
+
+GRAPH_HITS_MIN, GRAPH_OVERFETCH, GRAPH_WIDENING = 64, 4, 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What a search may find; there is one passage for each statement."""
+
+    total: int
+    in_context: int
+    count: int
+    """Those in the window as well."""
+    ids: PassageIds | None
+    """Ascending; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Candidates with their similarity."""
+
+    scores: Scores
+    exact: bool
+    """No candidate was left out."""
+
+
+class SemanticSearch:
+    """Finds statements. A search is one blocking call: hops between threads would cost more than it does."""
+
+    def __init__(
+        self, records: RecordEngine, embed_query: Callable[[str], Vector], *, dimension: int, exact_scan_max: int
+    ) -> None:
+        self._records = records
+        self._embed_query = embed_query
+        self._dimension = dimension
+        self._exact_scan_max = exact_scan_max
+
+    def find(self, query: SimilarQuery) -> SimilarAnswer:
+        """The statements most similar to the query, best first. Blocks."""
+        started = perf_counter()
+        refuse(query_violations(query, self._dimension))
+        try:
+            answer = self._find(query)
+        except MnemonError:
+            raise
+        except Exception as error:
+            raise SearchError("the search failed") from error
+        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
+
+    def _find(self, query: SimilarQuery) -> SimilarAnswer:
+        if query.vector is not None:
+            vector = unit_vector(query.vector)
+        elif query.text.strip():
+            vector = self._embed_query(query.text)
+        else:
+            return SimilarAnswer((), SimilarityDiagnostics())
+        candidates = self._candidates(query.where)
+        compared = self._compare(candidates, vector, query)
+        matches = self._matches(compared.scores, query.top_k, embeddings=query.embeddings)
+        return SimilarAnswer(matches, _diagnostics(candidates, compared, len(matches)))
+
+    # Who may be found
+
+    def _candidates(self, where: SemanticFilter) -> _Candidates:
+        total = self._records.stats().passage_count
+        context = context_filter(where)
+        ids = self._records.match_passages(context) if context else None
+        in_context = total if ids is None else len(ids)
+        if window(where) is not None:
+            ids = self._records.match_passages(record_filter(where))
+        count = in_context if ids is None else len(ids)
+        # What is saved between the reads belongs to none of them, or to all.
+        in_context = max(in_context, count)
+        return _Candidates(max(total, in_context), in_context, count, ids)
+
+    # How similar they are
+
+    def _compare(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> _Compared:
+        """The candidates that reach the threshold."""
+        if candidates.count > self._exact_scan_max:
+            near = self._propose(candidates, vector, query)
+            if near is not None:
+                return _Compared(near, exact=False)
+        scores = self._records.scan_vectors(vector, candidates.ids) if candidates.count else NOTHING
+        return _Compared(_reaching(scores, query.min_similarity), exact=True)
+
+    def _propose(self, candidates: _Candidates, vector: Vector, query: SimilarQuery) -> Scores | None:
+        """What the graph proposes; None where there is none, or it may have left out what should be returned."""
+        for widening in (1, GRAPH_WIDENING):
+            limit = widening * max(GRAPH_HITS_MIN, GRAPH_OVERFETCH * query.top_k)
+            near = self._records.nearest_vectors(vector, limit=limit)
+            if near is None:
+                return None
+            found = _reaching(_among(near, candidates.ids), query.min_similarity)
+            is_complete = len(near.scores) < limit or not _reaches(near.scores[-1:], query.min_similarity).any()
+            if is_complete or len(found.scores) >= query.top_k:
+                return found
+        return None
+
+    # What they say
+
+    def _matches(self, scores: Scores, top_k: int, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
+        """The best `top_k`, where there are so many."""
+        wanted = top_k
+        while True:
+            matches = self._read(best(scores, wanted), embeddings=embeddings)[:top_k]
+            if len(matches) == top_k or wanted >= len(scores.scores):
+                return matches
+            # What was deleted since it was compared makes room for the next.
+            wanted *= 2
+
+    def _read(self, chosen: Scores, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
+        if not len(chosen.scores):
+            return ()
+        places = self._records.locate_passages(chosen.passage_ids.tolist())
+        documents = self._records.get_documents([place.doc_id for place in places], vectors=embeddings)
+        score_of = dict(zip(chosen.passage_ids.tolist(), _similarities(chosen.scores).tolist(), strict=True))
+        return tuple(
+            SemanticMatch(to_semantic(document), score_of[place.passage_id])
+            for place, document in zip(places, documents, strict=True)
+            if document is not None and not document.hidden
+        )
+
+
+def _diagnostics(candidates: _Candidates, compared: _Compared, returned: int) -> SimilarityDiagnostics:
+    matched = len(compared.scores.scores)
+    return SimilarityDiagnostics(
+        total_candidates=candidates.total,
+        filtered_by_context=candidates.total - candidates.in_context,
+        filtered_by_window=candidates.in_context - candidates.count,
+        filtered_by_threshold=candidates.count - matched,
+        matched_count=matched,
+        filtered_count=candidates.total - matched,
+        returned=returned,
+        exact=compared.exact,
+    )
+
+
+def _reaching(scores: Scores, min_similarity: float) -> Scores:
+    """Those that reach the threshold."""
+    rows = _reaches(scores.scores, min_similarity)
+    return scores if rows.all() else Scores(scores.passage_ids[rows], scores.scores[rows])
+
+
+def _reaches(cosines: NDArray[np.float64], min_similarity: float) -> NDArray[np.bool_]:
+    return _similarities(cosines) >= min_similarity
+
+
+def _similarities(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """0 to 1, without the digits that rounding alone makes: a vector is as similar to itself as can be."""
+    return np.clip(cosines.round(DIGITS), 0.0, 1.0)
+
+
+def _among(scores: Scores, ids: PassageIds | None) -> Scores:
+    """Those whose ids are among some, which are ascending."""
+    if ids is None or not len(ids):
+        return scores if ids is None else NOTHING
+    rows = ids[np.minimum(np.searchsorted(ids, scores.passage_ids), len(ids) - 1)] == scores.passage_ids
+    return Scores(scores.passage_ids[rows], scores.scores[rows])

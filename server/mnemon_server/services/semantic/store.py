@@ -1,0 +1,265 @@
+"""The semantic memory service: statements that are known of users, each with a vector, found by meaning.
+
+A statement is a document of the collection SEMANTIC with one passage, and so one vector. What gave way to another one
+is hidden: nothing but its id finds it, and it is kept until it is deleted for good.
+"""
+
+import asyncio
+import builtins
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.errors import IndexWarmingError, MemoryNotFoundError, MnemonError
+from mnemon_server.domain.semantic import (
+    DeletedSemantic,
+    IndexState,
+    IndexStatus,
+    SavedSemantic,
+    SaveSemantic,
+    SemanticFilter,
+    SemanticMemory,
+    SemanticPage,
+    SimilarAnswer,
+    SimilarQuery,
+)
+from mnemon_server.domain.validation import doc_id_violations, refuse
+from mnemon_server.embedding.base import EmbeddingModel
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import Vault
+from mnemon_server.services.semantic.checks import deletion_violations
+from mnemon_server.services.semantic.deletion import delete, find_doomed, from_answer
+from mnemon_server.services.semantic.filters import filter_violations, record_filter
+from mnemon_server.services.semantic.health import Capacity, SemanticHealth
+from mnemon_server.services.semantic.resolver import Resolver
+from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
+from mnemon_server.services.semantic.search import SemanticSearch
+from mnemon_server.services.semantic.status import read_status, warming_message
+from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.write_pressure import WINDOW_S, WritePressure
+from mnemon_server.services.shared.writes import request_key
+
+EVERYTHING = SemanticFilter()
+
+log = logging.getLogger(__name__)
+
+
+class SemanticStore:
+    """Statements over a vault. All methods are safe to call from many tasks at once.
+
+    Until the index is warm, all but `status` raise IndexWarmingError.
+    """
+
+    def __init__(
+        self,
+        vault: Vault,
+        embedder: EmbeddingBatcher,
+        *,
+        model: EmbeddingModel,
+        resolver: Resolver | None,
+        capacity: int,
+        write_latency_target_s: float,
+        exact_scan_max: int = 20_000,
+        reader_threads: int = 4,
+        latency_window_s: float = WINDOW_S,
+    ) -> None:
+        """Takes nothing over: the vault and the embedder are closed by whoever opened them.
+
+        Args:
+            vault: keeps the statements, and the decisions about them.
+            embedder: makes the vectors.
+            model: what `embedder` runs.
+            resolver: saves statements whose conflicts matter; None refuses them.
+            capacity: most statements, without those that gave way to others.
+            write_latency_target_s: what the median time of a save should not exceed, in seconds.
+            exact_scan_max: up to so many candidates are compared one by one.
+            reader_threads: reads at the same time.
+            latency_window_s: for how long a save counts in that median.
+        """
+        self._vault = vault
+        self._records = vault.collection(SEMANTIC)
+        self._offload = Offload(reader_threads, "semantic-reader")
+        self._reads = GatheredReads(self._records.get_documents, self._offload)
+        self._pressure = WritePressure(write_latency_target_s, window_s=latency_window_s)
+        self._capacity = Capacity(capacity, lambda: self._records.stats().passage_count)
+        self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
+        self._saving = SemanticSaving(
+            vault,
+            embedder,
+            dimension=model.dimension,
+            resolver=resolver,
+            pressure=self._pressure,
+            capacity=self._capacity,
+            offload=self._offload,
+        )
+        self._search = SemanticSearch(
+            self._records, embedder.embed_query, dimension=model.dimension, exact_scan_max=exact_scan_max
+        )
+        self._was_warm = False
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the index is loaded or built; once it is, it stays so."""
+        if not self._was_warm:
+            self._was_warm = self._records.vector_usage().warm
+        return self._was_warm
+
+    # Reading
+
+    async def get(self, memory_id: str, *, embedding: bool = False) -> SemanticMemory:
+        """The statement, also where something took its place. MemoryNotFoundError where there is none."""
+        self._check_warm()
+        refuse(doc_id_violations(memory_id, "memory_id"))
+        if embedding:
+            [document] = await self._offload(self._records.get_documents, [memory_id], vectors=True)
+        else:
+            document = await self._reads.get(memory_id)
+        if document is None:
+            raise MemoryNotFoundError(memory_id)
+        return to_semantic(document)
+
+    async def list(
+        self, where: SemanticFilter = EVERYTHING, *, after: int = 0, limit: int, show_superseded: bool = False
+    ) -> SemanticPage:
+        """A page of statements in the order in which they were saved, from behind position `after`."""
+        self._check_warm()
+        refuse(filter_violations(where))
+        records = record_filter(where, hidden=None if show_superseded else False)
+        documents, position = await self._offload(
+            read_page, self._records, records, after=after, limit=limit, size_of=_text_bytes
+        )
+        return SemanticPage(tuple(map(to_semantic, documents)), position)
+
+    async def search(self, query: SimilarQuery) -> SimilarAnswer:
+        """The statements most similar to a vector or a text, best first; see SimilarQuery."""
+        self._check_warm()
+        return await self._offload(self._search.find, query)
+
+    async def status(self) -> IndexStatus:
+        """How the index is. Never raises."""
+        try:
+            status = await self._offload(self._read_status)
+            if status.state is not IndexState.READY:
+                return status
+            return self._with_pressure(status)
+        except Exception:
+            log.exception("the status cannot be read")
+            return IndexStatus(state=IndexState.DEGRADED, message="the records cannot be read; the log says why")
+
+    # Writing
+
+    async def save(self, request: SaveSemantic) -> SavedSemantic:
+        """Stores a statement, or does what the policy says of its conflicts.
+
+        A replay is answered with the statement and the decision as they are now.
+
+        Raises:
+            InvalidArgumentError, EmbeddingError, RuleNotFoundError: nothing was stored.
+            ThrottledError: the capacity is reached, or writes take longer than they should.
+            and what the future of a RecordEngine's write raises.
+        """
+        [result] = await self.save_many([request])
+        if isinstance(result, MnemonError):
+            raise result
+        return result
+
+    async def save_many(self, requests: Sequence[SaveSemantic]) -> builtins.list[SavedSemantic | MnemonError]:
+        """Stores statements in their order, one result each; what is wrong with one is no other's business."""
+        self._check_warm()
+        try:
+            return await self._saving.save(requests)
+        finally:
+            self._health.notice()
+
+    @asynccontextmanager
+    async def prepared(
+        self, requests: Sequence[SaveSemantic]
+    ) -> AsyncIterator[builtins.list[SaveProgram | MnemonError]]:
+        """What saves these statements in a transaction of the caller's; see SemanticSaving."""
+        self._check_warm()
+        try:
+            async with self._saving.prepared(requests) as programs:
+                yield programs
+        finally:
+            self._health.notice()
+
+    async def delete(
+        self,
+        memory_ids: Sequence[str],
+        where: SemanticFilter | None = None,
+        *,
+        dry_run: bool = False,
+        request_id: str = "",
+    ) -> DeletedSemantic:
+        """Removes statements for good, in one transaction, with what gave way to them and the decisions about any.
+
+        Args:
+            memory_ids: which ones; those that are not there are passed over.
+            where: or else a filter, which matches superseded ones, too.
+            dry_run: counts them, and removes nothing.
+            request_id: makes a repeated call harmless.
+        """
+        self._check_warm()
+        refuse(deletion_violations(memory_ids, where, request_id))
+        if dry_run:
+            doomed = await self._offload(find_doomed, self._records, memory_ids, where)
+            return doomed.counted()
+        key = request_key(request_id, "semantic-delete", builtins.list(memory_ids), repr(where or EVERYTHING))
+        receipt = await completion(self._vault.transact(lambda tx: delete(tx, memory_ids, where), request=key))
+        self._health.notice()
+        return from_answer(receipt)
+
+    async def create_snapshot(self) -> tuple[datetime | None, str]:
+        """Writes the index's graph now: the time, or why nothing was written."""
+        self._check_warm()
+        time = await self._offload(self._records.save_snapshot)
+        if time is not None:
+            return time, ""
+        count = self._records.stats().passage_count
+        return None, f"{count:,} statements are compared one by one and need no snapshot"
+
+    async def aclose(self) -> None:
+        """Waits for what has begun; calls after it fail."""
+        await self._health.aclose()
+        await asyncio.to_thread(self._offload.close)
+
+    # Health
+
+    def _check_warm(self) -> None:
+        if not self.is_warm:
+            raise IndexWarmingError(warming_message(self._records))
+        self._health.notice()
+
+    def _read_status(self) -> IndexStatus:
+        return read_status(
+            self._records,
+            is_warm=self.is_warm,
+            capacity=self._capacity.limit,
+            write_latency_target_s=self._pressure.target_s,
+        )
+
+    def _with_pressure(self, status: IndexStatus) -> IndexStatus:
+        self._health.notice()
+        # First, since it looks anew: what is said of the state must be true of this latency.
+        latency_s = self._pressure.median_s
+        problem = self._health.problem()
+        return replace(
+            status,
+            state=IndexState.DEGRADED if problem else IndexState.READY,
+            message=problem,
+            write_latency_s=latency_s,
+        )
+
+
+def _text_bytes(document: Document) -> int:
+    """The bytes of a statement's texts."""
+    fields = document.fields
+    return len(document.content.encode()) + len(str(fields.get("summary") or "").encode())

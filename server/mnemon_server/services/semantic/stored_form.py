@@ -1,0 +1,136 @@
+"""Statements as the documents that the records keep, and back; how one is stored where nothing contradicts it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import SEMANTIC
+from mnemon_server.domain.documents import Document, FieldValue
+from mnemon_server.domain.filters import Condition, Operator, RecordFilter
+from mnemon_server.domain.records import WriteOutcome, WriteReceipt
+from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.domain.validation import normalised_metadata
+from mnemon_server.engines.base import DocumentWrite, PassageInput, VaultTransaction, Vector
+from mnemon_server.services.semantic.resolver import NewSemantic
+from mnemon_server.services.semantic.terms import content_hash, terms_of
+
+
+class DocumentReader(Protocol):
+    """What reading statements takes: a collection, or one inside a transaction."""
+
+    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+        """See RecordEngine."""
+
+    def list_documents(
+        self, where: RecordFilter, *, after: int = 0, limit: int, vectors: bool = False
+    ) -> list[tuple[int, Document]]:
+        """See RecordEngine."""
+
+
+def given_statement(memory: SemanticMemory) -> SemanticMemory:
+    """A statement that a caller gave, as it is kept: without what the server sets, but with its id and its vector."""
+    return SemanticMemory(
+        memory_id=memory.memory_id,
+        content=memory.content,
+        summary=memory.summary,
+        scope=memory.scope,
+        importance=memory.importance,
+        keywords=tuple(memory.keywords),
+        source=memory.source,
+        metadata=normalised_metadata(memory.metadata),
+        create_time=memory.create_time and _utc(memory.create_time),
+        embedding=memory.embedding,
+    )
+
+
+def to_document(memory: SemanticMemory) -> Document:
+    """What is stored of a statement whose `create_time` is known; hidden where something took its place."""
+    return Document(
+        memory.memory_id,
+        memory.content,
+        normalised_metadata(memory.metadata),
+        scope=memory.scope,
+        fields={
+            "summary": memory.summary,
+            "source": memory.source,
+            "importance": None if memory.importance is None else float(memory.importance),
+            "keywords": tuple(memory.keywords),
+            "terms": tuple(sorted(terms_of(memory.keywords, memory.content))),
+            "time": None if memory.create_time is None else _utc(memory.create_time),
+            "content_hash": content_hash(memory.scope.user, memory.scope.persona, memory.content),
+            "superseded_by": memory.superseded_by,
+            "merged_from": tuple(memory.merged_from),
+        },
+        hidden=bool(memory.superseded_by),
+    )
+
+
+def to_semantic(document: Document) -> SemanticMemory:
+    """The statement that a document is, with its vector where the document came with it."""
+    fields = document.fields
+    importance, time = fields.get("importance"), fields.get("time")
+    return SemanticMemory(
+        memory_id=document.doc_id,
+        content=document.content,
+        summary=str(fields.get("summary") or ""),
+        scope=document.scope,
+        importance=importance if isinstance(importance, float) else None,
+        keywords=_texts(fields.get("keywords")),
+        source=str(fields.get("source") or ""),
+        metadata=document.metadata,
+        create_time=time if isinstance(time, datetime) else document.create_time,
+        update_time=document.update_time or EPOCH,
+        revision=document.revision,
+        merged_from=_texts(fields.get("merged_from")),
+        superseded_by=str(fields.get("superseded_by") or ""),
+        embedding=document.embedding,
+    )
+
+
+def find_duplicate(semantic: DocumentReader, memory: SemanticMemory) -> Document | None:
+    """The visible statement of the same user and persona that says the same; None where there is none."""
+    digest = content_hash(memory.scope.user, memory.scope.persona, memory.content)
+    same = RecordFilter(expression=Condition("content_hash", Operator.EQ, (digest,)))
+    return next((document for _, document in semantic.list_documents(same, limit=1)), None)
+
+
+def save_plain(tx: VaultTransaction, new: NewSemantic) -> SavedSemantic:
+    """Stores a statement beside what is known, unless the same is known."""
+    known = find_duplicate(tx.collection(SEMANTIC), new.memory)
+    if known is not None:
+        return as_duplicate(known, tx.now)
+    memory, receipt = put_semantic(tx, new.memory, new.vector)
+    return SavedSemantic(memory=memory, receipt=receipt)
+
+
+def as_duplicate(known: Document, now: datetime) -> SavedSemantic:
+    """The answer to a save of what is known."""
+    receipt = WriteReceipt(known.doc_id, WriteOutcome.UNCHANGED, known.revision, now)
+    return SavedSemantic(memory=to_semantic(known), receipt=receipt, duplicate=True)
+
+
+def put_semantic(
+    tx: VaultTransaction,
+    memory: SemanticMemory,
+    vector: Vector,
+    *,
+    event: EventType = EventType.SEMANTIC_SAVED,
+    details: str = "",
+) -> tuple[SemanticMemory, WriteReceipt]:
+    """Stores a statement under its id, hidden where something took its place, and returns it as it is then."""
+    document = to_document(replace(memory, create_time=memory.create_time or tx.now))
+    passage = PassageInput(0, len(memory.content), vector)
+    write = DocumentWrite(document=document, passages=[passage], event=event, details=details)
+    receipt = tx.collection(SEMANTIC).put_document(write)
+    return replace(to_semantic(document), revision=receipt.revision, update_time=receipt.commit_time), receipt
+
+
+def _texts(value: FieldValue) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _utc(time: datetime) -> datetime:
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,43 @@
+"""One vector for each statement, however long it is."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import Vector
+from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
+
+NOWHERE = 1e-6
+
+
+async def embed_statements(embedder: EmbeddingBatcher, contents: Sequence[str]) -> list[Vector]:
+    """One vector of unit length per text, all embedded together; of a long text, what its passages have in common.
+
+    Errors as EmbeddingBatcher.
+    """
+    return [mean_vector([part.vector for part in parts]) for parts in await embed_passages(embedder, contents)]
+
+
+def mean_vector(vectors: Sequence[Vector]) -> Vector:
+    """The mean direction of vectors of unit length, at unit length; the first one's where they cancel out."""
+    if len(vectors) == 1:
+        return vectors[0]
+    mean = np.stack(vectors).astype(np.float64).mean(axis=0)
+    # What rounding leaves of opposites points nowhere.
+    return unit_vector(mean.tolist()) if np.linalg.norm(mean) > NOWHERE else vectors[0]
+
+
+async def vectors_of(
+    embedder: EmbeddingBatcher, contents: Sequence[str], given: Sequence[Sequence[float] | None]
+) -> list[Vector | MnemonError]:
+    """The vector of each text: the one given with it, or else its own. Texts are embedded, or fail, together."""
+    texts = [content for content, vector in zip(contents, given, strict=True) if vector is None]
+    embedded: Sequence[Vector | MnemonError]
+    try:
+        embedded = await embed_statements(embedder, texts) if texts else []
+    except MnemonError as error:
+        embedded = [error] * len(texts)
+    of_texts = iter(embedded)
+    return [next(of_texts) if vector is None else unit_vector(vector) for vector in given]

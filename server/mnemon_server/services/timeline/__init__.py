@@ -1,0 +1,1 @@
+"""The timeline: events, their retention and their health."""

@@ -1,0 +1,121 @@
+"""Appends, gathered: events that come while an append is with the engine go together after it, in their order."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextvars import Context
+from copy import copy
+from typing import NamedTuple
+
+from mnemon_server.domain.episodic import EventReceipt
+from mnemon_server.domain.errors import MnemonError
+from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.services.shared.completions import completion
+
+Appended = list[EventReceipt | MnemonError]
+Append = Callable[[Sequence[EventWrite]], "Future[Appended]"]
+
+TOGETHER_MAX = 1_000
+BULK_MIN = 100
+"""A call with so many events gains nothing from company."""
+
+
+class _Call(NamedTuple):
+    writes: Sequence[EventWrite]
+    waiter: "asyncio.Future[Appended]"
+
+
+class GatheredAppends:
+    """As reads are gathered: nobody waits for company, and the busier it is, the more goes together.
+
+    What is handed to the engine keeps the order of the calls. Cancelling a caller takes no event back. Belongs to one
+    event loop.
+    """
+
+    def __init__(self, append: Append) -> None:
+        """Appends with `append`, which does not block, and gives one result for each event, in their order."""
+        self._append = append
+        self._waiting: list[_Call] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+
+    def start(self, writes: Sequence[EventWrite]) -> "asyncio.Future[Appended]":
+        """Sees to it that events are stored; comes to one result for each, which of a failed append is its error.
+
+        Pass at most TOGETHER_MAX, which the engine stores in one transaction.
+        """
+        call = _Call(writes, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        if len(writes) >= BULK_MIN:
+            self._send_now()
+        elif self._sending is None:
+            # In a context of its own: the append is no more the first caller's than the others'.
+            self._sending = asyncio.create_task(self._send_in_turn(), context=Context())
+        return call.waiter
+
+    async def _send_in_turn(self) -> None:
+        try:
+            while self._waiting:
+                for calls, future in self._hand_over(self._take()):
+                    await _answer(calls, future)
+                # Whoever has just been answered may have the next event, which then goes along.
+                await asyncio.sleep(0)
+        finally:
+            self._sending = None
+
+    def _send_now(self) -> None:
+        """Hands over all that waits, without waiting for the append that is under way."""
+        while self._waiting:
+            for calls, future in self._hand_over(self._take()):
+                task = asyncio.create_task(_answer(calls, future), context=Context())
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+
+    def _take(self) -> list[_Call]:
+        """The calls that go next."""
+        size = count = 0
+        for call in self._waiting:
+            if count and size + len(call.writes) > TOGETHER_MAX:
+                break
+            size += len(call.writes)
+            count += 1
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
+
+    def _hand_over(self, calls: Sequence[_Call]) -> list[tuple[Sequence[_Call], "Future[Appended]"]]:
+        try:
+            return [(calls, self._append([write for call in calls for write in call.writes]))]
+        except Exception as error:  # noqa: BLE001 - whoever called is told
+            if len(calls) > 1:
+                # Nothing was taken. One of them may be at fault, and that is no other's business.
+                return [handed for call in calls for handed in self._hand_over([call])]
+            failed: Future[Appended] = Future()
+            failed.set_exception(error)
+            return [(calls, failed)]
+
+
+async def _answer(calls: Sequence[_Call], future: "Future[Appended]") -> None:
+    """Tells every caller what became of its events."""
+    try:
+        results = await completion(future)
+    except MnemonError as error:
+        for call in calls:
+            if not call.waiter.done():
+                # An error of its own for each: one raised in several tasks would mix their tracebacks.
+                call.waiter.set_result([copy(error) for _ in call.writes])
+        return
+    except Exception as error:  # noqa: BLE001 - whoever called is told
+        for call in calls:
+            if not call.waiter.done():
+                call.waiter.set_exception(error)
+        return
+    finally:
+        # Without a result only where the loop ends.
+        for call in calls if not future.done() or future.cancelled() else ():
+            call.waiter.cancel()
+    start = 0
+    for call in calls:
+        end = start + len(call.writes)
+        if not call.waiter.done():
+            call.waiter.set_result(results[start:end])
+        start = end

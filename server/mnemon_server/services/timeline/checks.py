@@ -1,0 +1,193 @@
+"""What an event, a query of the timeline and a pruning must look like: every problem is named with its field.
+
+Nearly all events are fine, and there are many. So each is first asked whether it is, in a few comparisons; only what is
+wrong with one that is not is put into words.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from mnemon_server.domain.documents import CONTENT_BYTES_MAX, QUERY_BYTES_MAX
+from mnemon_server.domain.episodic import (
+    CONTEXT_BYTES_MAX,
+    EVENT_ID_BYTES_MAX,
+    EVENT_TYPE_BYTES_MAX,
+    EVENT_TYPES_MAX,
+    FILTER_FIELDS,
+    IDS_MAX,
+    LAST_DAYS_MAX,
+    SOURCE_BYTES_MAX,
+    TOP_K_MAX,
+    EpisodicEvent,
+    EventSelection,
+    RecordEvent,
+    WindowQuery,
+)
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import expression_violations
+from mnemon_server.domain.records import MetadataValue, Scope
+from mnemon_server.domain.validation import (
+    REQUEST_ID_BYTES_MAX,
+    SCOPE_BYTES_MAX,
+    metadata_violations,
+    request_id_violations,
+    scope_violations,
+    text_violations,
+)
+from mnemon_server.services.memories.filters import share_violations
+from mnemon_server.services.timeline.new_events import to_utc
+
+TIME_PROBLEM = "must lie in the years 1 to 9999, in UTC"
+
+
+def is_sound(request: RecordEvent) -> bool:
+    """Whether nothing is wrong with an event that is to be stored."""
+    event = request.event
+    return (
+        event.event_type != ""
+        and _is_text(event.event_type, EVENT_TYPE_BYTES_MAX)
+        and (not event.event_id or _is_text(event.event_id, EVENT_ID_BYTES_MAX))
+        and _is_sound_scope(event.scope)
+        and _is_text(event.content, CONTENT_BYTES_MAX)
+        and (not event.context or _is_text(event.context, CONTEXT_BYTES_MAX))
+        and (not event.source or _is_text(event.source, SOURCE_BYTES_MAX))
+        and (event.importance is None or 0.0 <= event.importance <= 1.0)
+        and _has_utc(event.event_time)
+        and (not event.metadata or not any(_metadata_violations(event.metadata, "")))
+        and (not request.request_id or _is_text(request.request_id, REQUEST_ID_BYTES_MAX))
+    )
+
+
+def record_violations(request: RecordEvent) -> Iterable[FieldViolation]:
+    """What is wrong with an event that is to be stored; empty exactly where `is_sound`."""
+    yield from event_violations(request.event)
+    yield from request_id_violations(request.request_id)
+
+
+def event_violations(event: EpisodicEvent, field: str = "event") -> Iterable[FieldViolation]:
+    """What is wrong with an event as a caller gives it."""
+    yield from text_violations(event.event_id, f"{field}.event_id", EVENT_ID_BYTES_MAX)
+    if not event.scope.user:
+        yield FieldViolation(f"{field}.scope.user", "must name the user whose it is")
+    yield from scope_violations(event.scope, f"{field}.scope")
+    if not event.event_type:
+        yield FieldViolation(f"{field}.event_type", "must say what kind of event it is")
+    yield from text_violations(event.event_type, f"{field}.event_type", EVENT_TYPE_BYTES_MAX)
+    yield from text_violations(event.content, f"{field}.content", CONTENT_BYTES_MAX)
+    yield from text_violations(event.context, f"{field}.context", CONTEXT_BYTES_MAX)
+    yield from text_violations(event.source, f"{field}.source", SOURCE_BYTES_MAX)
+    if event.importance is not None:
+        yield from share_violations(event.importance, f"{field}.importance")
+    yield from time_violations(event.event_time, f"{field}.event_time")
+    yield from _metadata_violations(event.metadata, f"{field}.metadata")
+
+
+def time_violations(time: datetime | None, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with a time."""
+    if time is not None and not _has_utc(time):
+        yield FieldViolation(field, TIME_PROBLEM)
+
+
+def event_id_violations(event_id: str, field: str = "event_id") -> Iterable[FieldViolation]:
+    """What is wrong with the id of an event that is asked for."""
+    if not event_id:
+        yield FieldViolation(field, "must not be empty")
+    yield from text_violations(event_id, field, EVENT_ID_BYTES_MAX)
+
+
+def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
+    """What is wrong with a query of a window."""
+    if query.last_days is not None:
+        if query.has_range:
+            yield FieldViolation("last_days", "must not be set together with range")
+        if not 1 <= query.last_days <= LAST_DAYS_MAX:
+            yield FieldViolation("last_days", f"must be 1 to {LAST_DAYS_MAX:,}")
+    yield from limit_violations(query.top_k, "top_k")
+    yield from selection_violations(query.where)
+    if query.text is not None:
+        yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
+        if query.after is not None:
+            yield FieldViolation("page_token", "must be empty with a query: its best come on one page")
+
+
+def limit_violations(limit: int, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with how many events are wanted."""
+    if not 1 <= limit <= TOP_K_MAX:
+        yield FieldViolation(field, f"must be 1 to {TOP_K_MAX:,}")
+
+
+def selection_violations(where: EventSelection, field: str = "filter") -> Iterable[FieldViolation]:
+    """What is wrong with which events are meant; a window of time goes by the name of "range"."""
+    yield from scope_violations(where.scope, f"{field}.scope")
+    if len(where.event_types) > EVENT_TYPES_MAX:
+        yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
+    else:
+        for event_type in where.event_types:
+            yield from text_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
+    if where.min_importance is not None:
+        yield from share_violations(where.min_importance, f"{field}.min_importance")
+    if where.expression is not None:
+        yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
+    yield from _range_violations(where.start, where.end)
+
+
+def pruning_violations(
+    before: datetime | None, where: EventSelection, event_ids: Sequence[str], request_id: str
+) -> Iterable[FieldViolation]:
+    """What is wrong with a pruning: it names events by a time, a filter or both, or by their ids."""
+    if event_ids and (before is not None or where):
+        yield FieldViolation("event_ids", "must not be set together with before or filter")
+    elif not event_ids and before is None and not where:
+        yield FieldViolation("filter", "must not be empty where before and event_ids are: it would mean every event")
+    if len(event_ids) > IDS_MAX:
+        yield FieldViolation("event_ids", f"must be at most {IDS_MAX:,}")
+    else:
+        for number, event_id in enumerate(event_ids):
+            yield from event_id_violations(event_id, f"event_ids[{number}]")
+    yield from time_violations(before, "before")
+    yield from selection_violations(where)
+    yield from request_id_violations(request_id)
+
+
+def _range_violations(start: datetime | None, end: datetime | None) -> Iterable[FieldViolation]:
+    found = [*time_violations(start, "range.from"), *time_violations(end, "range.to")]
+    yield from found
+    if start is not None and end is not None and not found and to_utc(end) < to_utc(start):
+        yield FieldViolation("range.to", "must not be before range.from")
+
+
+def _is_sound_scope(scope: Scope) -> bool:
+    return (
+        scope.user != ""
+        and _is_text(scope.user, SCOPE_BYTES_MAX)
+        and (not scope.persona or _is_text(scope.persona, SCOPE_BYTES_MAX))
+        and (not scope.household or _is_text(scope.household, SCOPE_BYTES_MAX))
+        and (not scope.agent or _is_text(scope.agent, SCOPE_BYTES_MAX))
+        and (not scope.project or _is_text(scope.project, SCOPE_BYTES_MAX))
+    )
+
+
+def _is_text(text: str, bytes_max: int) -> bool:
+    """Whether `text_violations` finds nothing."""
+    if text.isascii():
+        return len(text) <= bytes_max and "\0" not in text
+    try:
+        return len(text.encode()) <= bytes_max and "\0" not in text
+    except UnicodeEncodeError:
+        return False
+
+
+def _has_utc(time: datetime) -> bool:
+    """Whether the time can be said in UTC, and so as a Timestamp."""
+    try:
+        to_utc(time)
+    except OverflowError:
+        return False
+    return True
+
+
+def _metadata_violations(metadata: Mapping[str, MetadataValue], field: str) -> Iterable[FieldViolation]:
+    yield from metadata_violations(metadata, field)
+    for key, value in metadata.items():
+        if isinstance(value, datetime):
+            yield from time_violations(value, f"{field}.{key}")

@@ -1,0 +1,146 @@
+"""How the timeline is asked for events: the newest of a window, or those that fit a text best."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.episodic import (
+    EventPosition,
+    EventScore,
+    EventSelection,
+    RangeSummary,
+    StoredEvent,
+    WindowDiagnostics,
+    WindowPage,
+    WindowQuery,
+)
+from mnemon_server.domain.records import SearchMode
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.base import Vector
+from mnemon_server.engines.promises.timeline import TextScores, Timeline
+from mnemon_server.services.shared.pages import PAGE_BYTES_MAX, PAGE_STEP
+from mnemon_server.services.timeline.checks import limit_violations, selection_violations, window_violations
+from mnemon_server.services.timeline.selections import EVERYTHING, selection, window_selection
+
+Found = tuple[tuple[StoredEvent, ...], tuple[EventScore, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Events on their way through a query."""
+
+    total: int
+    in_context: int
+    in_window: int
+    rejected: int
+    """Of those in the window, by the expression."""
+
+
+class TimelineQueries:
+    """Asks the timeline. A query is one blocking call: hops between threads would cost more than it does."""
+
+    def __init__(self, timeline: Timeline, embed_query: Callable[[str], Vector], *, clock: Clock) -> None:
+        self._timeline = timeline
+        self._embed_query = embed_query
+        self._clock = clock
+
+    def window(self, query: WindowQuery) -> WindowPage:
+        """A page of the window, newest first, or what of it fits the text best. Blocks."""
+        started = perf_counter()
+        refuse(window_violations(query))
+        where = window_selection(query, self._clock())
+        if query.text is None:
+            return self._newest(where, query.after, query.top_k, started)
+        return self._fitting(where, query.text, query, started)
+
+    def recent(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage:
+        """A page of the newest events. Blocks."""
+        started = perf_counter()
+        refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
+        return self._newest(selection(where), after, limit, started)
+
+    def summarize(self, where: EventSelection) -> RangeSummary:
+        """Counts of the events that match. Blocks."""
+        refuse(selection_violations(where))
+        return self._timeline.summarize(selection(where))
+
+    def _newest(self, where: EventSelection, after: EventPosition | None, limit: int, started: float) -> WindowPage:
+        found = self._timeline.window(where, after=after, limit=limit)
+        counts = _Counts(found.total, found.in_context, found.in_window, found.rejected)
+        diagnostics = _diagnostics(counts, len(found.events), started)
+        return WindowPage(found.events, found.next_position, diagnostics)
+
+    # By a text
+
+    def _fitting(self, where: EventSelection, text: str, query: WindowQuery, started: float) -> WindowPage:
+        """The events that fit best; a page holds at most PAGE_BYTES_MAX of them, and the one that reaches it."""
+        mode = query.mode if self._timeline.has_embeddings else SearchMode.KEYWORD
+        sequences = self._timeline.sequences(where)
+        counts = self._counts(where, len(sequences))
+        if not text.strip():
+            return WindowPage((), None, _diagnostics(counts, 0, started, mode))
+        vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
+        scores = self._timeline.search_text(text, vector, sequences, mode)
+        events, fits = self._read_best(scores, query.top_k)
+        diagnostics = _diagnostics(counts, len(events), started, scores.mode, scores.pending)
+        return WindowPage(events, None, diagnostics, fits)
+
+    def _counts(self, where: EventSelection, matching: int) -> _Counts:
+        """The counts beside `matching`; what is stored between the reads belongs to none of them, or to all."""
+        context = replace(where, expression=None, start=None, end=None)
+        in_window = matching if where.expression is None else self._timeline.count(replace(where, expression=None))
+        in_window = max(in_window, matching)
+        in_context = max(self._timeline.count(context), in_window)
+        total = max(self._timeline.count(EVERYTHING), in_context)
+        return _Counts(total, in_context, in_window, in_window - matching)
+
+    def _read_best(self, scores: TextScores, limit: int) -> Found:
+        events: list[StoredEvent] = []
+        fits: list[EventScore] = []
+        size = 0
+        for event, fit in self._read_in_turn(scores, limit):
+            events.append(event)
+            fits.append(fit)
+            size += len(event.body)
+            if len(events) == limit or size >= PAGE_BYTES_MAX:
+                break
+        return tuple(events), tuple(fits)
+
+    def _read_in_turn(self, scores: TextScores, limit: int) -> Iterator[tuple[StoredEvent, EventScore]]:
+        """Best first; read a few at a time, whatever their size is. What was pruned since makes room for the next."""
+        step = min(limit, PAGE_STEP)
+        order = _best_first(scores)
+        for start in range(0, len(order), step):
+            rows = {int(scores.sequences[row]): row for row in order[start : start + step]}
+            for event in self._timeline.read(list(rows)):
+                yield event, _fit(scores, rows[event.sequence])
+
+
+def _best_first(scores: TextScores) -> NDArray[np.intp]:
+    """Rows; of equals, what was stored last."""
+    return np.lexsort((-scores.sequences, -scores.relevance))
+
+
+def _fit(scores: TextScores, row: np.intp) -> EventScore:
+    similarity = float(scores.similarity[row])
+    return EventScore(
+        float(scores.relevance[row]), None if np.isnan(similarity) else similarity, float(scores.keyword[row])
+    )
+
+
+def _diagnostics(
+    counts: _Counts, returned: int, started: float, mode: SearchMode | None = None, pending: int = 0
+) -> WindowDiagnostics:
+    return WindowDiagnostics(
+        total_scanned=counts.total,
+        filtered_by_context=counts.total - counts.in_context + counts.rejected,
+        filtered_by_window=counts.in_context - counts.in_window,
+        returned=returned,
+        duration_s=perf_counter() - started,
+        mode=mode,
+        pending=pending,
+    )

@@ -1,0 +1,48 @@
+"""From the events that a caller means to what the timeline is asked."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from mnemon_server.domain.episodic import LAST_DAYS_DEFAULT, EventSelection, WindowQuery
+from mnemon_server.services.shared.filter_expressions import with_engine_names
+from mnemon_server.services.timeline.new_events import to_utc
+
+EVERYTHING = EventSelection()
+MICROSECOND = timedelta(microseconds=1)
+FIRST_TIME = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def selection(where: EventSelection) -> EventSelection:
+    """The same events, with times that are aware, in UTC."""
+    if where.start is None and where.end is None and where.expression is None:
+        return where
+    return replace(
+        where,
+        start=None if where.start is None else to_utc(where.start),
+        end=None if where.end is None else to_utc(where.end),
+        expression=None if where.expression is None else with_engine_names(where.expression, {}),
+    )
+
+
+def window_selection(query: WindowQuery, now: datetime) -> EventSelection:
+    """The events of the query's window: its range, or its last days up to now."""
+    where = selection(query.where)
+    has_range = query.has_range or where.start is not None or where.end is not None
+    if has_range and query.last_days is None:
+        return where
+    days = LAST_DAYS_DEFAULT if query.last_days is None else query.last_days
+    return replace(where, start=earlier(now, timedelta(days=days)), end=now)
+
+
+def selection_before(before: datetime, where: EventSelection = EVERYTHING) -> EventSelection | None:
+    """Those of the events that happened before a time; None where there can be none."""
+    where = selection(where)
+    if (before := to_utc(before)) == FIRST_TIME:
+        return None
+    last = before - MICROSECOND
+    return replace(where, end=last if where.end is None else min(where.end, last))
+
+
+def earlier(time: datetime, by: timedelta) -> datetime:
+    """The time that is earlier by so much, or else the first that there is."""
+    return time - by if time - FIRST_TIME > by else FIRST_TIME

@@ -1,0 +1,258 @@
+"""The episodic memory service: a timeline of what happened, recorded, asked for by time and by text, and pruned."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from mnemon_server.domain.clock import Clock, system_clock
+from mnemon_server.domain.episodic import (
+    TOP_K_DEFAULT,
+    CompactionProgress,
+    EventPosition,
+    EventReceipt,
+    EventSelection,
+    PrunedEvents,
+    RangeSummary,
+    RecordEvent,
+    StoredEvent,
+    TimelineState,
+    TimelineStatus,
+    WindowPage,
+    WindowQuery,
+)
+from mnemon_server.domain.errors import EventNotFoundError, IndexWarmingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.validation import refuse
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.write_pressure import WINDOW_S
+from mnemon_server.services.timeline.appends import TOGETHER_MAX, GatheredAppends
+from mnemon_server.services.timeline.checks import event_id_violations, is_sound, record_violations
+from mnemon_server.services.timeline.compaction import SharedCompaction
+from mnemon_server.services.timeline.health import TimelineHealth
+from mnemon_server.services.timeline.new_events import event_writes
+from mnemon_server.services.timeline.pruning import EpisodicPruning, Pruning
+from mnemon_server.services.timeline.queries import TimelineQueries
+from mnemon_server.services.timeline.retention import RETENTION
+from mnemon_server.services.timeline.selections import EVERYTHING
+
+log = logging.getLogger(__name__)
+
+Recorded = EventReceipt | MnemonError
+
+
+class EpisodicStore:
+    """Events over the timeline of a vault. All methods are safe to call from many tasks at once.
+
+    Until the timeline's index is loaded, all but `status` raise IndexWarmingError. What is wrong with a request raises
+    InvalidArgumentError, and is no matter of the timeline's health.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        vault: Vault,
+        embedder: EmbeddingBatcher,
+        *,
+        write_latency_target_s: float,
+        keep_for: timedelta | None = None,
+        reader_threads: int = 4,
+        latency_window_s: float = WINDOW_S,
+        clock: Clock = system_clock,
+    ) -> None:
+        """Takes nothing over: the vault, with its timeline, and the embedder are closed by whoever opened them.
+
+        Args:
+            timeline: the vault's.
+            vault: whose log is told when something is wrong.
+            embedder: makes the vectors of queries, where events have any.
+            write_latency_target_s: what the median time until an event is stored should not exceed, in seconds.
+            keep_for: how long events are kept by TimelineRetention, which must run then; None: for ever.
+            reader_threads: reads at the same time.
+            latency_window_s: for how long an append counts in that median.
+            clock: the time at which events are recorded, and up to which the last days go.
+        """
+        self._timeline = timeline
+        self._vault = vault
+        self._keep_for = keep_for
+        self._clock = clock
+        self._offload = Offload(reader_threads, "timeline-reader")
+        self._reads = GatheredReads(timeline.get, self._offload)
+        self._appends = GatheredAppends(timeline.append)
+        self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
+        self._compaction = SharedCompaction(timeline)
+        self.pruning = EpisodicPruning(timeline, self._offload)
+        """For TimelineRetention: what removes events."""
+        self.health = TimelineHealth(
+            vault,
+            write_latency_target_s=write_latency_target_s,
+            offload=self._offload,
+            reporters=() if keep_for is None else (RETENTION,),
+            latency_window_s=latency_window_s,
+        )
+        """For TimelineRetention: whom it tells."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the timeline's index is loaded."""
+        return self._timeline.is_warm
+
+    # Recording
+
+    async def record(self, requests: Sequence[RecordEvent]) -> list[Recorded]:
+        """Stores events in their order, one result each; what is wrong with one is no other's business.
+
+        Ids that are empty are drawn here. Results are receipts, and otherwise InvalidArgumentError,
+        RequestIdReusedError, StorageFullError or StorageFailedError. Cancelling it takes nothing back. Calls
+        with up to TOGETHER_MAX events keep the order in which they were begun.
+        """
+        self._check_warm()
+        started = []
+        with ExitStack() as timed:
+            for start in range(0, len(requests), TOGETHER_MAX):
+                if start:
+                    # Others get the loop in between.
+                    await asyncio.sleep(0)
+                started.append(self._start(requests[start : start + TOGETHER_MAX], timed))
+            results: list[Recorded] = []
+            for batch in started:
+                results += await batch.results()
+        self.health.note(results)
+        return results
+
+    def _start(self, requests: Sequence[RecordEvent], timed: ExitStack) -> "_Batch":
+        sound = [request for request in requests if is_sound(request)]
+        checked = requests if len(sound) < len(requests) else ()
+        if not sound:
+            return _Batch(checked, None)
+        timed.enter_context(self.health.append(len(sound)))
+        return _Batch(checked, self._appends.start(event_writes(sound, self._clock())))
+
+    # Asking
+
+    async def get(self, event_id: str) -> StoredEvent:
+        """The event. EventNotFoundError where there is none."""
+        self._check_warm()
+        refuse(event_id_violations(event_id))
+        event = await self._reads.get(event_id)
+        if event is None:
+            raise EventNotFoundError(event_id)
+        return event
+
+    async def window(self, query: WindowQuery) -> WindowPage:
+        """The newest events of a window of time, or those that fit a text best; see WindowQuery.
+
+        EmbeddingError where the text cannot be embedded.
+        """
+        self._check_warm()
+        return await self._offload(self._queries.window, query)
+
+    async def recent(
+        self, where: EventSelection = EVERYTHING, after: EventPosition | None = None, limit: int = TOP_K_DEFAULT
+    ) -> WindowPage:
+        """The newest events of all times."""
+        self._check_warm()
+        return await self._offload(self._queries.recent, where, after, limit)
+
+    async def summarize(self, where: EventSelection = EVERYTHING) -> RangeSummary:
+        """Counts of the events that match."""
+        self._check_warm()
+        return await self._offload(self._queries.summarize, where)
+
+    # Removing
+
+    async def prune(
+        self,
+        *,
+        before: datetime | None = None,
+        where: EventSelection = EVERYTHING,
+        event_ids: Sequence[str] = (),
+        dry_run: bool = False,
+        request_id: str = "",
+    ) -> PrunedEvents:
+        """Removes events for good.
+
+        Args:
+            before: those that happened before this time, ...
+            where: ... and match this.
+            event_ids: or else those with these ids; those that are not there are passed over.
+            dry_run: counts and names them, and removes nothing.
+            request_id: makes a repeated call harmless; it goes on where the first one was cut off.
+        """
+        self._check_warm()
+        pruning = Pruning(before=before, where=where, event_ids=event_ids, request_id=request_id)
+        return await (self.pruning.count(pruning) if dry_run else self.pruning.prune(pruning))
+
+    def compact(self) -> AsyncGenerator[CompactionProgress]:
+        """Compacts the timeline, and says at least every second how far that is, at the end with `done`.
+
+        Ending it does not end the compaction. Who asks while one is under way follows that one.
+        """
+        self._check_warm()
+        return self._compaction.follow()
+
+    # Health
+
+    async def status(self) -> TimelineStatus:
+        """How the timeline is; tries to open the records anew where they failed. Never raises."""
+        try:
+            status = await self._offload(self._read_status)
+        except Exception:
+            log.exception("the status cannot be read")
+            status = TimelineStatus(
+                state=TimelineState.DEGRADED, message="the timeline cannot be read; the log says why"
+            )
+        return self._with_own(status)
+
+    async def aclose(self) -> None:
+        """Waits for the reads that have begun; calls after it fail."""
+        await self.health.aclose()
+        await asyncio.to_thread(self._offload.close)
+
+    def _check_warm(self) -> None:
+        if not self.is_warm:
+            raise IndexWarmingError("the timeline is being loaded")
+        self.health.notice()
+
+    def _read_status(self) -> TimelineStatus:
+        if self._vault.failure():
+            try:
+                self._vault.recover()
+            except MnemonError as error:
+                return replace(self._timeline.status(), state=TimelineState.DEGRADED, message=str(error))
+        return self._timeline.status()
+
+    def _with_own(self, status: TimelineStatus) -> TimelineStatus:
+        """The status with what only the service knows."""
+        status = replace(status, retention_s=None if self._keep_for is None else self._keep_for.total_seconds())
+        self.health.notice()
+        problem = self.health.problem()
+        if status.state is TimelineState.WARMING or not problem:
+            return status
+        message = f"{status.message}; {problem}" if status.message else problem
+        return replace(status, state=TimelineState.DEGRADED, message=message)
+
+
+class _Batch:
+    """Events whose storing has begun."""
+
+    def __init__(self, checked: Sequence[RecordEvent], future: "asyncio.Future[list[Recorded]] | None") -> None:
+        """`checked` are all requests where some are not sound."""
+        self._checked = checked
+        self._future = future
+
+    async def results(self) -> list[Recorded]:
+        """One for each request, in their order."""
+        stored = await self._future if self._future is not None else []
+        if not self._checked:
+            return stored
+        of_sound = iter(stored)
+        return [
+            next(of_sound) if is_sound(request) else InvalidArgumentError(list(record_violations(request)))
+            for request in self._checked
+        ]

@@ -1,0 +1,1 @@
+"""One servicer per service: check, convert, call, convert."""

@@ -1,0 +1,53 @@
+"""ArchiveService over gRPC: records leave and come in streams, a message at a time."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from mnemon.v1 import archive_pb2 as pb
+from mnemon.v1 import archive_pb2_grpc
+
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.services.archive.importing import Given, Import
+from mnemon_server.transport.checks import archive as checks
+from mnemon_server.transport.convert import archive as convert
+from mnemon_server.transport.incidents import report
+from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.tenancy import TenantServicer
+
+
+class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
+    """Answers UNAVAILABLE until vaults are attached."""
+
+    async def ExportRecords(  # noqa: N802 - the promises of the methods are in the proto
+        self, request: pb.ExportRecordsRequest, context: Context
+    ) -> AsyncIterator[pb.ExportRecordsResponse]:
+        checks.check_export(request)
+        selection = convert.selection_from_pb(request.selection)
+        # Left amid its way, as where the client leaves, the export is ended before the vault is given back.
+        async with (
+            self.vault(context) as vault,
+            aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as parts,
+        ):
+            async for part in parts:
+                yield convert.part_to_pb(part)
+
+    async def ImportRecords(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.ImportRecordsRequest], context: Context
+    ) -> AsyncIterator[pb.ImportRecordsResponse]:
+        async with self.vault(context) as vault:
+            importing: Import | None = None
+            async for request in request_iterator:
+                if importing is None:
+                    checks.check_start(request)
+                    importing = vault.archive.begin_import(convert.start_from_pb(request.start))
+                checks.check_records(request)
+                became = await importing.take([_given(record) for record in request.records])
+                yield convert.results_to_pb(became, report)
+
+
+def _given(message: pb.ArchivedRecord) -> Given:
+    try:
+        checks.check_record(message)
+        return convert.record_from_pb(message)
+    except InvalidArgumentError as error:
+        return error

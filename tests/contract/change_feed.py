@@ -1,0 +1,486 @@
+"""What the event feed promises over any vault: subclass it and open one."""
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.episodic import EpisodicEvent, PruneReason
+from mnemon_server.domain.errors import CursorExpiredError, InvalidArgumentError, InvalidCursorError, NotServingError
+from mnemon_server.domain.facts import Fact
+from mnemon_server.domain.feed import (
+    Batch,
+    Cursor,
+    Edge,
+    ListQuery,
+    Start,
+    WatchQuery,
+)
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.records import Scope
+from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.services.facts.stored_form import to_fact
+from mnemon_server.services.feed import tail as event_tail
+from mnemon_server.services.feed.cursors import Cursors
+from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.shared.offload import Offload
+
+from tests.contract.record_engine import START, ManualClock, write
+from tests.support.watching import watching
+
+WAIT_S = 60.0
+
+
+def ids(events: list[Event] | tuple[Event, ...]) -> list[str]:
+    return [event.record_id for event in events]
+
+
+def trim(vault: Vault, keep_max: int) -> None:
+    while vault.events.trim(before=START, keep_max=keep_max).result():
+        pass
+
+
+class EventFeedContract(ABC):
+    """Ordered, once, without a gap, whole commits, resumable, and honest about what is gone."""
+
+    @abstractmethod
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        """A new vault."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def vault(self, tmp_path: Path, clock: ManualClock) -> Iterator[Vault]:
+        vault = self.open_vault(tmp_path / "records", clock)
+        yield vault
+        vault.close()
+
+    @pytest.fixture
+    async def feed(self, vault: Vault, clock: ManualClock) -> AsyncIterator[EventFeed]:
+        offload = Offload(4, "feed")
+        feed = make_feed(vault, offload, clock)
+        yield feed
+        feed.close()
+        offload.close()
+
+    # Where a watch begins
+
+    async def test_from_now_only_what_is_committed_after_started_is_told(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, "before")
+
+        async with watching(feed) as watch:
+            put(vault, "after")
+
+            assert ids(await watch.events(1)) == ["after"]
+
+    async def test_from_the_earliest_everything_that_is_kept_is_told(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, *"abc")
+
+        async with watching(feed, Edge.EARLIEST) as watch:
+            assert ids(await watch.events(3)) == ["a", "b", "c"]
+
+    async def test_from_a_time_the_first_event_at_it_is_told(
+        self, vault: Vault, feed: EventFeed, clock: ManualClock
+    ) -> None:
+        for name in "abc":
+            put(vault, name)
+            clock.now += timedelta(seconds=10)
+
+        for seconds, expected in ((-60, "abc"), (0, "abc"), (1, "bc"), (10, "bc"), (11, "c"), (20, "c"), (21, "")):
+            page = await feed.list(ListQuery(start=START + timedelta(seconds=seconds)))
+            assert "".join(ids(page.events)) == expected
+
+    async def test_a_time_that_has_yet_to_come_is_refused(
+        self, vault: Vault, feed: EventFeed, clock: ManualClock
+    ) -> None:
+        with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
+            await feed.list(ListQuery(start=clock.now + timedelta(hours=1)))
+
+    async def test_started_says_since_when_events_are_kept(
+        self, vault: Vault, feed: EventFeed, clock: ManualClock
+    ) -> None:
+        async with watching(feed) as watch:
+            assert watch.started.retained_since is None
+
+        put(vault, *"ab")
+        clock.now += timedelta(hours=1)
+        put(vault, "c")
+        trim(vault, 1)
+
+        async with watching(feed) as watch:
+            assert watch.started.retained_since == START + timedelta(hours=1)
+
+    # Cursors
+
+    async def test_from_the_cursor_of_any_message_the_rest_follows(self, vault: Vault, feed: EventFeed) -> None:
+        names = [f"d{i}" for i in range(10)]
+        put(vault, *names)
+        async with watching(feed, Edge.EARLIEST, batch_max=1) as watch:
+            seen = 0
+            for message in [watch.started, *await watch.batches(10)]:
+                seen += isinstance(message, Batch)
+                page = await feed.list(ListQuery(start=Cursor(message.cursor)))
+                assert ids(page.events) == names[seen:]
+
+    async def test_a_cursor_that_was_changed_anywhere_is_refused(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, *"abc")
+        cursor = (await feed.list(ListQuery(limit=1))).cursor
+        changed = [cursor[:i] + ("A" if cursor[i] != "A" else "B") + cursor[i + 1 :] for i in range(len(cursor))]
+
+        for text in [*changed, "", cursor[:-1], cursor[:-4], cursor + "AAAA", "é", "=" * 32, " " + cursor]:
+            with pytest.raises(InvalidCursorError, match="cursor: must be that of an earlier answer"):
+                await feed.list(ListQuery(start=Cursor(text)))
+
+    async def test_a_cursor_of_another_vault_is_refused(
+        self, tmp_path: Path, vault: Vault, feed: EventFeed, clock: ManualClock
+    ) -> None:
+        put(vault, *"abc")
+        cursor = (await feed.list(ListQuery(limit=1))).cursor
+        other = self.open_vault(tmp_path / "other", clock)
+        put(other, *"abc")
+        offload = Offload(1, "other")
+        try:
+            with pytest.raises(InvalidCursorError):
+                await make_feed(other, offload, clock).list(ListQuery(start=Cursor(cursor)))
+        finally:
+            offload.close()
+            other.close()
+
+    async def test_a_cursor_expires_with_the_first_event_behind_it_and_not_before(
+        self, vault: Vault, feed: EventFeed
+    ) -> None:
+        put(vault, *(f"d{i}" for i in range(10)))
+        pages = [await feed.list(ListQuery(limit=count)) for count in range(1, 11)]
+
+        trim(vault, 5)
+
+        for page in pages[:4]:
+            with pytest.raises(CursorExpiredError):
+                await feed.list(ListQuery(start=Cursor(page.cursor)))
+            with pytest.raises(CursorExpiredError):
+                await anext(feed.watch(WatchQuery(start=Cursor(page.cursor))))
+        for page in pages[4:]:
+            following = await feed.list(ListQuery(start=Cursor(page.cursor)))
+            assert ids(following.events) == [f"d{i}" for i in range(len(page.events), 10)]
+
+    async def test_a_cursor_stays_good_when_all_that_came_before_it_is_gone(
+        self, vault: Vault, feed: EventFeed
+    ) -> None:
+        put(vault, *"abc")
+        cursor = (await feed.list(ListQuery())).cursor
+        trim(vault, 0)
+
+        page = await feed.list(ListQuery(start=Cursor(cursor)))
+        assert (page.events, page.caught_up) == ((), True)
+        async with watching(feed, Cursor(cursor)) as watch:
+            put(vault, "d")
+            assert ids(await watch.events(1)) == ["d"]
+
+    async def test_a_cursor_ahead_of_the_log_counts_as_expired(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, *"abc")
+        ahead = Cursors(vault.events.epoch).write(vault.events.state().head + 1)
+
+        with pytest.raises(CursorExpiredError, match="behind the newest event"):
+            await feed.list(ListQuery(start=Cursor(ahead)))
+
+    # What is told
+
+    async def test_filters_are_joined_by_and_and_their_values_by_or(self, vault: Vault, feed: EventFeed) -> None:
+        ada, bob = Scope(user="ada"), Scope(user="bob", project="p")
+        put(vault, "a", "b", scope=ada)
+        put(vault, "c", scope=bob)
+        put(vault, "m", collection=MEMORIES, event=EventType.MEMORY_CREATED, scope=bob)
+        vault.collection(DOCUMENTS).delete_document("a").result()
+        indexed, deleted = EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED
+
+        for where, expected in (
+            (EventFilter(), "abcma"),
+            (EventFilter(types=frozenset({indexed})), "abc"),
+            (EventFilter(types=frozenset({deleted, EventType.MEMORY_CREATED})), "ma"),
+            (EventFilter(scope=ada), "aba"),
+            (EventFilter(scope=Scope(project="p")), "cm"),
+            (EventFilter(scope=Scope(user="ada", project="p")), ""),
+            (EventFilter(record_ids=frozenset("ac")), "aca"),
+            (EventFilter(types=frozenset({indexed}), scope=bob, record_ids=frozenset("cm")), "c"),
+        ):
+            page = await feed.list(ListQuery(where=where))
+            assert "".join(ids(page.events)) == expected
+            async with watching(feed, Edge.EARLIEST, where=where) as watch:
+                assert "".join(ids(await watch.events(len(expected)))) == expected
+
+    async def test_live_events_are_filtered_as_stored_ones_are(self, vault: Vault, feed: EventFeed) -> None:
+        where = EventFilter(scope=Scope(user="ada"), types=frozenset({EventType.KNOWLEDGE_INDEXED}))
+        async with watching(feed, where=where) as watch, watching(feed) as everything:
+            put(vault, "a", scope=Scope(user="bob"))
+            put(vault, "b", scope=Scope(user="ada", project="p"))
+            vault.collection(DOCUMENTS).delete_document("b").result()
+            put(vault, "c", scope=Scope(user="ada"))
+
+            assert ids(await watch.events(2)) == ["b", "c"]
+            assert ids(await everything.events(4)) == ["a", "b", "b", "c"]
+
+    async def test_the_events_of_one_commit_come_in_one_message_where_they_fit(
+        self, vault: Vault, feed: EventFeed
+    ) -> None:
+        for name in ("x", "y", "z"):
+            put(vault, *(f"{name}{i}" for i in range(4)), scope=Scope(user=name))
+        for name in ("x", "y", "z"):
+            vault.collection(DOCUMENTS).delete_documents(RecordFilter(scope=Scope(user=name))).result()
+        deleted = EventFilter(types=frozenset({EventType.KNOWLEDGE_DELETED}))
+
+        async with watching(feed, Edge.EARLIEST, where=deleted, batch_max=6) as watch:
+            whole = await watch.batches(12)
+        async with watching(feed, Edge.EARLIEST, where=deleted, batch_max=3) as watch:
+            parts = await watch.batches(12)
+
+        assert [len(batch.events) for batch in whole] == [4, 4, 4]
+        assert [len({event.commit for event in batch.events}) for batch in whole] == [1, 1, 1]
+        assert [len(batch.events) for batch in parts] == [3, 1, 3, 1, 3, 1]
+        assert len({event.commit for batch in parts for event in batch.events}) == 3
+
+    async def test_caught_up_is_said_with_the_last_batch_only(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, *"abcde")
+
+        async with watching(feed, Edge.EARLIEST, batch_max=2) as watch:
+            batches = await watch.batches(5)
+        first = await feed.list(ListQuery(limit=2))
+        rest = await feed.list(ListQuery(start=Cursor(first.cursor)))
+
+        assert [batch.caught_up for batch in batches] == [False, False, True]
+        assert (first.caught_up, rest.caught_up) == (False, True)
+
+    async def test_a_backlog_without_a_match_ends_with_progress(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, *"abc")
+        where = EventFilter(record_ids=frozenset({"z"}))
+
+        async with watching(feed, Edge.EARLIEST, where=where) as watch:
+            progress = await watch.progress()
+
+        assert progress.caught_up
+        assert progress.head_time == START
+        assert (await feed.list(ListQuery(start=Cursor(progress.cursor)))).events == ()
+
+    async def test_that_there_is_no_backlog_is_said_at_once(self, feed: EventFeed) -> None:
+        async with watching(feed, Edge.EARLIEST, heartbeat_s=60) as watch:
+            assert (await watch.progress()).caught_up
+
+    async def test_the_cursor_moves_though_nothing_matches(self, vault: Vault, feed: EventFeed) -> None:
+        where = EventFilter(record_ids=frozenset({"z"}))
+        async with watching(feed, where=where, heartbeat_s=60) as watch:
+            put(vault, *"abc")
+            progress = await watch.progress()
+        trim(vault, 0)
+
+        assert progress.cursor != watch.started.cursor
+        assert (await feed.list(ListQuery(start=Cursor(progress.cursor)))).caught_up
+        with pytest.raises(CursorExpiredError):
+            await feed.list(ListQuery(start=Cursor(watch.started.cursor)))
+
+    async def test_silence_lasts_no_longer_than_the_heartbeat(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, "a")
+        loop = asyncio.get_running_loop()
+        async with watching(feed, heartbeat_s=0.2) as watch:
+            times = [loop.time()]
+            for _ in range(3):
+                progress = await watch.progress()
+                times.append(loop.time())
+                assert (progress.cursor, progress.caught_up) == (watch.started.cursor, True)
+
+        assert watch.started.heartbeat_s == 0.2
+        assert all(0.15 < after - before < 2 for before, after in pairwise(times))
+
+    # The full view
+
+    async def test_the_full_view_carries_records_as_they_are_now(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, "a", "gone", content="first")
+        put(vault, "a", content="second")
+        put(vault, "m", collection=MEMORIES, event=EventType.MEMORY_CREATED, content="a fact")
+        vault.collection(DOCUMENTS).delete_document("gone").result()
+
+        page = await feed.list(ListQuery(full=True))
+        async with watching(feed, Edge.EARLIEST, full=True) as watch:
+            [batch] = await watch.batches(5)
+        basic = await feed.list(ListQuery())
+
+        contents = [record.content if record else None for record in page.records]
+        assert ids(page.events) == ["a", "gone", "a", "m", "gone"]
+        assert contents == ["second", None, "second", "a fact", None]
+        assert isinstance(page.records[3], Memory)
+        assert isinstance(page.records[0], Document)
+        assert batch.records == page.records
+        assert basic.records == ()
+
+    async def test_in_the_full_view_an_id_that_was_used_again_does_not_stand_for_the_pruned_event(
+        self, vault: Vault, feed: EventFeed
+    ) -> None:
+        timeline = vault.timeline
+        assert await asyncio.to_thread(timeline.wait_until_warm, WAIT_S)
+        for user in ("ada", "bob"):
+            event = EpisodicEvent(
+                "e", "task", START, content="what happened", scope=Scope(user=user), record_time=START
+            )
+            timeline.append([EventWrite(event, id_is_new=False)]).result()
+            if user == "ada":
+                [stored] = timeline.get(["e"])
+                assert stored is not None
+                timeline.prune([stored], PruneReason.REQUESTED).result()
+
+        page = await feed.list(ListQuery(full=True))
+        assert [event.scope.user for event in page.events] == ["ada", "ada", "bob"]
+        assert [record is not None for record in page.records] == [False, False, True]
+
+    async def test_a_message_of_the_full_view_holds_no_more_text_than_can_be_sent(
+        self, vault: Vault, feed: EventFeed
+    ) -> None:
+        put(vault, *"abcdefgh", content="x" * 900_000)
+
+        async with watching(feed, Edge.EARLIEST, full=True) as watch:
+            batches = await watch.batches(8)
+
+        assert "".join(ids([event for batch in batches for event in batch.events])) == "abcdefgh"
+        assert all(sum(len(record.content) for record in batch.records if record) < 5_000_000 for batch in batches)
+        assert all(len(batch.records) == len(batch.events) for batch in batches)
+
+    # Under way
+
+    async def test_a_watch_that_a_trim_overtakes_ends_rather_than_skips(self, vault: Vault, feed: EventFeed) -> None:
+        put(vault, *(f"d{i}" for i in range(20)))
+        async with (
+            watching(feed, Edge.EARLIEST, batch_max=4) as slow,
+            watching(feed, Edge.EARLIEST, batch_max=10) as quick,
+        ):
+            assert len(await slow.events(4)) == 4
+            assert len(await quick.events(10)) == 10
+
+            trim(vault, 10)
+
+            with pytest.raises(CursorExpiredError):
+                await slow.events(1)
+            assert ids(await quick.events(10)) == [f"d{i}" for i in range(10, 20)]
+
+    async def test_more_events_at_once_than_are_kept_in_memory_are_all_told(
+        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(event_tail, "EVENTS_MAX", 16)
+        put(vault, *(f"d{i}" for i in range(100)))
+        async with watching(feed, batch_max=10) as watch:
+            put(vault, "live")
+            assert ids(await watch.events(1)) == ["live"]
+            vault.collection(DOCUMENTS).delete_documents(RecordFilter()).result()
+            put(vault, "last")
+
+            events = await watch.events(102)
+
+        assert ids(events)[-1] == "last"
+        assert sorted(ids(events)[:-1]) == sorted([*(f"d{i}" for i in range(100)), "live"])
+
+    async def test_a_watcher_that_pauses_finds_everything_when_the_newest_events_have_moved_on(
+        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(event_tail, "EVENTS_MAX", 16)
+        names = [f"d{i}" for i in range(60)]
+        async with watching(feed) as paused, watching(feed) as live:
+            for name in names:
+                put(vault, name)
+                assert ids(await live.events(1)) == [name]
+
+            assert ids(await paused.events(60)) == names
+
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_watchers_that_come_and_go_at_random_see_every_event_once_and_in_order(
+        self, vault: Vault, feed: EventFeed, seed: int
+    ) -> None:
+        rng = random.Random(seed)
+        total = 240
+        put(vault, *(f"s{i}" for i in range(total // 3)))
+
+        async def write_the_rest() -> None:
+            for i in range(total // 3, total):
+                await asyncio.to_thread(put, vault, f"s{i}")
+
+        async def follow(batch_max: int) -> list[Event]:
+            """Breaks off after a random number of messages, and resumes from the last cursor."""
+            seen: list[Event] = []
+            start: Start = Edge.EARLIEST
+            while len(seen) < total:
+                async with watching(feed, start, batch_max=batch_max, heartbeat_s=0.05) as watch:
+                    for _ in range(rng.randrange(1, 8)):
+                        message = await watch.message()
+                        start = Cursor(message.cursor)
+                        if isinstance(message, Batch):
+                            seen += message.events
+                        if len(seen) == total:
+                            break
+            return seen
+
+        writing = asyncio.create_task(write_the_rest())
+        histories = await asyncio.gather(*(follow(rng.choice([1, 3, 50])) for _ in range(12)))
+        await writing
+
+        for history in histories:
+            assert ids(history) == [f"s{i}" for i in range(total)]
+
+    async def test_closing_the_feed_ends_its_watches(self, vault: Vault, feed: EventFeed) -> None:
+        async with watching(feed) as watch:
+            waiting = asyncio.create_task(watch.message())
+            await asyncio.sleep(0)
+            feed.close()
+
+            with pytest.raises(NotServingError):
+                await waiting
+        with pytest.raises(NotServingError):
+            await anext(feed.watch(WatchQuery()))
+
+
+def put(
+    vault: Vault,
+    *names: str,
+    collection: object = DOCUMENTS,
+    event: EventType = EventType.KNOWLEDGE_INDEXED,
+    content: str = "",
+    scope: Scope | None = None,
+) -> None:
+    """Writes documents, each one a commit of its own; acknowledged when this returns."""
+    engine = vault.collection(MEMORIES if collection is MEMORIES else DOCUMENTS)
+    writes = [write(name, content or f"text of {name}", scope=scope or Scope()) for name in names]
+    for receipt in [engine.put_document(replace(each, event=event)) for each in writes]:
+        receipt.result(WAIT_S)
+
+
+def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
+    def read_memories(memory_ids: object) -> list[Memory | None]:
+        found = vault.collection(MEMORIES).get_documents(list(memory_ids))  # type: ignore[call-overload]
+        return [Memory(document.doc_id, document.content) if document else None for document in found]
+
+    def read_semantic(memory_ids: object) -> list[SemanticMemory | None]:
+        found = vault.collection(SEMANTIC).get_documents(list(memory_ids))  # type: ignore[call-overload]
+        return [SemanticMemory(document.doc_id, document.content) if document else None for document in found]
+
+    def read_facts(record_ids: object) -> list[Fact | None]:
+        found = vault.collection(FACTS).get_documents(list(record_ids))  # type: ignore[call-overload]
+        return [to_fact(document) if document else None for document in found]
+
+    return EventFeed(
+        vault.events,
+        vault.subscribe,
+        read_documents=vault.collection(DOCUMENTS).get_documents,
+        read_memories=read_memories,
+        read_semantic=read_semantic,
+        read_episodic=vault.timeline.get,
+        read_facts=read_facts,
+        offload=offload,
+        clock=clock,
+    )

@@ -1,0 +1,57 @@
+"""The event feed keeps its promises over every kind of vault."""
+
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.changes import EventFilter, EventType
+from mnemon_server.domain.feed import Cursor, Edge, ListQuery
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.base import Vault
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.sqlite import change_log as sqlite_events
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.shared.offload import Offload
+
+from tests.contract.change_feed import DOCUMENTS, EventFeedContract, ids, make_feed, put, watching
+from tests.contract.record_engine import DIMENSION, ManualClock
+
+
+class TestInMemoryFeed(EventFeedContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)
+
+
+class TestSQLiteFeed(EventFeedContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
+
+    async def test_a_cursor_outlives_the_process(self, tmp_path: Path, clock: ManualClock) -> None:
+        offload = Offload(2, "feed")
+        cursor = ""
+        for name in "abc":
+            vault = self.open_vault(tmp_path / "lasting", clock)
+            feed = make_feed(vault, offload, clock)
+            if cursor:
+                assert (await feed.list(ListQuery(start=Cursor(cursor)))).events == ()
+            put(vault, name)
+            page = await feed.list(ListQuery(start=Cursor(cursor) if cursor else Edge.EARLIEST))
+            assert ids(page.events) == [name]
+            cursor = page.cursor
+            vault.close()
+        offload.close()
+
+    async def test_a_commit_stays_whole_where_a_read_of_the_log_reaches_only_so_far(
+        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sqlite_events, "SCAN_MAX", 7)
+        put(vault, *(f"d{i}" for i in range(30)), scope=Scope(user="ada"))
+        vault.collection(DOCUMENTS).delete_documents(RecordFilter(scope=Scope(user="ada"))).result()
+        put(vault, "last")
+        deleted = EventFilter(types=frozenset({EventType.KNOWLEDGE_DELETED}))
+
+        async with watching(feed, Edge.EARLIEST, where=deleted) as watch:
+            [batch] = await watch.batches(30)
+
+        assert len(batch.events) == 30

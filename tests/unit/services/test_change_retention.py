@@ -1,0 +1,189 @@
+"""The log is trimmed by age and count; a clock that jumped does not empty it."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from mnemon_server.domain.changes import EventFilter
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.logs import configure_logging
+from mnemon_server.services.feed.retention import DOUBT_S, EventRetention
+from mnemon_server.services.shared.offload import Offload
+
+from tests.contract.record_engine import ManualClock, write
+from tests.support.server import until
+
+DAY = timedelta(days=1)
+
+
+@dataclass
+class Uptime:
+    """Seconds that pass when told to."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Kept:
+    """A log, and what moves its clocks."""
+
+    vault: InMemoryVault
+    clock: ManualClock
+    uptime: Uptime
+    offload: Offload
+
+    def retention(
+        self,
+        *,
+        days: float = 7,
+        keep_max: int = 1_000,
+        interval_s: float = 60.0,
+        keep_after: Callable[[], int | None] = lambda: None,
+    ) -> EventRetention:
+        return EventRetention(
+            self.vault.events,
+            keep_for=timedelta(days=days),
+            keep_max=keep_max,
+            offload=self.offload,
+            keep_after=keep_after,
+            interval_s=interval_s,
+            clock=self.clock,
+            uptime=self.uptime,
+        )
+
+    def put(self, *names: str) -> None:
+        for name in names:
+            self.vault.collection(DOCUMENTS).put_document(write(name)).result()
+
+    def names(self) -> str:
+        return "".join(event.record_id for event in self.vault.events.read(0, limit=100, where=EventFilter()).events)
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Kept]:
+    clock, offload = ManualClock(), Offload(1, "retention")
+    vault = InMemoryVault(clock=clock)
+    yield Kept(vault, clock, Uptime(), offload)
+    offload.close()
+    vault.close()
+
+
+@pytest.fixture
+def week(kept: Kept) -> Kept:
+    """Ten events, a day apart; the first is nine days old."""
+    for name in "abcdefghij":
+        kept.put(name)
+        kept.clock.now += DAY
+    kept.clock.now -= DAY
+    return kept
+
+
+async def test_events_older_than_the_age_go(week: Kept) -> None:
+    assert await week.retention(days=7).sweep() == 2
+
+    assert week.names() == "cdefghij"
+
+
+async def test_only_the_newest_are_kept_beyond_the_count(week: Kept) -> None:
+    assert await week.retention(keep_max=3).sweep() == 7
+
+    assert week.names() == "hij"
+
+
+async def test_many_events_go_in_one_sweep_though_each_step_is_bounded(kept: Kept) -> None:
+    for i in range(11_000):
+        kept.vault.collection(DOCUMENTS).put_document(write(f"d{i % 5}", f"text {i}"))
+
+    assert await kept.retention(keep_max=10).sweep() == 10_990
+
+    assert kept.vault.events.state().count == 10
+
+
+async def test_nothing_goes_that_may_stay(week: Kept) -> None:
+    assert await week.retention(days=30).sweep() == 0
+
+    assert week.names() == "abcdefghij"
+
+
+async def test_a_clock_that_jumped_ahead_does_not_empty_the_log(week: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    configure_logging(log_format="json", level="warning")
+    logging.getLogger("mnemon_server").addHandler(caplog.handler)
+    retention = week.retention(days=30)
+    week.clock.now += timedelta(days=3650)
+    await retention.sweep()
+    await retention.sweep()
+    logging.getLogger("mnemon_server").removeHandler(caplog.handler)
+
+    assert week.names() == "abcdefghij"
+    assert [record.message for record in caplog.records] == [
+        "most of the event log seems older than 30 days, 0:00:00; it goes in 24 hours, unless the clock is put right"
+    ]
+
+    week.clock.now -= timedelta(days=3650)
+    week.uptime.now += 2 * DOUBT_S
+    await retention.sweep()
+    week.clock.now += timedelta(days=3650)
+    await retention.sweep()
+
+    assert week.names() == "abcdefghij"
+
+
+async def test_what_is_old_by_a_clock_that_stays_so_goes_after_a_day(week: Kept) -> None:
+    retention = week.retention(days=2)
+    await retention.sweep()
+    week.uptime.now += DOUBT_S - 1
+    await retention.sweep()
+    assert week.names() == "abcdefghij"
+
+    week.uptime.now += 1
+    assert await retention.sweep() == 7
+    assert week.names() == "hij"
+
+
+async def test_the_count_holds_whatever_the_clock_says(week: Kept) -> None:
+    week.clock.now += timedelta(days=3650)
+
+    assert await week.retention(keep_max=4).sweep() == 6
+
+    assert week.names() == "ghij"
+
+
+async def test_what_somebody_has_yet_to_read_stays_until_it_was_read(week: Kept) -> None:
+    position = 4
+    retention = week.retention(days=1, keep_max=2, keep_after=lambda: position)
+
+    assert await retention.sweep() == 4
+    assert week.names() == "efghij"
+
+    position = 9
+    await retention.sweep()
+    assert week.names() == "ij"
+
+
+async def test_it_sweeps_by_itself_for_as_long_as_it_is_open(week: Kept) -> None:
+    async with week.retention(keep_max=5, interval_s=0.01):
+        await until(lambda: week.names() == "fghij")
+        week.put("k")
+        await until(lambda: week.names() == "ghijk")
+    week.put("l")
+
+    assert week.names() == "ghijkl"
+
+
+@pytest.mark.parametrize("failure", [StorageFailedError("the disk failed"), OSError("too many open files")])
+async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(week: Kept, failure: Exception) -> None:
+    failures = [failure]
+
+    def keep_after() -> None:
+        if failures:
+            raise failures.pop()
+
+    async with week.retention(keep_max=5, interval_s=0.01, keep_after=keep_after):
+        await until(lambda: week.names() == "fghij")
