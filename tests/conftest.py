@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 from mnemon_server.logs import configure_logging
@@ -7,6 +9,38 @@ from mnemon_server.logs import configure_logging
 # The same examples every time, and none fails for being slow: how fast a machine is, is not what is asserted.
 settings.register_profile("mnemon", derandomize=True, deadline=None)
 settings.load_profile("mnemon")
+
+# A shell that runs the tests in the background ignores SIGINT, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# The longest modules go first, so that no process is left alone with one of them at the end; `--durations` names them.
+LONGEST = (
+    "test_chroma_damage",
+    "test_chroma_process",
+    "test_chroma_index",
+    "test_knowledge_stores",
+    "test_mcp_server",
+    "test_process",
+    "test_index_lifecycle",
+    "test_crashes",
+    "test_graph_snapshots",
+    "test_timeline_damage",
+    "test_segment_damage",
+    "test_timeline_compaction",
+    "test_timeline_recovery",
+    "test_model_opening",
+    "test_onnx_embedder",
+    "test_large_memory_search",
+    "test_semantic_search",
+    "test_semantic_lifecycle",
+    "test_client_command",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONGEST)))
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import click
 
 from mnemon_server import __version__
 from mnemon_server.commands.timeline_commands import timeline
+from mnemon_server.commands.verify import verify
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import CONFIG_FILE_VARIABLE, SETTINGS, LoadedSettings, load_settings, render_markdown
 from mnemon_server.config.values import Setting, Texts
@@ -68,6 +69,7 @@ def cli() -> None:
 
 
 cli.add_command(timeline)
+cli.add_command(verify)
 
 
 @cli.command()

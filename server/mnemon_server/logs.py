@@ -1,8 +1,14 @@
-"""The log: one line per event on standard error, as JSON for programs or plain for people."""
+"""The log: one line per event on standard error, as JSON for programs or plain for people.
+
+Whatever a client, a library or a model wrote may be in an event. What could move the cursor of a terminal, change its
+colours or begin another line is written as an escape such as `\\x1b`, here and nowhere else.
+"""
 
 import io
 import logging
+import re
 import sys
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
@@ -24,6 +30,10 @@ class _StandardError(io.TextIOBase):
             sys.stderr.flush()
 
 
+# Control characters, line ends of Unicode, what turns the direction of text, and halves of surrogate pairs.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+_SEVERAL_LINES = frozenset({"exception", "stack"})
 _STANDARD_ERROR = cast("TextIO", _StandardError())
 
 
@@ -69,11 +79,35 @@ def leave_logs_to_the_program() -> None:
 
 
 def _rendering(log_format: str) -> list[Any]:
-    if log_format == "json":
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
     # Plain tracebacks: the decorated ones print local variables, and with them what users stored.
+    before = [structlog.processors.format_exc_info, _escaped]
+    if log_format == "json":
+        return [*before, structlog.processors.JSONRenderer(ensure_ascii=False)]
     return [
+        *before,
         structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
-        )
+        ),
     ]
+
+
+def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event with its texts as they can be shown; a traceback keeps its lines."""
+    for key, value in event.items():
+        event[key] = _shown(value, _UNSAFE_IN_LINES if key in _SEVERAL_LINES else _UNSAFE)
+    return event
+
+
+def _shown(value: Any, unsafe: re.Pattern[str]) -> Any:
+    match value:
+        case str():
+            return unsafe.sub(_escape, value)
+        case Mapping():
+            return {_shown(key, unsafe): _shown(item, unsafe) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_shown(item, unsafe) for item in value]
+    return value
+
+
+def _escape(character: re.Match[str]) -> str:
+    return character[0].encode("unicode_escape").decode("ascii")

@@ -158,7 +158,9 @@ class ConfiguredVectorStore:
         )
         stack.callback(vault.close)
         records = vault.collection(DOCUMENTS)
-        applier = IndexApplier(records, self._index(embedder.model)) if self._uses_chroma else None
+        interval_s = settings.chroma_erasure_interval_s
+        index = self._index(embedder.model) if self._uses_chroma else None
+        applier = IndexApplier(records, index, erasure_interval_s=interval_s) if index else None
         store = RecordVectorStore(records, embedder, applier=applier, exact_scan_max=settings.exact_scan_passages_max)
         stack.callback(store.close)
         return store

@@ -127,16 +127,22 @@ def _deduplication(trials: Sequence[Trial]) -> Table:
     def hash_against(right: Callable[[Trial], bool]) -> Callable[[list[Trial]], Answers]:
         return lambda half: Answers.of((trial.is_duplicate, right(trial)) for trial in half)
 
-    def sentences(threshold: float) -> Callable[[list[Trial]], Answers]:
-        return lambda half: Answers.of((trial.drops_a_sentence(threshold), _is_paraphrase(trial)) for trial in half)
+    def sentences(threshold: float, *, guard: bool) -> Callable[[list[Trial]], Answers]:
+        return lambda half: Answers.of(
+            (trial.drops_a_sentence(threshold, guard=guard), _is_paraphrase(trial)) for trial in half
+        )
 
     measured = {
         "content hash, same text": hash_against(lambda trial: trial.pair.kind == "same-text"),
         "content hash, paraphrase": hash_against(_is_paraphrase),
         **{
-            f"a sentence left out at {threshold:g}{' (default)' * (threshold == SENTENCE_THRESHOLD)}, paraphrase":
-            sentences(threshold)
-            for threshold in (0.6, SENTENCE_THRESHOLD, 1.0)
+            f"a sentence left out at {threshold:g}{how}, paraphrase": sentences(threshold, guard=guard)
+            for threshold, guard, how in (
+                (0.6, True, ""),
+                (SENTENCE_THRESHOLD, True, " (default)"),
+                (1.0, True, ""),
+                (SENTENCE_THRESHOLD, False, " without the guard"),
+            )
         },
     }  # fmt: skip
     return Table(

@@ -42,9 +42,13 @@ class Trial:
         """Whether there is a conflict."""
         return bool(signals_of(self.comparison, config))
 
-    def drops_a_sentence(self, threshold: float) -> bool:
+    def drops_a_sentence(self, threshold: float, *, guard: bool) -> bool:
         """Whether merging the two leaves out a sentence as said before."""
-        config = MergeConfig(content_strategy=ContentStrategy.CONCATENATE, deduplication_threshold=threshold)
+        config = MergeConfig(
+            content_strategy=ContentStrategy.CONCATENATE,
+            deduplication_threshold=threshold,
+            deduplication_guard=guard,
+        )
         return self._merge(config) > 0
 
     def outcome(self, detection: DetectionConfig, arbitration: ArbitrationConfig) -> Outcome:

@@ -36,12 +36,12 @@ class SemanticEcho(semantic_pb2_grpc.SemanticMemoryServiceServicer):
 
     async def SaveSemanticMemory(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answers with the statement of the request."""
-        self._match = semantic_pb2.SemanticMatch(memory=request.memory, similarity=0.9)
+        self._match = semantic_pb2.SemanticMatch(memory=request.memory, score={"relevance": 0.9})
         return semantic_pb2.SaveSemanticMemoryResponse(memory=request.memory)
 
     async def SearchSimilar(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answers with the newest statement, as often as results are wanted."""
-        return semantic_pb2.SearchSimilarResponse(results=[self._match] * request.top_k)
+        return semantic_pb2.SearchSimilarResponse(results=[self._match] * request.limit)
 
 
 class EpisodicEcho(episodic_pb2_grpc.EpisodicMemoryServiceServicer):
@@ -56,16 +56,16 @@ class EpisodicEcho(episodic_pb2_grpc.EpisodicMemoryServiceServicer):
         self._event, self._window = request.event, None
         return episodic_pb2.RecordEventResponse(receipt=_receipt())
 
-    async def RecordEventsWithReceipts(self, requests: Any, context: Any) -> Any:  # noqa: N802
+    async def BulkRecordEvents(self, requests: Any, context: Any) -> Any:  # noqa: N802
         """Answers with a receipt for each event."""
         async for request in requests:
-            results = [episodic_pb2.RecordEventResult(receipt=_receipt()) for _ in request.events]
-            yield episodic_pb2.RecordEventsWithReceiptsResponse(results=results)
+            results = [episodic_pb2.RecordEventResult(receipt=_receipt()) for _ in request.requests]
+            yield episodic_pb2.BulkRecordEventsResponse(results=results)
 
     async def QueryWindow(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answers with the newest event, fifty times."""
         if self._window is None:
-            self._window = episodic_pb2.QueryWindowResponse(events=[self._event] * 50)
+            self._window = episodic_pb2.QueryWindowResponse(results=[episodic_pb2.EventMatch(event=self._event)] * 50)
         return self._window
 
 

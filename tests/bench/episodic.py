@@ -34,6 +34,7 @@ from tests.bench import loads
 from tests.bench.processes import EchoServer, MnemonServer
 from tests.bench.speed import Row, markdown
 from tests.bench.timeline_events import TimelineEvents
+from tests.support.timeline_messages import bulk
 
 CALLS = 2_000
 BULK_EVENTS, BULK_SIZE = 40_000, 1_000
@@ -110,11 +111,8 @@ class Measurement:
 
     def _append_in_bulk(self, address: str, echo: str) -> None:
         events = self._new(BULK_EVENTS)
-        requests = [
-            episodic_pb2.RecordEventsWithReceiptsRequest(events=events[start : start + BULK_SIZE])
-            for start in range(0, BULK_EVENTS, BULK_SIZE)
-        ]
-        bodies = [[event.SerializeToString() for event in request.events] for request in requests]
+        requests = [bulk(events[start : start + BULK_SIZE]) for start in range(0, BULK_EVENTS, BULK_SIZE)]
+        bodies = [[item.event.SerializeToString() for item in request.requests] for request in requests]
         self._samples.bulk_raw.append(BULK_EVENTS / _append_raw(self._folder / "raw", bodies))
         self._samples.bulk_echo.append(BULK_EVENTS / asyncio.run(_stream(echo, requests)))
         self._samples.bulk.append(BULK_EVENTS / asyncio.run(_stream(address, requests)))
@@ -129,9 +127,9 @@ class Measurement:
 
             async def requests() -> Any:
                 for batch in self._events.batches(0, self._events.count, BULK_SIZE):
-                    yield episodic_pb2.RecordEventsWithReceiptsRequest(events=batch)
+                    yield bulk(batch)
 
-            async for answer in _Stub(channel).RecordEventsWithReceipts(requests()):
+            async for answer in _Stub(channel).BulkRecordEvents(requests()):
                 _check(answer)
                 self._advance(len(answer.results))
 
@@ -141,11 +139,11 @@ class Measurement:
             server, bare = _Stub(channel), _Stub(floor)
             bare.RecordEvent(episodic_pb2.RecordEventRequest(event=self._new(1)[0]))
             for number in range(self._rounds * WINDOWS + 20):
-                request = episodic_pb2.QueryWindowRequest(last_days=30, top_k=50)
+                request = episodic_pb2.QueryWindowRequest(last_days=30, limit=50)
                 request.filter.scope.user = self._events.user(number)
                 echoed, _ = _timed(lambda request=request: bare.QueryWindow(request))
                 served, answer = _timed(lambda request=request: server.QueryWindow(request))
-                if len(answer.events) < 50:
+                if len(answer.results) < 50:
                     raise click.ClickException("a user has fewer than 50 events in 30 days: take fewer users")
                 if number >= 20:
                     self._samples.window_echo.append(echoed)
@@ -188,12 +186,12 @@ async def _stream(address: str, requests: Sequence[Any]) -> float:
     async with aio.insecure_channel(address) as channel:
         await channel.channel_ready()
         started = perf_counter()
-        async for answer in _Stub(channel).RecordEventsWithReceipts(iter(requests)):
+        async for answer in _Stub(channel).BulkRecordEvents(iter(requests)):
             _check(answer)
         return perf_counter() - started
 
 
-def _check(answer: episodic_pb2.RecordEventsWithReceiptsResponse) -> None:
+def _check(answer: episodic_pb2.BulkRecordEventsResponse) -> None:
     if not answer.results[0].HasField("receipt"):
         raise click.ClickException(f"an event was not recorded: {answer.results[0].error}")
 

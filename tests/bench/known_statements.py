@@ -30,15 +30,13 @@ class Search:
 
     def request(self) -> semantic_pb2.SearchSimilarRequest:
         """The same as a message."""
-        request = semantic_pb2.SearchSimilarRequest(
-            vector=self.vector.tolist(), top_k=TOP_K, min_similarity=MIN_SIMILARITY
-        )
+        request = semantic_pb2.SearchSimilarRequest(vector=self.vector.tolist(), limit=TOP_K, min_score=MIN_SIMILARITY)
         request.filter.scope.user = _user(self.user)
         if self.persona is not None:
             request.filter.scope.persona = _persona(self.persona)
         if self.window is not None:
-            request.filter.created_from.FromDatetime(_time(self.window[0]))
-            request.filter.created_to.FromDatetime(_time(self.window[1]))
+            request.filter.created.start_time.FromDatetime(_time(self.window[0]))
+            request.filter.created.end_time.FromDatetime(_time(self.window[1]))
         return request
 
 

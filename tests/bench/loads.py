@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from grpc import aio
-from mnemon.v1 import events_pb2, events_pb2_grpc, memory_pb2, memory_pb2_grpc
+from mnemon.v1 import changes_pb2, changes_pb2_grpc, memory_pb2, memory_pb2_grpc
 
 IN_FLIGHT = 64
 BULK = 200
@@ -56,33 +56,33 @@ async def create_all(address: str, vectors: Sequence[Any], advance: Callable[[in
         async def requests() -> Any:
             for start in range(0, len(vectors), BULK):
                 run = create_requests(vectors[start : start + BULK], start)
-                yield memory_pb2.CreateMemoriesRequest(requests=run)
+                yield memory_pb2.BulkCreateMemoriesRequest(requests=run)
 
-        async for answer in memory_pb2_grpc.MemoryServiceStub(channel).CreateMemories(requests()):
+        async for answer in memory_pb2_grpc.MemoryServiceStub(channel).BulkCreateMemories(requests()):
             assert all(result.HasField("receipt") for result in answer.results)
             advance(len(answer.results))
 
 
-async def backlog_events_per_second(address: str, count: int) -> float:
-    """One watcher reads `count` events from the start of the log."""
+async def backlog_changes_per_second(address: str, count: int) -> float:
+    """One watcher reads `count` changes from the start of the log."""
     async with aio.insecure_channel(address) as channel:
-        stub = events_pb2_grpc.EventServiceStub(channel)
+        stub = changes_pb2_grpc.ChangeServiceStub(channel)
         started, seen = perf_counter(), 0
-        watch = stub.WatchEvents(events_pb2.WatchEventsRequest(earliest=True, max_batch_size=1000))
+        watch = stub.WatchChanges(changes_pb2.WatchChangesRequest(earliest=True, max_batch_size=1000))
         async for message in watch:
-            seen += len(message.batch.events)
+            seen += len(message.batch.changes)
             if seen >= count:
                 break
         watch.cancel()
         return seen / (perf_counter() - started)
 
 
-async def live_events_per_second(address: str, watchers: int, vectors: Sequence[Any]) -> tuple[float, float]:
-    """Events delivered to `watchers` together while memories are created, and creates, both per second."""
+async def live_changes_per_second(address: str, watchers: int, vectors: Sequence[Any]) -> tuple[float, float]:
+    """Changes delivered to `watchers` together while memories are created, and creates, both per second."""
     async with aio.insecure_channel(address) as channel:
-        stub = events_pb2_grpc.EventServiceStub(channel)
-        request = events_pb2.WatchEventsRequest()
-        watches = [stub.WatchEvents(request) for _ in range(watchers)]
+        stub = changes_pb2_grpc.ChangeServiceStub(channel)
+        request = changes_pb2.WatchChangesRequest()
+        watches = [stub.WatchChanges(request) for _ in range(watchers)]
         for watch in watches:
             assert (await watch.read()).HasField("started")
         readers = [asyncio.create_task(_read(watch, len(vectors))) for watch in watches]
@@ -99,4 +99,4 @@ async def live_events_per_second(address: str, watchers: int, vectors: Sequence[
 async def _read(watch: Any, count: int) -> None:
     seen = 0
     while seen < count:
-        seen += len((await watch.read()).batch.events)
+        seen += len((await watch.read()).batch.changes)

@@ -20,11 +20,11 @@ import click
 import grpc
 import hnswlib
 from mnemon.v1 import memory_pb2, memory_pb2_grpc
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.documents import Document
-from mnemon_server.engines.base import DocumentWrite, PassageInput
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from rich.console import Console
 from rich.progress import Progress
@@ -107,9 +107,9 @@ class Measurement:
             asyncio.run(loads.create_all(server.address, self._vectors[: min(50_000, self._count)], lambda _: None))
             for number in range(self._rounds):
                 count = min(50_000, self._count)
-                self._samples.backlog.append(asyncio.run(loads.backlog_events_per_second(server.address, count)))
+                self._samples.backlog.append(asyncio.run(loads.backlog_changes_per_second(server.address, count)))
                 vectors = self._vectors[number * 500 : (number + 1) * 500]
-                delivered, creates = asyncio.run(loads.live_events_per_second(server.address, WATCHERS, vectors))
+                delivered, creates = asyncio.run(loads.live_changes_per_second(server.address, WATCHERS, vectors))
                 self._samples.live.append(delivered)
                 self._samples.live_creates.append(creates)
         finally:
@@ -180,8 +180,8 @@ class Measurement:
                 f"{resident / raw:.2f}",
                 f"<= 2: {'met' if resident / raw <= 2 else 'missed'}",
             ),
-            _count("events of a backlog to one watcher", samples.backlog, 100_000),
-            _count(f"events to {WATCHERS} live watchers together", samples.live, None),
+            _count("changes of a backlog to one watcher", samples.backlog, 100_000),
+            _count(f"changes to {WATCHERS} live watchers together", samples.live, None),
             _count("creates meanwhile", samples.live_creates, None),
         ]
 
@@ -219,7 +219,7 @@ def _single_commits(folder: Path, vectors: Vectors) -> float:
             content = f"Memory number {number} is about subject {number % 1000}."
             document = Document(f"memory-{number}", content, fields=fields)
             passages = [PassageInput(0, len(content), vector)]
-            write = DocumentWrite(document=document, passages=passages, event=EventType.MEMORY_CREATED)
+            write = DocumentWrite(document=document, passages=passages, change=ChangeType.MEMORY_CREATED)
             records.put_document(write).result()
         return SINGLE_COMMITS / (perf_counter() - started)
     finally:

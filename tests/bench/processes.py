@@ -27,6 +27,11 @@ class Process:
                 [sys.executable, "-m", *arguments], stdout=output, stderr=output, env=environment
             )
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
     def resident_bytes(self) -> int:
         """What it holds of the machine's memory, files of the page cache left out."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
@@ -54,6 +59,11 @@ class Process:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         self._process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """Ends it at once, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
 
 
 class MnemonServer(Process):

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import click
 import numpy as np
-from mnemon import Client, Document, DocumentView, Scope, SearchMode
+from mnemon import Client, Document, Scope, SearchMode, View
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
@@ -130,7 +130,7 @@ class Measurement:
             document.doc_id: document.embeddings
             for conversation in self._progress(self._conversations, "reading vectors")
             for document in self._client.list(
-                scope=_scope(conversation), view=DocumentView.FULL, page_size=1_000, timeout=300.0
+                scope=_scope(conversation), view=View.FULL, page_size=1_000, timeout=300.0
             )
         }
 
@@ -154,7 +154,7 @@ class Measurement:
         return {str(mode): estimate(measured) for mode, measured in values.items()}
 
     def _search(self, text: str, conversation: Conversation, mode: SearchMode) -> list[str]:
-        answer = self._client.search(text, top_k=DEPTH, scope=_scope(conversation), mode=mode, view=DocumentView.BASIC)
+        answer = self._client.search(text, top_k=DEPTH, scope=_scope(conversation), mode=mode, view=View.IDS)
         return [result.doc_id for result in answer]
 
     def _filtered(self, key: str, exact: ExactSearch, vectors: Sequence[NDArray[np.float32]]) -> FilteredRecall:
@@ -172,9 +172,7 @@ class Measurement:
         return FilteredRecall(key, len(kept), float(np.mean(found)), len(recalls), *means)
 
     def _search_filtered(self, text: str, filters: dict[str, int]) -> list[str]:
-        answer = self._client.search(
-            text, top_k=FILTERED_DEPTH, filters=filters, mode=SearchMode.VECTOR, view=DocumentView.BASIC
-        )
+        answer = self._client.search(text, top_k=FILTERED_DEPTH, filters=filters, mode=SearchMode.VECTOR, view=View.IDS)
         return [result.doc_id for result in answer]
 
     def _questions(self) -> list[tuple[str, set[str]]]:

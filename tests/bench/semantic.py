@@ -178,9 +178,9 @@ async def _save_all(address: str, known: KnownStatements, advance: Callable[[int
         async def requests() -> Any:
             for start in range(0, known.count, loads.BULK):
                 run = [known.save_request(number) for number in range(start, min(start + loads.BULK, known.count))]
-                yield semantic_pb2.SaveSemanticMemoriesRequest(requests=run)
+                yield semantic_pb2.BulkSaveSemanticMemoriesRequest(requests=run)
 
-        async for answer in _Stub(channel).SaveSemanticMemories(requests()):
+        async for answer in _Stub(channel).BulkSaveSemanticMemories(requests()):
             for result in answer.results:
                 if not result.HasField("saved"):
                     raise click.ClickException(f"a statement was not saved: {result.error}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
 import click
-from mnemon import Client, DocumentView, SearchMode
+from mnemon import Client, SearchMode, View
 from mnemon_server.embedding.base import Embedder
 from rich.console import Console
 from rich.progress import Progress
@@ -118,7 +118,7 @@ class Measurement:
         self._indexed += len(texts)
 
     def _search(self, query: str, mode: SearchMode) -> None:
-        self._client.search(query, mode=mode, view=DocumentView.STANDARD)
+        self._client.search(query, mode=mode, view=View.STANDARD)
 
     def _wait_until_applied(self) -> None:
         """The vector database takes what was acknowledged behind the answer: its work belongs to no figure."""

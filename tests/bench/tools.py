@@ -66,10 +66,10 @@ class Measurement:
         scope = common_pb2.Scope(user=USER)
         memories = [memory_pb2.Memory(content=text, scope=scope) for text in texts]
         creates = [memory_pb2.CreateMemoryRequest(memory=memory) for memory in memories]
-        list(self._memories.CreateMemories(iter([memory_pb2.CreateMemoriesRequest(requests=creates)])))
+        list(self._memories.BulkCreateMemories(iter([memory_pb2.BulkCreateMemoriesRequest(requests=creates)])))
         facts = [facts_pb2.Fact(namespace=NAMESPACE, value=_struct(content=text)) for text in texts]
         puts = [facts_pb2.PutFactRequest(fact=fact) for fact in facts]
-        list(self._facts.PutFacts(iter([facts_pb2.PutFactsRequest(requests=puts)])))
+        list(self._facts.BulkPutFacts(iter([facts_pb2.BulkPutFactsRequest(requests=puts)])))
 
     def _search_memories(self, text: str) -> None:
         where = memory_pb2.MemoryFilter(scope=common_pb2.Scope(user=USER))

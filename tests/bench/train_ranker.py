@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from mnemon import Client, Document, DocumentView, Scope, SearchMode
+from mnemon import Client, Document, Scope, SearchMode, View
 from mnemon_server.services.search.reranking import (
     DEPTH,
     FEATURES,
@@ -75,7 +75,7 @@ def ask(client: Client, conversation: Conversation, *, depth: int = DEPTH) -> li
 
 def _ask(client: Client, conversation: Conversation, text: str, evidence: frozenset[str], depth: int) -> Asked:
     answer = client.search(
-        text, top_k=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=DocumentView.STANDARD
+        text, top_k=depth, scope=Scope(project=conversation.id), mode=SearchMode.HYBRID, view=View.STANDARD
     )
     return Asked(
         query=text,

@@ -1,16 +1,16 @@
-"""What the event feed promises over any vault: subclass it and open one."""
+"""What the change feed promises over any vault: subclass it and open one."""
 
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent, PruneReason
@@ -28,12 +28,13 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.promises.values import Fits
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.feed import tail as event_tail
 from mnemon_server.services.feed.cursors import Cursors
-from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.record_engine import START, ManualClock, write
@@ -42,16 +43,16 @@ from tests.support.watching import watching
 WAIT_S = 60.0
 
 
-def ids(events: list[Event] | tuple[Event, ...]) -> list[str]:
-    return [event.record_id for event in events]
+def ids(changes: list[Change] | tuple[Change, ...]) -> list[str]:
+    return [change.record_id for change in changes]
 
 
 def trim(vault: Vault, keep_max: int) -> None:
-    while vault.events.trim(before=START, keep_max=keep_max).result():
+    while vault.changes.trim(before=START, keep_max=keep_max).result():
         pass
 
 
-class EventFeedContract(ABC):
+class ChangeFeedContract(ABC):
     """Ordered, once, without a gap, whole commits, resumable, and honest about what is gone."""
 
     @abstractmethod
@@ -69,7 +70,7 @@ class EventFeedContract(ABC):
         vault.close()
 
     @pytest.fixture
-    async def feed(self, vault: Vault, clock: ManualClock) -> AsyncIterator[EventFeed]:
+    async def feed(self, vault: Vault, clock: ManualClock) -> AsyncIterator[ChangeFeed]:
         offload = Offload(4, "feed")
         feed = make_feed(vault, offload, clock)
         yield feed
@@ -78,22 +79,22 @@ class EventFeedContract(ABC):
 
     # Where a watch begins
 
-    async def test_from_now_only_what_is_committed_after_started_is_told(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_from_now_only_what_is_committed_after_started_is_told(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "before")
 
         async with watching(feed) as watch:
             put(vault, "after")
 
-            assert ids(await watch.events(1)) == ["after"]
+            assert ids(await watch.changes(1)) == ["after"]
 
-    async def test_from_the_earliest_everything_that_is_kept_is_told(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_from_the_earliest_everything_that_is_kept_is_told(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
 
         async with watching(feed, Edge.EARLIEST) as watch:
-            assert ids(await watch.events(3)) == ["a", "b", "c"]
+            assert ids(await watch.changes(3)) == ["a", "b", "c"]
 
     async def test_from_a_time_the_first_event_at_it_is_told(
-        self, vault: Vault, feed: EventFeed, clock: ManualClock
+        self, vault: Vault, feed: ChangeFeed, clock: ManualClock
     ) -> None:
         for name in "abc":
             put(vault, name)
@@ -101,16 +102,16 @@ class EventFeedContract(ABC):
 
         for seconds, expected in ((-60, "abc"), (0, "abc"), (1, "bc"), (10, "bc"), (11, "c"), (20, "c"), (21, "")):
             page = await feed.list(ListQuery(start=START + timedelta(seconds=seconds)))
-            assert "".join(ids(page.events)) == expected
+            assert "".join(ids(page.changes)) == expected
 
     async def test_a_time_that_has_yet_to_come_is_refused(
-        self, vault: Vault, feed: EventFeed, clock: ManualClock
+        self, vault: Vault, feed: ChangeFeed, clock: ManualClock
     ) -> None:
         with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
             await feed.list(ListQuery(start=clock.now + timedelta(hours=1)))
 
     async def test_started_says_since_when_events_are_kept(
-        self, vault: Vault, feed: EventFeed, clock: ManualClock
+        self, vault: Vault, feed: ChangeFeed, clock: ManualClock
     ) -> None:
         async with watching(feed) as watch:
             assert watch.started.retained_since is None
@@ -125,7 +126,7 @@ class EventFeedContract(ABC):
 
     # Cursors
 
-    async def test_from_the_cursor_of_any_message_the_rest_follows(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_from_the_cursor_of_any_message_the_rest_follows(self, vault: Vault, feed: ChangeFeed) -> None:
         names = [f"d{i}" for i in range(10)]
         put(vault, *names)
         async with watching(feed, Edge.EARLIEST, batch_max=1) as watch:
@@ -133,9 +134,9 @@ class EventFeedContract(ABC):
             for message in [watch.started, *await watch.batches(10)]:
                 seen += isinstance(message, Batch)
                 page = await feed.list(ListQuery(start=Cursor(message.cursor)))
-                assert ids(page.events) == names[seen:]
+                assert ids(page.changes) == names[seen:]
 
-    async def test_a_cursor_that_was_changed_anywhere_is_refused(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_a_cursor_that_was_changed_anywhere_is_refused(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
         cursor = (await feed.list(ListQuery(limit=1))).cursor
         changed = [cursor[:i] + ("A" if cursor[i] != "A" else "B") + cursor[i + 1 :] for i in range(len(cursor))]
@@ -145,7 +146,7 @@ class EventFeedContract(ABC):
                 await feed.list(ListQuery(start=Cursor(text)))
 
     async def test_a_cursor_of_another_vault_is_refused(
-        self, tmp_path: Path, vault: Vault, feed: EventFeed, clock: ManualClock
+        self, tmp_path: Path, vault: Vault, feed: ChangeFeed, clock: ManualClock
     ) -> None:
         put(vault, *"abc")
         cursor = (await feed.list(ListQuery(limit=1))).cursor
@@ -160,7 +161,7 @@ class EventFeedContract(ABC):
             other.close()
 
     async def test_a_cursor_expires_with_the_first_event_behind_it_and_not_before(
-        self, vault: Vault, feed: EventFeed
+        self, vault: Vault, feed: ChangeFeed
     ) -> None:
         put(vault, *(f"d{i}" for i in range(10)))
         pages = [await feed.list(ListQuery(limit=count)) for count in range(1, 11)]
@@ -174,84 +175,84 @@ class EventFeedContract(ABC):
                 await anext(feed.watch(WatchQuery(start=Cursor(page.cursor))))
         for page in pages[4:]:
             following = await feed.list(ListQuery(start=Cursor(page.cursor)))
-            assert ids(following.events) == [f"d{i}" for i in range(len(page.events), 10)]
+            assert ids(following.changes) == [f"d{i}" for i in range(len(page.changes), 10)]
 
     async def test_a_cursor_stays_good_when_all_that_came_before_it_is_gone(
-        self, vault: Vault, feed: EventFeed
+        self, vault: Vault, feed: ChangeFeed
     ) -> None:
         put(vault, *"abc")
         cursor = (await feed.list(ListQuery())).cursor
         trim(vault, 0)
 
         page = await feed.list(ListQuery(start=Cursor(cursor)))
-        assert (page.events, page.caught_up) == ((), True)
+        assert (page.changes, page.caught_up) == ((), True)
         async with watching(feed, Cursor(cursor)) as watch:
             put(vault, "d")
-            assert ids(await watch.events(1)) == ["d"]
+            assert ids(await watch.changes(1)) == ["d"]
 
-    async def test_a_cursor_ahead_of_the_log_counts_as_expired(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_a_cursor_ahead_of_the_log_counts_as_expired(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
-        ahead = Cursors(vault.events.epoch).write(vault.events.state().head + 1)
+        ahead = Cursors(vault.changes.epoch).write(vault.changes.state().head + 1)
 
-        with pytest.raises(CursorExpiredError, match="behind the newest event"):
+        with pytest.raises(CursorExpiredError, match="behind the newest change"):
             await feed.list(ListQuery(start=Cursor(ahead)))
 
     # What is told
 
-    async def test_filters_are_joined_by_and_and_their_values_by_or(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_filters_are_joined_by_and_and_their_values_by_or(self, vault: Vault, feed: ChangeFeed) -> None:
         ada, bob = Scope(user="ada"), Scope(user="bob", project="p")
         put(vault, "a", "b", scope=ada)
         put(vault, "c", scope=bob)
-        put(vault, "m", collection=MEMORIES, event=EventType.MEMORY_CREATED, scope=bob)
+        put(vault, "m", collection=MEMORIES, change=ChangeType.MEMORY_CREATED, scope=bob)
         vault.collection(DOCUMENTS).delete_document("a").result()
-        indexed, deleted = EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED
+        indexed, deleted = ChangeType.KNOWLEDGE_INDEXED, ChangeType.KNOWLEDGE_DELETED
 
         for where, expected in (
-            (EventFilter(), "abcma"),
-            (EventFilter(types=frozenset({indexed})), "abc"),
-            (EventFilter(types=frozenset({deleted, EventType.MEMORY_CREATED})), "ma"),
-            (EventFilter(scope=ada), "aba"),
-            (EventFilter(scope=Scope(project="p")), "cm"),
-            (EventFilter(scope=Scope(user="ada", project="p")), ""),
-            (EventFilter(record_ids=frozenset("ac")), "aca"),
-            (EventFilter(types=frozenset({indexed}), scope=bob, record_ids=frozenset("cm")), "c"),
+            (ChangeFilter(), "abcma"),
+            (ChangeFilter(types=frozenset({indexed})), "abc"),
+            (ChangeFilter(types=frozenset({deleted, ChangeType.MEMORY_CREATED})), "ma"),
+            (ChangeFilter(scope=ada), "aba"),
+            (ChangeFilter(scope=Scope(project="p")), "cm"),
+            (ChangeFilter(scope=Scope(user="ada", project="p")), ""),
+            (ChangeFilter(record_ids=frozenset("ac")), "aca"),
+            (ChangeFilter(types=frozenset({indexed}), scope=bob, record_ids=frozenset("cm")), "c"),
         ):
             page = await feed.list(ListQuery(where=where))
-            assert "".join(ids(page.events)) == expected
+            assert "".join(ids(page.changes)) == expected
             async with watching(feed, Edge.EARLIEST, where=where) as watch:
-                assert "".join(ids(await watch.events(len(expected)))) == expected
+                assert "".join(ids(await watch.changes(len(expected)))) == expected
 
-    async def test_live_events_are_filtered_as_stored_ones_are(self, vault: Vault, feed: EventFeed) -> None:
-        where = EventFilter(scope=Scope(user="ada"), types=frozenset({EventType.KNOWLEDGE_INDEXED}))
+    async def test_live_events_are_filtered_as_stored_ones_are(self, vault: Vault, feed: ChangeFeed) -> None:
+        where = ChangeFilter(scope=Scope(user="ada"), types=frozenset({ChangeType.KNOWLEDGE_INDEXED}))
         async with watching(feed, where=where) as watch, watching(feed) as everything:
             put(vault, "a", scope=Scope(user="bob"))
             put(vault, "b", scope=Scope(user="ada", project="p"))
             vault.collection(DOCUMENTS).delete_document("b").result()
             put(vault, "c", scope=Scope(user="ada"))
 
-            assert ids(await watch.events(2)) == ["b", "c"]
-            assert ids(await everything.events(4)) == ["a", "b", "b", "c"]
+            assert ids(await watch.changes(2)) == ["b", "c"]
+            assert ids(await everything.changes(4)) == ["a", "b", "b", "c"]
 
     async def test_the_events_of_one_commit_come_in_one_message_where_they_fit(
-        self, vault: Vault, feed: EventFeed
+        self, vault: Vault, feed: ChangeFeed
     ) -> None:
         for name in ("x", "y", "z"):
             put(vault, *(f"{name}{i}" for i in range(4)), scope=Scope(user=name))
         for name in ("x", "y", "z"):
             vault.collection(DOCUMENTS).delete_documents(RecordFilter(scope=Scope(user=name))).result()
-        deleted = EventFilter(types=frozenset({EventType.KNOWLEDGE_DELETED}))
+        deleted = ChangeFilter(types=frozenset({ChangeType.KNOWLEDGE_DELETED}))
 
         async with watching(feed, Edge.EARLIEST, where=deleted, batch_max=6) as watch:
             whole = await watch.batches(12)
         async with watching(feed, Edge.EARLIEST, where=deleted, batch_max=3) as watch:
             parts = await watch.batches(12)
 
-        assert [len(batch.events) for batch in whole] == [4, 4, 4]
-        assert [len({event.commit for event in batch.events}) for batch in whole] == [1, 1, 1]
-        assert [len(batch.events) for batch in parts] == [3, 1, 3, 1, 3, 1]
-        assert len({event.commit for batch in parts for event in batch.events}) == 3
+        assert [len(batch.changes) for batch in whole] == [4, 4, 4]
+        assert [len({change.commit for change in batch.changes}) for batch in whole] == [1, 1, 1]
+        assert [len(batch.changes) for batch in parts] == [3, 1, 3, 1, 3, 1]
+        assert len({change.commit for batch in parts for change in batch.changes}) == 3
 
-    async def test_caught_up_is_said_with_the_last_batch_only(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_caught_up_is_said_with_the_last_batch_only(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abcde")
 
         async with watching(feed, Edge.EARLIEST, batch_max=2) as watch:
@@ -262,23 +263,23 @@ class EventFeedContract(ABC):
         assert [batch.caught_up for batch in batches] == [False, False, True]
         assert (first.caught_up, rest.caught_up) == (False, True)
 
-    async def test_a_backlog_without_a_match_ends_with_progress(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_a_backlog_without_a_match_ends_with_progress(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
-        where = EventFilter(record_ids=frozenset({"z"}))
+        where = ChangeFilter(record_ids=frozenset({"z"}))
 
         async with watching(feed, Edge.EARLIEST, where=where) as watch:
             progress = await watch.progress()
 
         assert progress.caught_up
         assert progress.head_time == START
-        assert (await feed.list(ListQuery(start=Cursor(progress.cursor)))).events == ()
+        assert (await feed.list(ListQuery(start=Cursor(progress.cursor)))).changes == ()
 
-    async def test_that_there_is_no_backlog_is_said_at_once(self, feed: EventFeed) -> None:
+    async def test_that_there_is_no_backlog_is_said_at_once(self, feed: ChangeFeed) -> None:
         async with watching(feed, Edge.EARLIEST, heartbeat_s=60) as watch:
             assert (await watch.progress()).caught_up
 
-    async def test_the_cursor_moves_though_nothing_matches(self, vault: Vault, feed: EventFeed) -> None:
-        where = EventFilter(record_ids=frozenset({"z"}))
+    async def test_the_cursor_moves_though_nothing_matches(self, vault: Vault, feed: ChangeFeed) -> None:
+        where = ChangeFilter(record_ids=frozenset({"z"}))
         async with watching(feed, where=where, heartbeat_s=60) as watch:
             put(vault, *"abc")
             progress = await watch.progress()
@@ -289,7 +290,7 @@ class EventFeedContract(ABC):
         with pytest.raises(CursorExpiredError):
             await feed.list(ListQuery(start=Cursor(watch.started.cursor)))
 
-    async def test_silence_lasts_no_longer_than_the_heartbeat(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_silence_lasts_no_longer_than_the_heartbeat(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "a")
         loop = asyncio.get_running_loop()
         async with watching(feed, heartbeat_s=0.2) as watch:
@@ -304,10 +305,10 @@ class EventFeedContract(ABC):
 
     # The full view
 
-    async def test_the_full_view_carries_records_as_they_are_now(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_the_full_view_carries_records_as_they_are_now(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "a", "gone", content="first")
         put(vault, "a", content="second")
-        put(vault, "m", collection=MEMORIES, event=EventType.MEMORY_CREATED, content="a fact")
+        put(vault, "m", collection=MEMORIES, change=ChangeType.MEMORY_CREATED, content="a fact")
         vault.collection(DOCUMENTS).delete_document("gone").result()
 
         page = await feed.list(ListQuery(full=True))
@@ -316,7 +317,7 @@ class EventFeedContract(ABC):
         basic = await feed.list(ListQuery())
 
         contents = [record.content if record else None for record in page.records]
-        assert ids(page.events) == ["a", "gone", "a", "m", "gone"]
+        assert ids(page.changes) == ["a", "gone", "a", "m", "gone"]
         assert contents == ["second", None, "second", "a fact", None]
         assert isinstance(page.records[3], Memory)
         assert isinstance(page.records[0], Document)
@@ -324,84 +325,84 @@ class EventFeedContract(ABC):
         assert basic.records == ()
 
     async def test_in_the_full_view_an_id_that_was_used_again_does_not_stand_for_the_pruned_event(
-        self, vault: Vault, feed: EventFeed
+        self, vault: Vault, feed: ChangeFeed
     ) -> None:
         timeline = vault.timeline
         assert await asyncio.to_thread(timeline.wait_until_warm, WAIT_S)
         for user in ("ada", "bob"):
-            event = EpisodicEvent(
+            change = EpisodicEvent(
                 "e", "task", START, content="what happened", scope=Scope(user=user), record_time=START
             )
-            timeline.append([EventWrite(event, id_is_new=False)]).result()
+            timeline.append([EventWrite(change, id_is_new=False)]).result()
             if user == "ada":
                 [stored] = timeline.get(["e"])
                 assert stored is not None
                 timeline.prune([stored], PruneReason.REQUESTED).result()
 
         page = await feed.list(ListQuery(full=True))
-        assert [event.scope.user for event in page.events] == ["ada", "ada", "bob"]
+        assert [change.scope.user for change in page.changes] == ["ada", "ada", "bob"]
         assert [record is not None for record in page.records] == [False, False, True]
 
     async def test_a_message_of_the_full_view_holds_no_more_text_than_can_be_sent(
-        self, vault: Vault, feed: EventFeed
+        self, vault: Vault, feed: ChangeFeed
     ) -> None:
         put(vault, *"abcdefgh", content="x" * 900_000)
 
         async with watching(feed, Edge.EARLIEST, full=True) as watch:
             batches = await watch.batches(8)
 
-        assert "".join(ids([event for batch in batches for event in batch.events])) == "abcdefgh"
+        assert "".join(ids([change for batch in batches for change in batch.changes])) == "abcdefgh"
         assert all(sum(len(record.content) for record in batch.records if record) < 5_000_000 for batch in batches)
-        assert all(len(batch.records) == len(batch.events) for batch in batches)
+        assert all(len(batch.records) == len(batch.changes) for batch in batches)
 
     # Under way
 
-    async def test_a_watch_that_a_trim_overtakes_ends_rather_than_skips(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_a_watch_that_a_trim_overtakes_ends_rather_than_skips(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *(f"d{i}" for i in range(20)))
         async with (
             watching(feed, Edge.EARLIEST, batch_max=4) as slow,
             watching(feed, Edge.EARLIEST, batch_max=10) as quick,
         ):
-            assert len(await slow.events(4)) == 4
-            assert len(await quick.events(10)) == 10
+            assert len(await slow.changes(4)) == 4
+            assert len(await quick.changes(10)) == 10
 
             trim(vault, 10)
 
             with pytest.raises(CursorExpiredError):
-                await slow.events(1)
-            assert ids(await quick.events(10)) == [f"d{i}" for i in range(10, 20)]
+                await slow.changes(1)
+            assert ids(await quick.changes(10)) == [f"d{i}" for i in range(10, 20)]
 
     async def test_more_events_at_once_than_are_kept_in_memory_are_all_told(
-        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+        self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(event_tail, "EVENTS_MAX", 16)
+        monkeypatch.setattr(event_tail, "CHANGES_MAX", 16)
         put(vault, *(f"d{i}" for i in range(100)))
         async with watching(feed, batch_max=10) as watch:
             put(vault, "live")
-            assert ids(await watch.events(1)) == ["live"]
+            assert ids(await watch.changes(1)) == ["live"]
             vault.collection(DOCUMENTS).delete_documents(RecordFilter()).result()
             put(vault, "last")
 
-            events = await watch.events(102)
+            changes = await watch.changes(102)
 
-        assert ids(events)[-1] == "last"
-        assert sorted(ids(events)[:-1]) == sorted([*(f"d{i}" for i in range(100)), "live"])
+        assert ids(changes)[-1] == "last"
+        assert sorted(ids(changes)[:-1]) == sorted([*(f"d{i}" for i in range(100)), "live"])
 
     async def test_a_watcher_that_pauses_finds_everything_when_the_newest_events_have_moved_on(
-        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+        self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(event_tail, "EVENTS_MAX", 16)
+        monkeypatch.setattr(event_tail, "CHANGES_MAX", 16)
         names = [f"d{i}" for i in range(60)]
         async with watching(feed) as paused, watching(feed) as live:
             for name in names:
                 put(vault, name)
-                assert ids(await live.events(1)) == [name]
+                assert ids(await live.changes(1)) == [name]
 
-            assert ids(await paused.events(60)) == names
+            assert ids(await paused.changes(60)) == names
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_watchers_that_come_and_go_at_random_see_every_event_once_and_in_order(
-        self, vault: Vault, feed: EventFeed, seed: int
+        self, vault: Vault, feed: ChangeFeed, seed: int
     ) -> None:
         rng = random.Random(seed)
         total = 240
@@ -411,9 +412,9 @@ class EventFeedContract(ABC):
             for i in range(total // 3, total):
                 await asyncio.to_thread(put, vault, f"s{i}")
 
-        async def follow(batch_max: int) -> list[Event]:
+        async def follow(batch_max: int) -> list[Change]:
             """Breaks off after a random number of messages, and resumes from the last cursor."""
-            seen: list[Event] = []
+            seen: list[Change] = []
             start: Start = Edge.EARLIEST
             while len(seen) < total:
                 async with watching(feed, start, batch_max=batch_max, heartbeat_s=0.05) as watch:
@@ -421,7 +422,7 @@ class EventFeedContract(ABC):
                         message = await watch.message()
                         start = Cursor(message.cursor)
                         if isinstance(message, Batch):
-                            seen += message.events
+                            seen += message.changes
                         if len(seen) == total:
                             break
             return seen
@@ -433,7 +434,7 @@ class EventFeedContract(ABC):
         for history in histories:
             assert ids(history) == [f"s{i}" for i in range(total)]
 
-    async def test_closing_the_feed_ends_its_watches(self, vault: Vault, feed: EventFeed) -> None:
+    async def test_closing_the_feed_ends_its_watches(self, vault: Vault, feed: ChangeFeed) -> None:
         async with watching(feed) as watch:
             waiting = asyncio.create_task(watch.message())
             await asyncio.sleep(0)
@@ -449,32 +450,32 @@ def put(
     vault: Vault,
     *names: str,
     collection: object = DOCUMENTS,
-    event: EventType = EventType.KNOWLEDGE_INDEXED,
+    change: ChangeType = ChangeType.KNOWLEDGE_INDEXED,
     content: str = "",
     scope: Scope | None = None,
 ) -> None:
     """Writes documents, each one a commit of its own; acknowledged when this returns."""
     engine = vault.collection(MEMORIES if collection is MEMORIES else DOCUMENTS)
     writes = [write(name, content or f"text of {name}", scope=scope or Scope()) for name in names]
-    for receipt in [engine.put_document(replace(each, event=event)) for each in writes]:
+    for receipt in [engine.put_document(replace(each, change=change)) for each in writes]:
         receipt.result(WAIT_S)
 
 
-def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> EventFeed:
-    def read_memories(memory_ids: object) -> list[Memory | None]:
-        found = vault.collection(MEMORIES).get_documents(list(memory_ids))  # type: ignore[call-overload]
+def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> ChangeFeed:
+    def read_memories(memory_ids: Sequence[str], *, fits: Fits) -> list[Memory | None]:
+        found = vault.collection(MEMORIES).get_documents(memory_ids, fits=fits)
         return [Memory(document.doc_id, document.content) if document else None for document in found]
 
-    def read_semantic(memory_ids: object) -> list[SemanticMemory | None]:
-        found = vault.collection(SEMANTIC).get_documents(list(memory_ids))  # type: ignore[call-overload]
+    def read_semantic(memory_ids: Sequence[str], *, fits: Fits) -> list[SemanticMemory | None]:
+        found = vault.collection(SEMANTIC).get_documents(memory_ids, fits=fits)
         return [SemanticMemory(document.doc_id, document.content) if document else None for document in found]
 
-    def read_facts(record_ids: object) -> list[Fact | None]:
-        found = vault.collection(FACTS).get_documents(list(record_ids))  # type: ignore[call-overload]
+    def read_facts(record_ids: Sequence[str], *, fits: Fits) -> list[Fact | None]:
+        found = vault.collection(FACTS).get_documents(record_ids, fits=fits)
         return [to_fact(document) if document else None for document in found]
 
-    return EventFeed(
-        vault.events,
+    return ChangeFeed(
+        vault.changes,
         vault.subscribe,
         read_documents=vault.collection(DOCUMENTS).get_documents,
         read_memories=read_memories,

@@ -145,8 +145,17 @@ class KnowledgeStoreContract(ABC):
         assert ids(await store.search("gardens", 100, {"ratio": 2.5})) == ["d10"]
         assert len(await store.search("gardens", 100, {"half": 1})) == 20
         # The same number in another type is another value.
+        await store.index_document("other", "another note about gardens", {"half": 2.0, "tenth": 2, "name": 1})
         assert ids(await store.search("gardens", 100, {"half": 1.0})) == []
         assert ids(await store.search("gardens", 100, {"tenth": 1})) == []
+        assert ids(await store.search("gardens", 100, {"name": "1"})) == []
+
+    async def test_a_filter_of_a_type_that_no_document_carries_is_ignored(self, store: ConfiguredStore) -> None:
+        await fill(store, PETS, year=2020, ratio=0.5, done=True, name="x" * 300, tags=["a"])
+        for other in ({"year": "2020"}, {"year": 2020.0}, {"year": True}, {"ratio": 1}, {"done": 1}, {"tags": "a"}):
+            assert len(await store.search("cats dogs goldfish", filters=other)) == 3, other
+        for same in ({"year": 2021}, {"ratio": 2.0}, {"done": False}, {"name": "y"}):
+            assert await store.search("cats dogs goldfish", filters=same) == [], same
 
     async def test_invalid_filters_are_ignored(self, store: ConfiguredStore) -> None:
         await fill(store, PETS, topic="pets")

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, RevisionMismatchError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, IndexPosition, PassageInput, RecordEngine, RecordStamps
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate, IndexPosition, PassageInput, RecordStamps
 
 from tests.contract.record_engine import (
     START,
@@ -37,7 +38,7 @@ FIELDS: dict[str, Any] = {
 
 
 def update(doc_id: str, change: Callable[[Document], Document], **terms: Any) -> DocumentUpdate:
-    return DocumentUpdate(doc_id=doc_id, update=change, event=EventType.MEMORY_UPDATED, **terms)
+    return DocumentUpdate(doc_id=doc_id, update=change, change=ChangeType.MEMORY_UPDATED, **terms)
 
 
 def apply(engine: RecordEngine, doc_id: str, **changes: Any) -> WriteReceipt:

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError, StorageFailedError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome
-from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, RecordEngine, Vault
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, PassageInput
+from mnemon_server.engines.promises.vault import Vault
 
 DIMENSION = 8
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -84,7 +87,7 @@ class VaultSuite(ABC):
 
 
 class RecordEngineContract(VaultSuite):
-    """The promises of `engines/base.py: RecordEngine`, as tests; `record_changes.py` has those about changes."""
+    """The promises of `engines/promises/: RecordEngine`, as tests; `record_changes.py` has those about changes."""
 
     def test_a_document_comes_back_as_it_was_put(self, engine: RecordEngine) -> None:
         metadata = {
@@ -191,6 +194,14 @@ class RecordEngineContract(VaultSuite):
         assert engine.put_document(write("d", expected_revision=0)).result().revision == 1
         with pytest.raises(RevisionMismatchError):
             engine.put_document(write("missing", expected_revision=1)).result()
+
+    def test_what_is_not_there_is_missing_whatever_revision_is_expected(self, engine: RecordEngine) -> None:
+        for wrong in (0, 1, 7):
+            assert engine.delete_document("none", expected_revision=wrong).result().outcome is WriteOutcome.MISSING
+            change = DocumentUpdate(
+                doc_id="none", update=lambda old: old, change=ChangeType.KNOWLEDGE_INDEXED, expected_revision=wrong
+            )
+            assert engine.update_document(change).result().outcome is WriteOutcome.MISSING
 
     def test_a_request_id_gets_the_first_answer_again(self, engine: RecordEngine) -> None:
         first = engine.put_document(write("d", "one", request=key("r"))).result()
@@ -380,6 +391,25 @@ class RecordEngineContract(VaultSuite):
         assert [change.doc_id for change in engine.changes_after(changes[0].sequence, limit=1)] == ["a"]
         assert engine.count_changes_after(changes[0].sequence) == 2
         assert engine.stats().sequence == changes[-1].sequence
+
+    def test_what_was_removed_is_counted_until_an_index_was_emptied(self, engine: RecordEngine) -> None:
+        engine.put_document(write("a", "first")).result()
+        engine.delete_document("a").result()
+        assert engine.index_removals("early") == 0
+        engine.set_index_position("early", IndexPosition(0, "g")).result()
+        for content in ("first", "second", "second"):
+            engine.put_document(write("a", content)).result()
+        engine.put_document(write("b")).result()
+        engine.set_index_position("late", IndexPosition(0, "g")).result()
+        engine.delete_document("a").result()
+        engine.delete_document("missing").result()
+        assert (engine.index_removals("early"), engine.index_removals("late")) == (2, 1)
+        engine.set_index_position("early", IndexPosition(7, "g2")).result()
+        assert engine.index_removals("early") == 2
+        engine.set_index_position("early", IndexPosition(0, "g3"), emptied=True).result()
+        assert (engine.index_removals("early"), engine.index_removals("late")) == (0, 1)
+        engine.delete_documents(RecordFilter()).result()
+        assert (engine.index_removals("early"), engine.index_removals("late")) == (1, 2)
 
     def test_deletions_are_kept_until_every_index_has_heard(self, engine: RecordEngine) -> None:
         engine.set_index_position("slow", IndexPosition(0, "g")).result()

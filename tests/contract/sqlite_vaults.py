@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, ManualClock

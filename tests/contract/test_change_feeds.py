@@ -1,29 +1,29 @@
-"""The event feed keeps its promises over every kind of vault."""
+"""The change feed keeps its promises over every kind of vault."""
 
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.changes import EventFilter, EventType
+from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.feed import Cursor, Edge, ListQuery
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite import change_log as sqlite_events
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.shared.offload import Offload
 
-from tests.contract.change_feed import DOCUMENTS, EventFeedContract, ids, make_feed, put, watching
+from tests.contract.change_feed import DOCUMENTS, ChangeFeedContract, ids, make_feed, put, watching
 from tests.contract.record_engine import DIMENSION, ManualClock
 
 
-class TestInMemoryFeed(EventFeedContract):
+class TestInMemoryFeed(ChangeFeedContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return InMemoryVault(clock=clock)
 
 
-class TestSQLiteFeed(EventFeedContract):
+class TestSQLiteFeed(ChangeFeedContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
 
@@ -34,24 +34,24 @@ class TestSQLiteFeed(EventFeedContract):
             vault = self.open_vault(tmp_path / "lasting", clock)
             feed = make_feed(vault, offload, clock)
             if cursor:
-                assert (await feed.list(ListQuery(start=Cursor(cursor)))).events == ()
+                assert (await feed.list(ListQuery(start=Cursor(cursor)))).changes == ()
             put(vault, name)
             page = await feed.list(ListQuery(start=Cursor(cursor) if cursor else Edge.EARLIEST))
-            assert ids(page.events) == [name]
+            assert ids(page.changes) == [name]
             cursor = page.cursor
             vault.close()
         offload.close()
 
     async def test_a_commit_stays_whole_where_a_read_of_the_log_reaches_only_so_far(
-        self, vault: Vault, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
+        self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sqlite_events, "SCAN_MAX", 7)
         put(vault, *(f"d{i}" for i in range(30)), scope=Scope(user="ada"))
         vault.collection(DOCUMENTS).delete_documents(RecordFilter(scope=Scope(user="ada"))).result()
         put(vault, "last")
-        deleted = EventFilter(types=frozenset({EventType.KNOWLEDGE_DELETED}))
+        deleted = ChangeFilter(types=frozenset({ChangeType.KNOWLEDGE_DELETED}))
 
         async with watching(feed, Edge.EARLIEST, where=deleted) as watch:
             [batch] = await watch.batches(30)
 
-        assert len(batch.events) == 30
+        assert len(batch.changes) == 30

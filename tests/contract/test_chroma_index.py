@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mnemon_server.engines.base import VectorIndex
 from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.promises.vector_index import VectorIndex
 
 from tests.contract.vector_index import DIMENSION, MODEL, VectorIndexContract
 from tests.support.chroma_server import ChromaServer

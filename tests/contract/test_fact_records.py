@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite import filter_plan
 
 from tests.contract.fact_records import FactRecordsContract

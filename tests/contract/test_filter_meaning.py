@@ -18,13 +18,14 @@ from mnemon_server.domain.filters import (
     AnyOf,
     Condition,
     Expression,
-    Negation,
+    NoneOf,
     Operator,
     RecordFilter,
     expression_violations,
 )
 from mnemon_server.domain.records import MetadataValue, Scope
-from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock, unit_vector
@@ -168,7 +169,7 @@ def expressions() -> st.SearchStrategy[Expression]:
         lambda parts: st.one_of(
             st.lists(parts, max_size=3).map(tuple).map(AllOf),
             st.lists(parts, max_size=3).map(tuple).map(AnyOf),
-            parts.map(Negation),
+            st.lists(parts, max_size=3).map(tuple).map(NoneOf),
         ),
         max_leaves=6,
     )

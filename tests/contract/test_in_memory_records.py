@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from mnemon_server.domain.collections import MEMORIES
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_changes import RecordChangesContract
 from tests.contract.record_engine import ManualClock, RecordEngineContract
+from tests.contract.record_parts import RecordPartsContract
 from tests.contract.vault import VaultContract
 from tests.contract.vault_transactions import VaultTransactionsContract
 
@@ -22,6 +23,11 @@ class TestInMemoryMemories(TestInMemoryDocuments):
 
 
 class TestInMemoryChanges(RecordChangesContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return InMemoryVault(clock=clock)
+
+
+class TestInMemoryParts(RecordPartsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return InMemoryVault(clock=clock)
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import ManualClock

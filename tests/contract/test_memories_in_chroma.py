@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.collections import MEMORIES
+from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, MemoryFilter, MemoryQuery, MemoryStatus
 from mnemon_server.domain.records import AckLevel, Scope, SearchMode
@@ -64,12 +65,12 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def status_once(opened: Opened, *, healthy: bool) -> MemoryStatus:
+async def status_once(opened: Opened, expected: HealthStatus) -> MemoryStatus:
     """The status, as soon as it is what is expected."""
 
     async def is_expected() -> bool:
         status = await opened.store.status()
-        return status.healthy is healthy and (not healthy or status.pending == 0)
+        return status.status is expected and (expected is not HealthStatus.HEALTHY or status.pending == 0)
 
     await until(is_expected)
     return await opened.store.status()
@@ -82,7 +83,7 @@ async def test_searches_through_chroma_keep_filters_and_confidence(tmp_path: Pat
             await opened.remember(
                 f"note {i} about gardens", decay_policy=policy, type=f"t{i % 2}", scope=Scope(agent=f"a{i % 5}")
             )
-        await status_once(opened, healthy=True)
+        await status_once(opened, HealthStatus.HEALTHY)
         opened.clock.pass_hours(400)
         for mode in (SearchMode.HYBRID, SearchMode.VECTOR):
             everything = await opened.store.search(MemoryQuery(text="gardens", mode=mode, limit=100))
@@ -102,7 +103,7 @@ async def test_what_is_deleted_leaves_chroma_and_what_is_undeleted_comes_back(tm
         gone = await opened.remember("gardens in autumn")
 
         async def held(count: int) -> None:
-            await status_once(opened, healthy=True)
+            await status_once(opened, HealthStatus.HEALTHY)
             assert (await asyncio.to_thread(index.open)).entry_count == count
 
         await held(2)
@@ -120,12 +121,12 @@ async def test_a_chroma_server_that_is_away_is_told_by_the_status_and_costs_noth
     with ChromaServer(tmp_path / "server") as server:
         async with memories_in_chroma(tmp_path / "vault", server) as (opened, _):
             await opened.remember("cats sleep")
-            status = await status_once(opened, healthy=True)
+            status = await status_once(opened, HealthStatus.HEALTHY)
             assert (status.backend, status.host) == ("chromadb", f"{server.host}:{server.port}")
             assert (status.collection, status.memory_count, status.error) == ("memories", 1, "")
 
             server.stop()
-            status = await status_once(opened, healthy=False)
+            status = await status_once(opened, HealthStatus.DEGRADED)
             assert str(server.port) in status.error
             assert status.memory_count == 1
             await opened.remember("dogs bark")
@@ -137,7 +138,7 @@ async def test_a_chroma_server_that_is_away_is_told_by_the_status_and_costs_noth
             assert await opened.store.count() == 3
 
             server.start()
-            status = await status_once(opened, healthy=True)
+            status = await status_once(opened, HealthStatus.HEALTHY)
             assert status.error == ""
             answer = await opened.store.search(MemoryQuery(text="birds sing", limit=1))
             assert contents(answer.results) == ["birds sing"]

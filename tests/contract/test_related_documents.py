@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import DocumentUpdate, RecordEngine, Vault
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
+from mnemon_server.engines.promises.values import DocumentUpdate
+from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_engine import START, ManualClock, unit_vector
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
@@ -56,7 +58,7 @@ def fill(engine: RecordEngine, rng: random.Random) -> None:
             3: {"fields": drawn(rng)},
         }
         if i % 5 == 4:
-            engine.delete_document(f"s{i}", event=EventType.SEMANTIC_PRUNED).result()
+            engine.delete_document(f"s{i}", change=ChangeType.SEMANTIC_PRUNED).result()
         else:
             update(engine, f"s{i}", changed[i % 5])
 
@@ -65,7 +67,7 @@ def update(engine: RecordEngine, doc_id: str, changes: dict[str, Any]) -> None:
     def apply(old: Document) -> Document:
         return replace(old, **{**changes, "fields": {**old.fields, **changes.get("fields", {})}})
 
-    engine.update_document(DocumentUpdate(doc_id=doc_id, update=apply, event=EventType.SEMANTIC_PRUNED)).result()
+    engine.update_document(DocumentUpdate(doc_id=doc_id, update=apply, change=ChangeType.SEMANTIC_PRUNED)).result()
 
 
 def compared(position: int, document: Document, query: RelatedQuery) -> RelatedDocument:

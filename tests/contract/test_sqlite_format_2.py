@@ -9,14 +9,15 @@ from typing import Any
 
 import apsw
 import pytest
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, encode_metadata, scope_values
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
-from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, VaultTransaction
+from mnemon_server.engines.promises.values import DocumentWrite, IndexPosition, PassageInput
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
@@ -215,11 +216,13 @@ def test_format_2_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
         (9, "gone"),
     ]
     assert documents.index_position("index") == IndexPosition(5, "g")
+    # What was removed before, nobody counted.
+    assert documents.index_removals("index") == 1
     assert documents.put_document(write("d", request=key("r"))).result().replayed
-    assert vault.events.epoch == b"e" * 16
-    noted = vault.events.read(0, limit=9, where=EventFilter()).events
+    assert vault.changes.epoch == b"e" * 16
+    noted = vault.changes.read(0, limit=9, where=ChangeFilter()).changes
     scope = Scope(user="u")
-    assert noted[2] == Event(7, 6, TIME, EventType.MEMORY_UPDATED, "hidden", 1, scope, "r", ("type",), "")
+    assert noted[2] == Change(7, 6, TIME, ChangeType.MEMORY_UPDATED, "hidden", 1, scope, "r", ("type",), "")
     assert [event.sequence for event in noted] == [5, 6, 7, 9]
 
 
@@ -244,7 +247,7 @@ def test_records_of_format_2_go_on_as_if_they_had_always_been_so(vault: SQLiteVa
     assert vault.transact(program).result().sequence == 13
     assert [other.doc_id for other in vault.collection(SEMANTIC).related_documents(near(0))] == ["s"]
     assert vault.value("v") == "kept"
-    noted = vault.events.read(9, limit=9, where=EventFilter()).events
+    noted = vault.changes.read(9, limit=9, where=ChangeFilter()).changes
     assert [(event.record_id, event.details) for event in noted] == [("hidden", ""), ("s", "{}"), ("c", ""), ("r", "")]
 
 

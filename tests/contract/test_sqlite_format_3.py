@@ -5,10 +5,10 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
@@ -59,7 +59,7 @@ def test_format_3_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
     assert listed(vault.collection(DOCUMENTS)) == ["d"]
     assert listed(vault.collection(MEMORIES)) == ["shown"]
     assert vault.value("v") == "kept"
-    assert [(event.sequence, event.details) for event in told(vault, EventType.RULE_REGISTERED)] == [(10, '{"a": 1}')]
+    assert [(event.sequence, event.details) for event in told(vault, ChangeType.RULE_REGISTERED)] == [(10, '{"a": 1}')]
     assert vault.collection(DOCUMENTS).put_document(write("d", request=key("r"))).result().replayed
 
 
@@ -67,7 +67,7 @@ def test_records_of_format_3_get_a_timeline(vault: SQLiteVault, folder: Path) ->
     [receipt] = append(vault.timeline, happening("first"))
     assert (receipt.sequence, receipt.segment_id) == (1, 1)
     # The feed goes on where it was.
-    assert [event.sequence for event in told(vault, EventType.EPISODIC_SAVED)] == [11]
+    assert [event.sequence for event in told(vault, ChangeType.EPISODIC_SAVED)] == [11]
     vault.close()
     again = open_vault(folder)
     assert [stored.position.event_id for stored in again.timeline.window(ALL, limit=9).events] == ["first"]

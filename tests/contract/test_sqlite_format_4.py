@@ -6,11 +6,11 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
-from mnemon_server.engines.base import DocumentWrite, PassageInput
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.engines.sqlite import migrations
 from mnemon_server.engines.sqlite.schema import SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
@@ -51,7 +51,9 @@ def write_format_4(folder: Path) -> None:
 def fact(doc_id: str, *, ends: datetime) -> DocumentWrite:
     fields: dict[str, FieldValue] = {"namespace": "org.", "expire_time": ends, "fact_value": '{"content":"zebra"}'}
     document = Document(doc_id, "zebra", {"kind": "animal"}, fields=fields)
-    return DocumentWrite(document=document, passages=[PassageInput(0, 5, unit_vector(1))], event=EventType.FACT_CREATED)
+    return DocumentWrite(
+        document=document, passages=[PassageInput(0, 5, unit_vector(1))], change=ChangeType.FACT_CREATED
+    )
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_format_4_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
     assert listed(vault.collection(DOCUMENTS)) == ["d"]
     assert listed(vault.collection(MEMORIES)) == ["shown"]
     assert vault.value("v") == "kept"
-    assert [event.sequence for event in told(vault, EventType.RULE_REGISTERED)] == [10]
+    assert [event.sequence for event in told(vault, ChangeType.RULE_REGISTERED)] == [10]
     assert vault.collection(DOCUMENTS).put_document(write("d", request=key("r"))).result().replayed
     append(vault.timeline, happening("first"))
     assert [stored.position.event_id for stored in vault.timeline.window(ALL, limit=9).events] == ["first"]

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import apsw
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import COLLECTIONS, DOCUMENTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import StorageFailedError
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine, Vault, Vector
 from mnemon_server.engines.hnsw import GraphSettings
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, Vector
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
 from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
@@ -107,7 +109,7 @@ def test_a_hidden_document_leaves_the_graph_at_once_and_comes_back(vault: SQLite
         update = DocumentUpdate(
             doc_id="d7",
             update=lambda old, hidden=hidden: replace(old, hidden=hidden),
-            event=EventType.KNOWLEDGE_INDEXED,
+            change=ChangeType.KNOWLEDGE_INDEXED,
             passages=[PassageInput(0, 4, VECTORS[7])],
         )
         records.update_document(update).result()

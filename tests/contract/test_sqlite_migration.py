@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import EventFilter
+from mnemon_server.domain.changes import ChangeFilter
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.documents import Document
@@ -15,7 +15,8 @@ from mnemon_server.domain.encoding import document_digest, encode_metadata, scop
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope, WriteOutcome
-from mnemon_server.engines.base import DocumentWrite, IndexPosition, PassageInput, RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentWrite, IndexPosition, PassageInput
 from mnemon_server.engines.sqlite import keyword_index, migrations
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from mnemon_server.engines.sqlite_vault import SQLiteVault
@@ -174,8 +175,8 @@ def test_format_1_is_opened_with_everything_in_it(tmp_path: Path) -> None:
         (9, "gone"),
     ]
     assert records.put_document(write("a", request=key("r"))).result().replayed
-    assert len(vault.events.epoch) == migrations.EPOCH_BYTES
-    assert vault.events.state().head == 0
+    assert len(vault.changes.epoch) == migrations.EPOCH_BYTES
+    assert vault.changes.state().head == 0
     vault.close()
 
 
@@ -194,12 +195,12 @@ def test_migrated_records_go_on_as_if_they_had_always_been_so(tmp_path: Path) ->
     assert found_by_word(records, "zebra giraffe") == {}
     assert found_by_word(records, "lion").keys() == {"b"}
     assert replaced.sequence == 10
-    recorded = vault.events.read(0, limit=9, where=EventFilter()).events
-    assert [event.record_id for event in recorded] == ["b", "m", "a"]
-    epoch = vault.events.epoch
+    recorded = vault.changes.read(0, limit=9, where=ChangeFilter()).changes
+    assert [change.record_id for change in recorded] == ["b", "m", "a"]
+    epoch = vault.changes.epoch
     vault.close()
     vault = open_vault(tmp_path / "d")
-    assert vault.events.epoch == epoch
+    assert vault.changes.epoch == epoch
     assert (listed(vault.collection(DOCUMENTS)), listed(vault.collection(MEMORIES))) == (["b"], ["m"])
     vault.close()
 

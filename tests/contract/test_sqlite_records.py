@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from mnemon_server.domain.collections import MEMORIES
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_changes import RecordChangesContract
 from tests.contract.record_engine import DurableRecordEngineContract, ManualClock
+from tests.contract.record_parts import RecordPartsContract
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
 from tests.contract.vault import DurableVaultContract
 
@@ -26,6 +27,11 @@ class TestSQLiteDocumentsScanningTheFile(DurableRecordEngineContract):
 
 
 class TestSQLiteChanges(RecordChangesContract):
+    def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
+        return open_sqlite(folder, clock)
+
+
+class TestSQLiteParts(RecordPartsContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return open_sqlite(folder, clock)
 

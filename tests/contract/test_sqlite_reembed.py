@@ -10,8 +10,8 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import PassageInput
 from mnemon_server.engines.promises.related import RelatedQuery
+from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 
@@ -58,7 +58,7 @@ def test_every_collection_gets_the_new_vectors_and_what_is_hidden_stays_so(tmp_p
     memories = vault.collection(MEMORIES)
     memories.put_document(write("shown", "zebra")).result()
     memories.put_document(write("hidden", "zebra", seed=1, hidden=True)).result()
-    head = vault.events.state().head
+    head = vault.changes.state().head
     vault.close()
     assert list(reembed(tmp_path, "new", other_model))[-1] == (3, 3)
 
@@ -71,7 +71,7 @@ def test_every_collection_gets_the_new_vectors_and_what_is_hidden_stays_so(tmp_p
     [hidden] = memories.get_documents(["hidden"], vectors=True)
     assert hidden is not None
     assert hidden.embedding == (1.0, 0.0, 0.0, 0.0)
-    assert vault.events.state().head == head
+    assert vault.changes.state().head == head
     # Positions of changes go on behind those of the new vectors.
     newest = max(vault.collection(collection).stats().sequence for collection in COLLECTIONS)
     assert memories.delete_document("shown").result().sequence == newest + 1

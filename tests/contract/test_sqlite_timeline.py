@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 

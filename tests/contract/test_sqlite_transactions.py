@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import EventFilter, EventType
+from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, RULES, SEMANTIC
 from mnemon_server.domain.errors import InvalidOperationError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.promises.related import RelatedQuery
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 
 from tests.contract.record_engine import START, ManualClock, listed, unit_vector, write
 from tests.contract.sqlite_vaults import open_scanning_the_file, open_sqlite
-from tests.contract.vault_transactions import DurableVaultTransactionsContract, events, near, rule, statement
+from tests.contract.vault_transactions import DurableVaultTransactionsContract, changes, near, rule, statement
 
 TIMEOUT_S = 60.0
 SCOPE = Scope(user="u")
@@ -90,9 +90,9 @@ def test_a_program_that_raises_takes_nothing_of_its_neighbours_along(vault: Vaul
     assert [len(records.related_documents(near(seed))) for seed in (1, 2, 3)] == [1, 0, 1]
     assert (records.stats().document_count, records.stats().passage_count) == (2, 2)
     assert vault.value("last") == "c"
-    noted = events(vault)
-    assert [event.record_id for event in noted] == ["a", "a", "d", "c", "c"]
-    assert [event.commit for event in noted] == [
+    noted = changes(vault)
+    assert [change.record_id for change in noted] == ["a", "a", "d", "c", "c"]
+    assert [change.commit for change in noted] == [
         noted[0].sequence,
         noted[0].sequence,
         noted[2].sequence,
@@ -152,27 +152,27 @@ def test_the_terms_of_what_is_deleted_leave_the_files(tmp_path: Path) -> None:
         records.put_document(statement(term, "x", seed=i, scope=SCOPE, terms=(term,))).result()
 
     def program(tx: VaultTransaction) -> str:
-        tx.collection(SEMANTIC).delete_document("aquamarine", event=None)
-        tx.collection(SEMANTIC).delete_documents(RecordFilter(), event=None)
+        tx.collection(SEMANTIC).delete_document("aquamarine", change=None)
+        tx.collection(SEMANTIC).delete_documents(RecordFilter(), change=None)
         tx.collection(SEMANTIC).put_document(statement("d", "x", scope=SCOPE, terms=("dandelion",)))
         return ""
 
     vault.transact(program).result()
-    vault.events.trim(before=START, keep_max=0).result()
+    vault.changes.trim(before=START, keep_max=0).result()
     vault.close()
     kept = b"".join(path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file())
     assert b"dandelion" in kept
     assert [term for term in (b"aquamarine", b"bergamot", b"chrysalis") if term in kept] == []
 
 
-def test_how_many_events_there_are_is_known_after_any_number_of_them_and_of_restarts(tmp_path: Path) -> None:
+def test_how_many_changes_there_are_is_known_after_any_number_of_them_and_of_restarts(tmp_path: Path) -> None:
     """The file keeps the number now and then; what came or went since is counted."""
     folder, clock = tmp_path / "d", ManualClock()
     kept = 0
 
     def note(tx: VaultTransaction, count: int) -> str:
         for number in range(count):
-            tx.note_event(EventType.RULE_UPDATED, f"r{number}")
+            tx.note_change(ChangeType.RULE_UPDATED, f"r{number}")
         return ""
 
     for count, keep_max in ((9_999, None), (1, None), (3, None), (12_000, 5_000), (7, 4_999), (20_001, None), (0, 3)):
@@ -180,12 +180,12 @@ def test_how_many_events_there_are_is_known_after_any_number_of_them_and_of_rest
         vault.transact(partial(note, count=count)).result(TIMEOUT_S)
         kept += count
         if keep_max is not None:
-            while vault.events.trim(before=START, keep_max=keep_max).result(TIMEOUT_S):
+            while vault.changes.trim(before=START, keep_max=keep_max).result(TIMEOUT_S):
                 pass
             kept = keep_max
-        assert vault.events.state().count == kept
+        assert vault.changes.state().count == kept
         vault.close()
         vault = open_sqlite(folder, clock)
-        assert vault.events.state().count == kept
-        assert len(vault.events.read(0, limit=100_000, where=EventFilter()).events) == kept
+        assert vault.changes.state().count == kept
+        assert len(vault.changes.read(0, limit=100_000, where=ChangeFilter()).changes) == kept
         vault.close()

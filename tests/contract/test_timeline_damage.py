@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.episodic import TimelineState
+from mnemon_server.domain.episodic import PruneReason, TimelineState
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.timeline.format.layout import FOOTER_BYTES
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentState
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock
-from tests.contract.timeline_suite import SETTINGS, append_at, told, window
+from tests.contract.timeline_suite import SETTINGS, append, append_at, get, happening, told, window
 from tests.support.server import wait_until
 from tests.support.timeline_trial import SETTINGS as TRIAL_SETTINGS
 from tests.support.timeline_trial import Trial
@@ -286,6 +286,36 @@ def test_a_damaged_vault_opens_with_everything_else_and_tells_what_is_lost(tmp_p
     assert warning[0] == "memory:episodic:warning" and "segment 6" in warning[1] and "critical" in warning[1]
     assert healthy[0] == "memory:episodic:healthy"
     assert [path.name for path in (tmp_path / "quarantine").iterdir()] == [files[1].name]
+    vault.close()
+
+
+@pytest.mark.parametrize("copies_left", [1, 0])
+def test_what_is_pruned_leaves_the_copy_of_a_damaged_segment(tmp_path: Path, copies_left: int) -> None:
+    """Its own bytes go, and the damage stays to be looked at; where it may be the damage itself, the copy goes."""
+    clock = ManualClock()
+    vault = _open(tmp_path, clock)
+    append(vault.timeline, *(happening(f"e{n}", content=f"word{n}") for n in range(13)))
+    wait_until(lambda: vault.timeline.status().unsealed_count == 3)
+    vault.close()
+    damaged = sorted((tmp_path / "timeline").iterdir())[1]
+    content = bytearray(damaged.read_bytes())
+    content[content.index(b"word7") + 4] ^= 0x40
+    if not copies_left:
+        # Nobody can tell any more where its events are.
+        content[:8] = bytes(8)
+    damaged.write_bytes(content)
+
+    vault = _open(tmp_path, clock)
+    wait_until(lambda: bool(vault.timeline.status().lost) and vault.timeline.status().state is TimelineState.READY)
+    [copy] = (tmp_path / "quarantine").iterdir()
+    assert b"word8" in copy.read_bytes()
+    vault.timeline.prune(get(vault.timeline, "e8", "e2"), PruneReason.REQUESTED).result()
+    wait_until(lambda: vault.timeline.status().removal_pending_count == 0)
+    kept = [path.read_bytes() for path in (tmp_path / "quarantine").iterdir()]
+    assert [(b"word8" in one, b"word6" in one, b"wordw" in one) for one in kept] == [(False, True, True)] * copies_left
+    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert [number for number in range(13) if b"word%d" % number in files] == [0, 1, 3, 4, 5, 6, 9, 10, 11, 12]
+    assert sorted(window(vault.timeline)) == sorted(f"e{n}" for n in range(13) if n not in (2, 7, 8))
     vault.close()
 
 

@@ -11,12 +11,12 @@ from typing import cast
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH, to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventSelection, PruneReason
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation, Operator, matches
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.wire.events import decode
 
@@ -63,7 +63,7 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
     lambda parts: st.one_of(
         st.lists(parts, max_size=2).map(tuple).map(AllOf),
         st.lists(parts, max_size=2).map(tuple).map(AnyOf),
-        parts.map(Negation),
+        st.lists(parts, max_size=2).map(tuple).map(NoneOf),
     ),
     max_leaves=3,
 )
@@ -164,10 +164,10 @@ class TimelineMachine(RuleBasedStateMachine):
     def prune(self, where: EventSelection, reason: PruneReason, share: int) -> None:
         stored = self.vault.timeline.window(where, limit=1_000).events[::share]
         gone = {one.sequence for one in stored}
-        head = self.vault.events.state().head
+        head = self.vault.changes.state().head
         assert self.vault.timeline.prune(stored, reason).result() == len(gone)
         self.known = [one for one in self.known if one.sequence not in gone]
-        named = sum(event.details.count("[") - 1 for event in told(self.vault, EventType.EPISODIC_PRUNED, after=head))
+        named = sum(event.details.count("[") - 1 for event in told(self.vault, ChangeType.EPISODIC_PRUNED, after=head))
         assert named == len(gone)
 
     @rule(where=selections, limit=st.integers(1, 8))
@@ -210,7 +210,7 @@ class TimelineMachine(RuleBasedStateMachine):
         found = self.vault.timeline.get(IDS)
         assert [one and one.sequence for one in found] == [by_id.get(event_id) for event_id in IDS]
         assert self.vault.timeline.window(ALL, limit=1).total == len(self.known)
-        saved = told(self.vault, EventType.EPISODIC_SAVED)
+        saved = told(self.vault, ChangeType.EPISODIC_SAVED)
         assert [event.record_id for event in saved] == self.saved
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import Event, EventType
+from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import EventSelection, PruneReason, StoredEvent
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import START, ManualClock, key, write
@@ -30,7 +30,7 @@ from tests.contract.timeline_suite import (
 )
 from tests.support.server import wait_until
 
-PRUNED = EventType.EPISODIC_PRUNED
+PRUNED = ChangeType.EPISODIC_PRUNED
 
 
 def prune(timeline: Timeline, *event_ids: str, **terms: Any) -> int:
@@ -38,7 +38,7 @@ def prune(timeline: Timeline, *event_ids: str, **terms: Any) -> int:
     return timeline.prune(get(timeline, *event_ids), PruneReason.REQUESTED, **terms).result()
 
 
-def named(event: Event) -> list[list[str]]:
+def named(event: Change) -> list[list[str]]:
     """The ids and hashes that an event of the feed names."""
     events: list[list[str]] = json.loads(event.details)["events"]
     return events
@@ -79,7 +79,7 @@ class TimelinePruningContract(TimelineSuite):
         timeline = vault.timeline
         scopes = [Scope("u", persona="p"), Scope("u", persona="q")]
         append(timeline, *(happening(f"e{i}", scope=scopes[i % 2], content=f"Grüße {i}") for i in range(8)))
-        head = vault.events.state().head
+        head = vault.changes.state().head
         clock.now += timedelta(hours=1)
         stored = get(timeline, "e7", "e0", "e6", "e1", "e2")
         assert timeline.prune(stored, PruneReason.RETENTION).result() == 5
@@ -121,10 +121,10 @@ class TimelinePruningContract(TimelineSuite):
 
     def test_looking_for_what_would_be_pruned_removes_nothing(self, vault: Vault) -> None:
         append_at(vault.timeline, [START - timedelta(days=i) for i in range(6)])
-        head = vault.events.state().head
+        head = vault.changes.state().head
         old = vault.timeline.expired(START - timedelta(days=2), limit=2)
         assert (old.count, [one.sequence for one in old.oldest]) == (3, [4, 5])
-        assert (vault.timeline.count(ALL), vault.events.state().head) == (6, head)
+        assert (vault.timeline.count(ALL), vault.changes.state().head) == (6, head)
 
     def test_what_was_pruned_can_be_recorded_anew(self, vault: Vault) -> None:
         timeline = vault.timeline
@@ -135,7 +135,7 @@ class TimelinePruningContract(TimelineSuite):
         assert [(one.event_id, one.sequence, one.duplicate) for one in receipts] == [("a", 3, False), ("c", 4, False)]
         assert timeline.prune(former, PruneReason.REQUESTED).result() == 0
         assert set(window(timeline)) == {"a", "c"}
-        assert [event.record_id for event in told(vault, EventType.EPISODIC_SAVED)] == ["a", "b", "a", "c"]
+        assert [event.record_id for event in told(vault, ChangeType.EPISODIC_SAVED)] == ["a", "b", "a", "c"]
 
     def test_sequences_are_not_given_twice_when_everything_is_gone(self, timeline: Timeline) -> None:
         append(timeline, *(happening(f"e{i}") for i in range(7)))

@@ -13,7 +13,7 @@ from mnemon_server.domain.episodic import (
     PruneReason,
     RangeSummary,
 )
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation, Operator, matches
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator, matches
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.timeline import (
     SLICE_BYTES_MAX,
@@ -167,11 +167,36 @@ class TimelineReadsContract(TimelineSuite):
         assert seen == sorted(set(seen), reverse=True)
         assert there <= set(seen)
 
-    def test_a_slice_ends_with_the_event_that_reaches_its_bytes(self, timeline: Timeline) -> None:
+    def test_a_slice_ends_before_the_event_that_would_pass_its_bytes(self, timeline: Timeline) -> None:
         append(timeline, *(happening(f"e{i}", content=str(i) * (1 << 20)) for i in range(4)))
         found = pages(timeline, ALL, 1_000)
-        assert [[one.position.event_id for one in page] for page in found] == [["e3", "e2", "e1"], ["e0"]]
-        assert sum(len(one.body) for one in found[0]) >= SLICE_BYTES_MAX
+        # Each is a little more than a mebibyte.
+        assert [[one.position.event_id for one in page] for page in found] == [["e3", "e2"], ["e1", "e0"]]
+        assert sum(len(one.body) for one in found[0]) <= SLICE_BYTES_MAX
+        assert [timeline.window(ALL, limit=limit).truncated for limit in (2, 4)] == [False, True]
+
+    def test_large_events_of_one_time_come_in_their_order(self, timeline: Timeline) -> None:
+        append(timeline, *(happening(f"e{i}", content=str(i) * 700_000) for i in (2, 0, 3, 1)))
+        found = [one.position.event_id for page in pages(timeline, ALL, 1_000) for one in page]
+        assert found == ["e3", "e2", "e1", "e0"]
+
+    def test_reading_ends_before_what_would_pass_a_bound(self, timeline: Timeline) -> None:
+        append(timeline, *(happening(f"e{i}", content=f"{i}" * 1_000) for i in range(4)))
+        stored = [one for one in timeline.get([f"e{i}" for i in range(4)]) if one is not None]
+        sequences, size = [one.sequence for one in stored], len(stored[0].body)
+        read = [len(timeline.read(sequences, bytes_max=most)) for most in (1, 2 * size, 2 * size + 10, 9 * size)]
+        assert read == [1, 2, 2, 4]
+
+    def test_only_events_that_fit_are_given(self, timeline: Timeline) -> None:
+        append(timeline, *(happening(f"e{i}", content=f"{i}" * 1_000) for i in range(3)))
+        asked: set[str] = set()
+
+        def fits(event_id: str, size: int) -> bool:
+            asked.add(event_id)
+            return event_id == "e1" and size > 1_000
+
+        found = timeline.get(["e2", "none", "e1"], fits=fits)
+        assert ([one and one.position.event_id for one in found], asked) == ([None, None, "e1"], {"e1", "e2"})
 
     def test_a_slice_ends_after_so_many_reads_for_its_expression(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open(tmp_path / "few reads", clock, reads_max=10)
@@ -212,7 +237,7 @@ class TimelineReadsContract(TimelineSuite):
                 if not isinstance(value, tuple):
                     conditions += [Condition(name, op, (value,)) for op in (Operator.GT, Operator.LTE)]
         pairs = zip(conditions, conditions[7:], strict=False)
-        joined = [join for one, other in pairs for join in (AllOf((one, other)), AnyOf((one, Negation(other))))]
+        joined = [join for one, other in pairs for join in (AllOf((one, other)), AnyOf((one, NoneOf((other,)))))]
         for expression in [*conditions, *joined, AllOf(()), AnyOf(())]:
             wanted = [event.event_id for event in events if matches(expression, field_reader(event))]
             where = EventSelection(expression=expression)

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import (
     CompactionProgress,
     PruneReason,
     TimelineState,
 )
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import (
     TextScores,
     Timeline,
     TimelineWarning,
 )
+from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_engine import START, ManualClock
 from tests.contract.timeline_suite import (
@@ -115,14 +115,14 @@ class TimelineStateContract(TimelineSuite):
         clock.now += timedelta(minutes=1)
         vault.timeline.warn(TimelineWarning("critical", 'a "message"', "a remedy")).result()
         vault.timeline.warn(None).result()
-        warning, healthy = told(vault, EventType.EPISODIC_WARNING, EventType.EPISODIC_HEALTHY)
-        assert (warning.type, warning.record_id, warning.time) == (EventType.EPISODIC_WARNING, "timeline", clock.now)
+        warning, healthy = told(vault, ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
+        assert (warning.type, warning.record_id, warning.time) == (ChangeType.EPISODIC_WARNING, "timeline", clock.now)
         assert json.loads(warning.details) == {
             "severity": "critical",
             "message": 'a "message"',
             "remediation": "a remedy",
         }
-        assert (healthy.type, healthy.record_id) == (EventType.EPISODIC_HEALTHY, "timeline")
+        assert (healthy.type, healthy.record_id) == (ChangeType.EPISODIC_HEALTHY, "timeline")
         assert json.loads(healthy.details).keys() == {"severity", "message", "remediation"}
 
     @pytest.mark.parametrize("tidy", ["compact", "scrub"])

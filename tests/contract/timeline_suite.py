@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.episodic import (
     EpisodicEvent,
     EventReceipt,
@@ -17,12 +17,12 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey, Scope
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import (
     SLICE_READS_MAX,
     EventWrite,
     Timeline,
 )
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import START, ManualClock
@@ -85,10 +85,10 @@ def get(timeline: Timeline, *event_ids: str) -> list[StoredEvent]:
     return found  # type: ignore[return-value]
 
 
-def told(vault: Vault, *types: EventType, after: int = 0) -> list[Event]:
+def told(vault: Vault, *types: ChangeType, after: int = 0) -> list[Change]:
     """What the feed tells of the timeline."""
-    found = vault.events.read(after, limit=10_000, where=EventFilter(types=frozenset(types)))
-    return list(found.events)
+    found = vault.changes.read(after, limit=10_000, where=ChangeFilter(types=frozenset(types)))
+    return list(found.changes)
 
 
 def content_hash(content: str) -> str:

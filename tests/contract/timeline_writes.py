@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import Event, EventType
+from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.episodic import (
@@ -19,8 +19,8 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.errors import RequestIdReusedError, StorageFailedError
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import EventWrite, Timeline
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.wire.events import decode
 
 from tests.contract.record_engine import START, ManualClock, key, write
@@ -114,11 +114,11 @@ class TimelineWritesContract(TimelineSuite):
             "segment_count": 1,
             "content_hash": content_hash(content),
         }
-        saved = EventType.EPISODIC_SAVED
-        assert first == Event(
+        saved = ChangeType.EPISODIC_SAVED
+        assert first == Change(
             first.sequence, first.sequence, clock.now, saved, late.event_id, 1, scope, "one", (), first.details
         )
-        assert second == Event(
+        assert second == Change(
             second.sequence, second.sequence, clock.now, saved, "early", 1, Scope("u"), "", (), second.details
         )
         details = json.loads(second.details)
@@ -127,7 +127,7 @@ class TimelineWritesContract(TimelineSuite):
     def test_unknown_importance_is_null_in_the_feed_and_segments_are_counted(self, vault: Vault) -> None:
         for number in range(7):
             append(vault.timeline, happening(f"e{number}"))
-        details = [json.loads(event.details) for event in told(vault, EventType.EPISODIC_SAVED)]
+        details = [json.loads(event.details) for event in told(vault, ChangeType.EPISODIC_SAVED)]
         assert [(one["importance"], one["segment_id"], one["segment_count"]) for one in details] == [
             *[(None, 1, 1)] * 5,
             *[(None, 6, 2)] * 2,

@@ -1,4 +1,4 @@
-"""What every vault must do: collections that share one order of changes, and the log of their events."""
+"""What every vault must do: collections that share one order of changes, and the log of them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import Event, EventFilter, EventLogState, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeLogState, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RequestIdReusedError, RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.base import IndexPosition, Vault
+from mnemon_server.engines.promises.values import IndexPosition
+from mnemon_server.engines.promises.vault import Vault
 
 from tests.contract.record_changes import FIELDS, apply, update
 from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
-EVERYTHING = EventFilter()
+EVERYTHING = ChangeFilter()
 
 
-def events(vault: Vault, after: int = 0, where: EventFilter = EVERYTHING) -> tuple[Event, ...]:
-    return vault.events.read(after, limit=10_000, where=where).events
+def changes(vault: Vault, after: int = 0, where: ChangeFilter = EVERYTHING) -> tuple[Change, ...]:
+    return vault.changes.read(after, limit=10_000, where=where).changes
 
 
 def put(vault: Vault, doc_id: str, content: str = "a text", **fields: Any) -> WriteReceipt:
@@ -29,12 +30,12 @@ def put(vault: Vault, doc_id: str, content: str = "a text", **fields: Any) -> Wr
 
 
 def put_memory(vault: Vault, memory_id: str, **fields: Any) -> WriteReceipt:
-    given = replace(write(memory_id, fields=FIELDS, **fields), event=EventType.MEMORY_CREATED)
+    given = replace(write(memory_id, fields=FIELDS, **fields), change=ChangeType.MEMORY_CREATED)
     return vault.collection(MEMORIES).put_document(given).result()
 
 
 class VaultContract(VaultSuite):
-    """Every promise of `engines/base.py: Vault` and `EventLog`, as a test."""
+    """Every promise of `engines/promises/: Vault` and `ChangeLog`, as a test."""
 
     def test_collections_are_kept_apart(self, vault: Vault) -> None:
         documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
@@ -79,56 +80,56 @@ class VaultContract(VaultSuite):
         put(vault, "a", request=key("r", b"document"))
         with pytest.raises(RequestIdReusedError):
             put_memory(vault, "b", request=key("r", b"memory"))
-        assert len(events(vault)) == 1
+        assert len(changes(vault)) == 1
 
     def test_a_listener_of_the_vault_hears_of_every_collection(self, vault: Vault) -> None:
         heard: list[int] = []
-        end = vault.subscribe(lambda: heard.append(vault.events.state().head))
+        end = vault.subscribe(lambda: heard.append(vault.changes.state().head))
         first, second = put(vault, "a"), put_memory(vault, "b")
         end()
         put(vault, "c", seed=1)
         assert heard == [first.sequence, second.sequence]
 
-    # Events
+    # Changes
 
-    def test_every_change_leaves_one_event_that_tells_of_it(self, vault: Vault, clock: ManualClock) -> None:
+    def test_every_change_is_told_once(self, vault: Vault, clock: ManualClock) -> None:
         scope = Scope(user="u", household="h", persona="p", agent="a", project="x")
         created = put_memory(vault, "m", scope=scope, request=key("r"))
         clock.now += timedelta(seconds=1)
         updated = apply(vault.collection(MEMORIES), "m", metadata={"n": 1})
         memories = vault.collection(MEMORIES)
-        deleted = memories.delete_document("m", request=RequestKey("q", b"q"), event=EventType.MEMORY_PURGED).result()
-        assert events(vault) == (
-            Event(created.sequence, created.sequence, START, EventType.MEMORY_CREATED, "m", 1, scope, "r"),
-            Event(
+        deleted = memories.delete_document("m", request=RequestKey("q", b"q"), change=ChangeType.MEMORY_PURGED).result()
+        assert changes(vault) == (
+            Change(created.sequence, created.sequence, START, ChangeType.MEMORY_CREATED, "m", 1, scope, "r"),
+            Change(
                 updated.sequence,
                 updated.sequence,
                 clock.now,
-                EventType.MEMORY_UPDATED,
+                ChangeType.MEMORY_UPDATED,
                 "m",
                 2,
                 scope,
                 "",
                 ("metadata.n",),
             ),
-            Event(deleted.sequence, deleted.sequence, clock.now, EventType.MEMORY_PURGED, "m", 2, scope, "q"),
+            Change(deleted.sequence, deleted.sequence, clock.now, ChangeType.MEMORY_PURGED, "m", 2, scope, "q"),
         )
 
     def test_a_replacement_names_what_it_changed(self, vault: Vault) -> None:
         put(vault, "d", "old", metadata={"gone": 1, "same": 1, "type": 1}, scope=Scope(user="u"))
         put(vault, "d", "new", metadata={"new": 1, "same": 1, "type": 1.0}, scope=Scope(user="u", agent="a"))
-        [_, event] = events(vault)
-        assert set(event.changed) == {"content", "metadata.gone", "metadata.new", "metadata.type", "scope.agent"}
-        assert (event.type, event.scope) == (EventType.KNOWLEDGE_INDEXED, Scope(user="u", agent="a"))
+        [_, change] = changes(vault)
+        assert set(change.changed) == {"content", "metadata.gone", "metadata.new", "metadata.type", "scope.agent"}
+        assert (change.type, change.scope) == (ChangeType.KNOWLEDGE_INDEXED, Scope(user="u", agent="a"))
 
     def test_a_change_of_fields_is_named_and_hiding_is_told_by_its_type(self, vault: Vault) -> None:
         put_memory(vault, "m")
         hide = update("m", lambda old: replace(old, hidden=True, fields={**old.fields, "delete_time": START}))
-        vault.collection(MEMORIES).update_document(replace(hide, event=EventType.MEMORY_DELETED)).result()
-        [_, event] = events(vault)
-        assert (event.type, event.changed) == (EventType.MEMORY_DELETED, ("delete_time",))
+        vault.collection(MEMORIES).update_document(replace(hide, change=ChangeType.MEMORY_DELETED)).result()
+        [_, change] = changes(vault)
+        assert (change.type, change.changed) == (ChangeType.MEMORY_DELETED, ("delete_time",))
 
-    def test_what_changes_nothing_leaves_no_event(self, vault: Vault) -> None:
+    def test_what_changes_nothing_is_not_told(self, vault: Vault) -> None:
         documents = vault.collection(DOCUMENTS)
         put(vault, "d", request=key("r"))
         put(vault, "d")
@@ -144,24 +145,24 @@ class VaultContract(VaultSuite):
 
         with pytest.raises(RevisionMismatchError):
             documents.update_document(update("d", fail)).result()
-        assert [event.record_id for event in events(vault)] == ["d"]
-        assert put(vault, "e", seed=1).sequence == events(vault)[-1].sequence
+        assert [change.record_id for change in changes(vault)] == ["d"]
+        assert put(vault, "e", seed=1).sequence == changes(vault)[-1].sequence
 
-    def test_a_delete_by_filter_is_one_commit_of_many_events(self, vault: Vault) -> None:
+    def test_a_delete_by_filter_is_one_commit_of_many_changes(self, vault: Vault) -> None:
         for i in range(4):
             put(vault, f"d{i}", seed=i, metadata={"even": i % 2 == 0}, scope=Scope(user=f"u{i}"))
-        head = vault.events.state().head
+        head = vault.changes.state().head
         documents = vault.collection(DOCUMENTS)
         receipt = documents.delete_documents(RecordFilter({"even": True}), request=key("all")).result()
         documents.delete_documents(RecordFilter({"even": True}), request=key("all")).result()
-        gone = events(vault, head)
-        assert [(event.record_id, event.type) for event in gone] == [
-            ("d0", EventType.KNOWLEDGE_DELETED),
-            ("d2", EventType.KNOWLEDGE_DELETED),
+        gone = changes(vault, head)
+        assert [(change.record_id, change.type) for change in gone] == [
+            ("d0", ChangeType.KNOWLEDGE_DELETED),
+            ("d2", ChangeType.KNOWLEDGE_DELETED),
         ]
-        assert {event.commit for event in gone} == {gone[0].sequence}
-        assert [event.scope.user for event in gone] == ["u0", "u2"]
-        assert {event.request_id for event in gone} == {"all"}
+        assert {change.commit for change in gone} == {gone[0].sequence}
+        assert [change.scope.user for change in gone] == ["u0", "u2"]
+        assert {change.request_id for change in gone} == {"all"}
         assert receipt.sequence == gone[-1].sequence
 
     def test_time_in_the_log_never_goes_back(self, vault: Vault, clock: ManualClock) -> None:
@@ -170,79 +171,81 @@ class VaultContract(VaultSuite):
         put(vault, "b", seed=1)
         clock.now += timedelta(days=3)
         put(vault, "c", seed=2)
-        assert [event.time for event in events(vault)] == [START, START, START + timedelta(days=1)]
+        assert [change.time for change in changes(vault)] == [START, START, START + timedelta(days=1)]
 
     def test_reading_goes_on_where_it_ended(self, vault: Vault) -> None:
         written = [put(vault, f"d{i}", seed=i).sequence for i in range(7)]
-        first = vault.events.read(0, limit=3, where=EVERYTHING)
-        assert [event.sequence for event in first.events] == written[:3]
+        first = vault.changes.read(0, limit=3, where=EVERYTHING)
+        assert [change.sequence for change in first.changes] == written[:3]
         assert (first.position, first.caught_up) == (written[2], False)
-        rest = vault.events.read(first.position, limit=4, where=EVERYTHING)
-        assert [event.sequence for event in rest.events] == written[3:]
+        rest = vault.changes.read(first.position, limit=4, where=EVERYTHING)
+        assert [change.sequence for change in rest.changes] == written[3:]
         assert (rest.position, rest.caught_up) == (written[6], True)
-        nothing = vault.events.read(rest.position, limit=4, where=EVERYTHING)
-        assert (nothing.events, nothing.position, nothing.caught_up) == ((), written[6], True)
+        nothing = vault.changes.read(rest.position, limit=4, where=EVERYTHING)
+        assert (nothing.changes, nothing.position, nothing.caught_up) == ((), written[6], True)
 
     def test_filtered_reading_says_how_far_it_came(self, vault: Vault) -> None:
         for i in range(10):
             put(vault, f"d{i}", seed=i, scope=Scope(user="even" if i % 2 == 0 else "odd", agent="x"))
         put_memory(vault, "m")
-        head = vault.events.state().head
+        head = vault.changes.state().head
 
         def read(**wanted: Any) -> list[str]:
-            found = vault.events.read(0, limit=100, where=EventFilter(**wanted))
+            found = vault.changes.read(0, limit=100, where=ChangeFilter(**wanted))
             assert (found.position, found.caught_up) == (head, True)
-            return [event.record_id for event in found.events]
+            return [change.record_id for change in found.changes]
 
         assert read(scope=Scope(user="odd", agent="x")) == ["d1", "d3", "d5", "d7", "d9"]
-        assert read(types=frozenset({EventType.MEMORY_CREATED})) == ["m"]
+        assert read(types=frozenset({ChangeType.MEMORY_CREATED})) == ["m"]
         assert read(record_ids=frozenset({"d3", "m", "none"})) == ["d3", "m"]
-        assert read(types=frozenset({EventType.MEMORY_CREATED, EventType.MEMORY_PURGED}), scope=Scope(user="odd")) == []
-        two = vault.events.read(0, limit=2, where=EventFilter(scope=Scope(user="odd")))
-        assert (two.position, two.caught_up) == (two.events[-1].sequence, False)
+        assert (
+            read(types=frozenset({ChangeType.MEMORY_CREATED, ChangeType.MEMORY_PURGED}), scope=Scope(user="odd")) == []
+        )
+        two = vault.changes.read(0, limit=2, where=ChangeFilter(scope=Scope(user="odd")))
+        assert (two.position, two.caught_up) == (two.changes[-1].sequence, False)
 
     def test_a_time_names_the_place_before_what_came_at_it_or_later(self, vault: Vault, clock: ManualClock) -> None:
-        assert vault.events.position_before(START) == 0
+        assert vault.changes.position_before(START) == 0
         sequences = []
         for i in range(5):
             clock.now = START + timedelta(hours=i)
             sequences += [put(vault, f"a{i}", seed=i).sequence, put(vault, f"b{i}", seed=i).sequence]
         for i in range(5):
-            position = vault.events.position_before(START + timedelta(hours=i))
-            assert [event.sequence for event in events(vault, position)] == sequences[2 * i :]
-        assert events(vault, vault.events.position_before(START - timedelta(days=9))) == events(vault)
-        assert vault.events.position_before(START + timedelta(days=9)) == sequences[-1]
+            position = vault.changes.position_before(START + timedelta(hours=i))
+            assert [change.sequence for change in changes(vault, position)] == sequences[2 * i :]
+        assert changes(vault, vault.changes.position_before(START - timedelta(days=9))) == changes(vault)
+        assert vault.changes.position_before(START + timedelta(days=9)) == sequences[-1]
 
     def test_a_new_log_is_empty_and_has_an_epoch_of_its_own(self, vault: Vault, tmp_path: Path) -> None:
         other = self.open_vault(tmp_path / "other", ManualClock())
-        assert vault.events.state() == EventLogState(0, 0, 0, None, None)
-        found = vault.events.read(0, limit=5, where=EVERYTHING)
-        assert (found.events, found.position, found.caught_up) == ((), 0, True)
-        assert len(vault.events.epoch) == 16
-        assert vault.events.epoch != other.events.epoch
+        assert vault.changes.state() == ChangeLogState(0, 0, 0, None, None)
+        found = vault.changes.read(0, limit=5, where=EVERYTHING)
+        assert (found.changes, found.position, found.caught_up) == ((), 0, True)
+        assert len(vault.changes.epoch) == 16
+        assert vault.changes.epoch != other.changes.epoch
         other.close()
 
-    def test_old_events_go_by_age_and_by_number_and_the_floor_says_so(self, vault: Vault, clock: ManualClock) -> None:
+    def test_old_changes_go_by_age_and_by_number_and_the_floor_says_so(self, vault: Vault, clock: ManualClock) -> None:
         sequences = []
         for i in range(10):
             clock.now = START + timedelta(hours=i)
             sequences.append(put(vault, f"d{i}", seed=i).sequence)
-        log = vault.events
+        log = vault.changes
         assert log.trim(before=START + timedelta(hours=3), keep_max=100).result() == 3
-        assert log.state() == EventLogState(sequences[2], sequences[9], 7, START + timedelta(hours=3), clock.now)
-        assert [event.sequence for event in events(vault)] == sequences[3:]
+        assert log.state() == ChangeLogState(sequences[2], sequences[9], 7, START + timedelta(hours=3), clock.now)
+        assert [change.sequence for change in changes(vault)] == sequences[3:]
         assert log.trim(before=START, keep_max=2).result() == 5
         assert log.trim(before=START, keep_max=2).result() == 0
-        assert [event.sequence for event in events(vault)] == sequences[8:]
+        assert [change.sequence for change in changes(vault)] == sequences[8:]
         assert log.position_before(START) == sequences[7]
         assert log.trim(before=START + timedelta(days=1), keep_max=100).result() == 2
-        assert log.state() == EventLogState(sequences[9], sequences[9], 0, None, clock.now)
+        assert log.state() == ChangeLogState(sequences[9], sequences[9], 0, None, clock.now)
         found = log.read(0, limit=5, where=EVERYTHING)
-        assert (found.events, found.position, found.caught_up) == ((), sequences[9], True)
+        assert (found.changes, found.position, found.caught_up) == ((), sequences[9], True)
         assert log.position_before(START) == sequences[9]
         clock.now -= timedelta(days=5)
         assert put(vault, "late", seed=50).sequence > sequences[9]
-        assert [event.time for event in events(vault)] == [START + timedelta(hours=9)]
+        assert [change.time for change in changes(vault)] == [START + timedelta(hours=9)]
 
     def test_what_is_to_be_kept_behind_a_position_stays_however_old_and_many(
         self, vault: Vault, clock: ManualClock
@@ -251,20 +254,20 @@ class VaultContract(VaultSuite):
         for i in range(6):
             clock.now = START + timedelta(hours=i)
             sequences.append(put(vault, f"d{i}", seed=i).sequence)
-        log, later = vault.events, START + timedelta(days=1)
+        log, later = vault.changes, START + timedelta(days=1)
         assert log.trim(before=later, keep_max=0, keep_after=0).result() == 0
         assert log.trim(before=START, keep_max=1, keep_after=sequences[1]).result() == 2
-        assert log.state() == EventLogState(sequences[1], sequences[5], 4, START + timedelta(hours=2), clock.now)
+        assert log.state() == ChangeLogState(sequences[1], sequences[5], 4, START + timedelta(hours=2), clock.now)
         assert log.trim(before=later, keep_max=9, keep_after=sequences[2]).result() == 1
         assert log.trim(before=later, keep_max=9, keep_after=sequences[2]).result() == 0
-        assert [event.sequence for event in events(vault)] == sequences[3:]
+        assert [change.sequence for change in changes(vault)] == sequences[3:]
         assert log.trim(before=START + timedelta(hours=4), keep_max=9, keep_after=sequences[5] + 9).result() == 1
         assert log.trim(before=later, keep_max=9, keep_after=None).result() == 2
 
     def test_the_log_holds_no_text_of_a_record(self, vault: Vault) -> None:
         put(vault, "d", "secretcontent", metadata={"key": "secretvalue"})
         put(vault, "d", "othersecret", metadata={"key": "anothersecret"})
-        assert "secret" not in repr(events(vault))
+        assert "secret" not in repr(changes(vault))
 
 
 class DurableVaultContract(VaultContract):
@@ -276,23 +279,23 @@ class DurableVaultContract(VaultContract):
             clock.now += timedelta(hours=1)
             put(vault, f"d{i}", seed=i, scope=Scope(user="u"))
         apply(vault.collection(DOCUMENTS), "d1", metadata={"n": 1})
-        vault.events.trim(before=START, keep_max=4).result()
-        before, state, epoch = events(vault), vault.events.state(), vault.events.epoch
+        vault.changes.trim(before=START, keep_max=4).result()
+        before, state, epoch = changes(vault), vault.changes.state(), vault.changes.epoch
         vault.close()
 
         vault = self.open_vault(tmp_path / "kept", clock)
-        assert (events(vault), vault.events.state(), vault.events.epoch) == (before, state, epoch)
+        assert (changes(vault), vault.changes.state(), vault.changes.epoch) == (before, state, epoch)
         clock.now -= timedelta(days=3)
         put(vault, "later", seed=9)
-        assert events(vault)[-1].time == before[-1].time
-        vault.events.trim(before=START + timedelta(days=1), keep_max=0).result()
-        state = vault.events.state()
+        assert changes(vault)[-1].time == before[-1].time
+        vault.changes.trim(before=START + timedelta(days=1), keep_max=0).result()
+        state = vault.changes.state()
         vault.close()
 
         vault = self.open_vault(tmp_path / "kept", clock)
-        assert vault.events.state() == state
+        assert vault.changes.state() == state
         put(vault, "last", seed=10)
-        assert [(event.time, event.record_id) for event in events(vault)] == [(before[-1].time, "last")]
+        assert [(change.time, change.record_id) for change in changes(vault)] == [(before[-1].time, "last")]
         vault.close()
 
     def test_hidden_documents_stay_hidden_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:

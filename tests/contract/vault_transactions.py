@@ -9,22 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidOperationError, RequestIdReusedError, RevisionMismatchError
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import RequestKey, Scope, WriteOutcome
-from mnemon_server.engines.base import (
-    DocumentUpdate,
-    DocumentWrite,
-    IndexPosition,
-    RecordEngine,
-    TransactionReceipt,
-    Vault,
-    VaultTransaction,
-)
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.related import RelatedQuery
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 
 from tests.contract.record_engine import START, ManualClock, VaultSuite, found_by_word, key, listed, unit_vector, write
 
@@ -44,16 +38,16 @@ FIELDS: dict[str, Any] = {
 def statement(memory_id: str, content: str = "a text", **given: Any) -> DocumentWrite:
     """A document of the semantic collection; what names a field of it goes into the field."""
     fields = FIELDS | {name: given.pop(name) for name in FIELDS if name in given}
-    return replace(write(memory_id, content, fields=fields, **given), event=EventType.SEMANTIC_SAVED)
+    return replace(write(memory_id, content, fields=fields, **given), change=ChangeType.SEMANTIC_SAVED)
 
 
 def rule(name: str, content: str = "{}") -> DocumentWrite:
-    return DocumentWrite(document=Document(name, content), passages=(), event=EventType.RULE_REGISTERED)
+    return DocumentWrite(document=Document(name, content), passages=(), change=ChangeType.RULE_REGISTERED)
 
 
 def change(doc_id: str, **changes: Any) -> DocumentUpdate:
     return DocumentUpdate(
-        doc_id=doc_id, update=lambda old: replace(old, **changes), event=EventType.SEMANTIC_PRUNED, details='{"n": 1}'
+        doc_id=doc_id, update=lambda old: replace(old, **changes), change=ChangeType.SEMANTIC_PRUNED, details='{"n": 1}'
     )
 
 
@@ -67,8 +61,8 @@ def run(vault: Vault, program: Callable[[VaultTransaction], Any], **terms: Any) 
     return vault.transact(answering, **terms).result()
 
 
-def events(vault: Vault, after: int = 0) -> tuple[Event, ...]:
-    return vault.events.read(after, limit=10_000, where=EventFilter()).events
+def changes(vault: Vault, after: int = 0) -> tuple[Change, ...]:
+    return vault.changes.read(after, limit=10_000, where=ChangeFilter()).changes
 
 
 def near(vector_seed: int) -> RelatedQuery:
@@ -85,14 +79,14 @@ def state(vault: Vault) -> Any:
         sorted(engine.scan_vectors(unit_vector(0)).passage_ids.tolist()),
         found_by_word(engine, "zebra lion text"),
         [other.doc_id for other in engine.related_documents(RelatedQuery(user="u", number=9.0, number_apart=0.0))],
-        events(vault),
-        vault.events.state(),
+        changes(vault),
+        vault.changes.state(),
         vault.value("v"),
     )
 
 
 class VaultTransactionsContract(VaultSuite):
-    """Every promise of `engines/base.py: VaultTransaction` and `RecordTransaction`, as a test."""
+    """Every promise of `engines/promises/: VaultTransaction` and `RecordTransaction`, as a test."""
 
     collection = SEMANTIC
 
@@ -105,24 +99,24 @@ class VaultTransactionsContract(VaultSuite):
             assert tx.now == clock.now
             tx.collection(SEMANTIC).put_document(replace(statement("s", scope=scope), details='{"d": 1}'))
             tx.collection(RULES).put_document(rule("r"))
-            tx.note_event(EventType.CONFLICT_DETECTED, "c", revision=7, scope=scope, details="{}")
+            tx.note_change(ChangeType.CONFLICT_DETECTED, "c", revision=7, scope=scope, details="{}")
             tx.collection(SEMANTIC).update_document(change("s", metadata={"n": 1}))
-            tx.collection(RULES).delete_document("r", event=EventType.RULE_DELETED, details='{"gone": true}')
+            tx.collection(RULES).delete_document("r", change=ChangeType.RULE_DELETED, details='{"gone": true}')
             return "the answer"
 
         receipt = vault.transact(program, request=key("q")).result()
 
-        [_, *noted] = events(vault)
+        [_, *noted] = changes(vault)
         assert receipt == TransactionReceipt("the answer", clock.now, noted[-1].sequence)
-        assert {(event.commit, event.time, event.request_id) for event in noted} == {
+        assert {(change.commit, change.time, change.request_id) for change in noted} == {
             (noted[0].sequence, clock.now, "q")
         }
         assert [(e.type, e.record_id, e.revision, e.scope, e.changed, e.details) for e in noted] == [
-            (EventType.SEMANTIC_SAVED, "s", 1, scope, (), '{"d": 1}'),
-            (EventType.RULE_REGISTERED, "r", 1, Scope(), (), ""),
-            (EventType.CONFLICT_DETECTED, "c", 7, scope, (), "{}"),
-            (EventType.SEMANTIC_PRUNED, "s", 2, scope, ("metadata.n",), '{"n": 1}'),
-            (EventType.RULE_DELETED, "r", 1, Scope(), (), '{"gone": true}'),
+            (ChangeType.SEMANTIC_SAVED, "s", 1, scope, (), '{"d": 1}'),
+            (ChangeType.RULE_REGISTERED, "r", 1, Scope(), (), ""),
+            (ChangeType.CONFLICT_DETECTED, "c", 7, scope, (), "{}"),
+            (ChangeType.SEMANTIC_PRUNED, "s", 2, scope, ("metadata.n",), '{"n": 1}'),
+            (ChangeType.RULE_DELETED, "r", 1, Scope(), (), '{"gone": true}'),
         ]
         [stored] = vault.collection(SEMANTIC).get_documents(["s"])
         assert stored is not None
@@ -131,7 +125,7 @@ class VaultTransactionsContract(VaultSuite):
     def test_single_writes_have_details_too(self, vault: Vault, engine: RecordEngine) -> None:
         engine.put_document(replace(statement("s"), details="first")).result()
         engine.update_document(change("s", hidden=True)).result()
-        assert [event.details for event in events(vault)] == ["first", '{"n": 1}']
+        assert [change.details for change in changes(vault)] == ["first", '{"n": 1}']
 
     def test_a_program_that_raises_leaves_nothing_behind(self, vault: Vault, engine: RecordEngine) -> None:
         scope = Scope(user="u")
@@ -144,10 +138,10 @@ class VaultTransactionsContract(VaultSuite):
             records = tx.collection(SEMANTIC)
             records.put_document(statement("new", "zebra lion", seed=5, scope=scope, importance=3.0))
             records.update_document(change("old", hidden=True))
-            records.delete_document("other", event=EventType.SEMANTIC_PRUNED)
-            records.delete_documents(RecordFilter(), event=EventType.SEMANTIC_PRUNED)
+            records.delete_document("other", change=ChangeType.SEMANTIC_PRUNED)
+            records.delete_documents(RecordFilter(), change=ChangeType.SEMANTIC_PRUNED)
             tx.collection(RULES).put_document(rule("r"))
-            tx.note_event(EventType.RULE_UPDATED, "r")
+            tx.note_change(ChangeType.RULE_UPDATED, "r")
             tx.set_value("v", "after")
             tx.set_value("w", "after")
             raise InvalidOperationError("no")
@@ -157,9 +151,9 @@ class VaultTransactionsContract(VaultSuite):
 
         assert state(vault) == before
         assert vault.value("w") is None
-        last = events(vault)[-1].sequence
+        last = changes(vault)[-1].sequence
         assert not run(vault, lambda tx: tx.collection(RULES).put_document(rule("r")), request=key("q")).replayed
-        assert [event.record_id for event in events(vault, last)] == ["r"]
+        assert [change.record_id for change in changes(vault, last)] == ["r"]
 
     def test_a_program_sees_what_was_there_and_what_it_wrote(self, vault: Vault, engine: RecordEngine) -> None:
         scope = Scope(user="u")
@@ -176,7 +170,7 @@ class VaultTransactionsContract(VaultSuite):
             seen.append(ids(tx))
             records.put_document(statement("new", seed=9, scope=scope, importance=5.0))
             records.update_document(change("s0", hidden=True, metadata={"n": 1}))
-            records.delete_document("s1", event=EventType.SEMANTIC_PRUNED)
+            records.delete_document("s1", change=ChangeType.SEMANTIC_PRUNED)
             seen.append(ids(tx))
             seen.append(ids(tx, RecordFilter({"n": 1}, hidden=True)))
             seen.append(ids(tx, RecordFilter(expression=Condition("importance", Operator.GT, (1,)))))
@@ -206,10 +200,10 @@ class VaultTransactionsContract(VaultSuite):
             records.put_document(statement("c", seed=3, scope=scope))
             look(1, 2, 3)
             records.update_document(change("a", hidden=True))
-            records.delete_document("b", event=EventType.SEMANTIC_PRUNED)
+            records.delete_document("b", change=ChangeType.SEMANTIC_PRUNED)
             look(1, 2, 3)
             records.update_document(change("a", hidden=False))
-            records.delete_document("c", event=EventType.SEMANTIC_PRUNED)
+            records.delete_document("c", change=ChangeType.SEMANTIC_PRUNED)
             look(1, 2, 3)
             return ""
 
@@ -221,7 +215,7 @@ class VaultTransactionsContract(VaultSuite):
         def program(tx: VaultTransaction) -> None:
             records = tx.collection(SEMANTIC)
             records.put_document(statement("gone", "zebra", seed=1))
-            records.delete_document("gone", event=EventType.SEMANTIC_PRUNED)
+            records.delete_document("gone", change=ChangeType.SEMANTIC_PRUNED)
             records.put_document(statement("back", "lion", seed=2))
             records.update_document(change("back", hidden=True))
             records.update_document(change("back", hidden=False))
@@ -231,13 +225,13 @@ class VaultTransactionsContract(VaultSuite):
         assert found_by_word(engine, "zebra lion") == {}
         assert engine.scan_vectors(unit_vector(2)).scores.tolist() == pytest.approx([1.0], abs=1e-6)
         assert (engine.stats().document_count, engine.stats().passage_count) == (1, 1)
-        assert [event.revision for event in events(vault)] == [1, 1, 1, 2, 3]
+        assert [change.revision for change in changes(vault)] == [1, 1, 1, 2, 3]
 
     def test_words_that_come_and_go_in_one_transaction_find_nothing(self, vault: Vault) -> None:
         def program(tx: VaultTransaction) -> None:
             documents = tx.collection(DOCUMENTS)
             documents.put_document(write("gone", "zebra"))
-            documents.delete_document("gone", event=EventType.KNOWLEDGE_DELETED)
+            documents.delete_document("gone", change=ChangeType.KNOWLEDGE_DELETED)
             documents.put_document(write("back", "lion"))
 
         run(vault, program)
@@ -255,10 +249,10 @@ class VaultTransactionsContract(VaultSuite):
                     records.put_document(statement("b", seed=1)),
                     records.put_document(statement("b", "other", seed=1)),
                     records.update_document(change("none")),
-                    records.delete_document("b", event=EventType.SEMANTIC_PRUNED),
+                    records.delete_document("b", change=ChangeType.SEMANTIC_PRUNED),
                 ]
             )
-            gone = records.delete_documents(RecordFilter(), event=EventType.SEMANTIC_PRUNED)
+            gone = records.delete_documents(RecordFilter(), change=ChangeType.SEMANTIC_PRUNED)
             assert (gone.deleted_count, gone.sequence) == (1, receipts[-1].sequence + 1)
 
         run(vault, program)
@@ -332,27 +326,27 @@ class VaultTransactionsContract(VaultSuite):
         assert (vault.value("v"), vault.value("w")) == ("one\n\u00e9'\"", "")
         run(vault, lambda tx: tx.set_value("v", "two"))
         assert vault.value("v") == "two"
-        assert events(vault) == ()
+        assert changes(vault) == ()
 
     def test_a_transaction_that_changes_nothing_names_the_last_change(self, vault: Vault) -> None:
         assert run(vault, lambda tx: None).sequence == 0
-        run(vault, lambda tx: tx.note_event(EventType.RULE_UPDATED, "r"))
-        last = events(vault)[-1].sequence
+        run(vault, lambda tx: tx.note_change(ChangeType.RULE_UPDATED, "r"))
+        last = changes(vault)[-1].sequence
         assert run(vault, lambda tx: tx.collection(SEMANTIC).get_documents(["a"])).sequence == last
-        assert len(events(vault)) == 1
+        assert len(changes(vault)) == 1
 
-    def test_what_is_deleted_without_an_event_is_gone_for_indexes_too(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_what_is_deleted_without_a_change_is_gone_for_indexes_too(self, vault: Vault, engine: RecordEngine) -> None:
         engine.set_index_position("i", IndexPosition(0, "g")).result()
         for i in range(3):
             engine.put_document(statement(f"s{i}", seed=i, scope=Scope(user="u" if i else ""))).result()
 
         def program(tx: VaultTransaction) -> None:
-            tx.collection(SEMANTIC).delete_document("s0", event=None)
-            tx.collection(SEMANTIC).delete_documents(RecordFilter(scope=Scope(user="u")), event=None)
+            tx.collection(SEMANTIC).delete_document("s0", change=None)
+            tx.collection(SEMANTIC).delete_documents(RecordFilter(scope=Scope(user="u")), change=None)
 
-        head = events(vault)[-1].sequence
+        head = changes(vault)[-1].sequence
         receipt = run(vault, program)
-        assert events(vault, head) == ()
+        assert changes(vault, head) == ()
         assert [(one.doc_id, one.document) for one in engine.changes_after(head, limit=9)] == [
             ("s0", None),
             ("s1", None),
@@ -361,7 +355,7 @@ class VaultTransactionsContract(VaultSuite):
         assert receipt.sequence == engine.stats().sequence == engine.changes_after(head, limit=9)[-1].sequence
         later = engine.put_document(statement("later")).result()
         assert later.sequence > receipt.sequence
-        assert [event.record_id for event in events(vault, head)] == ["later"]
+        assert [change.record_id for change in changes(vault, head)] == ["later"]
 
     def test_documents_without_passages_are_kept_and_found_by_their_fields(self, vault: Vault) -> None:
         rules = vault.collection(RULES)
@@ -411,7 +405,7 @@ class VaultTransactionsContract(VaultSuite):
         assert vault.value("count") == str(len(answers))
         assert vault.value("fives") == str(len(answers) // 5)
         assert listed(engine) == [f"s{i + 1}" for i in range(len(answers))]
-        assert [event.record_id for event in events(vault)] == listed(engine)
+        assert [change.record_id for change in changes(vault)] == listed(engine)
         assert len(engine.scan_vectors(unit_vector(0)).passage_ids) == len(answers)
 
 
@@ -434,7 +428,7 @@ class DurableVaultTransactionsContract(VaultTransactionsContract):
                 )
             )
             tx.set_value("v", "kept")
-            tx.note_event(EventType.RULE_UPDATED, "r", details="{}")
+            tx.note_change(ChangeType.RULE_UPDATED, "r", details="{}")
 
         receipt = run(vault, program, request=key("q"))
         query = RelatedQuery(user="u", terms=frozenset("a"), overlap_above=0.5)
@@ -444,8 +438,8 @@ class DurableVaultTransactionsContract(VaultTransactionsContract):
         vault = self.open_vault(tmp_path / "kept", clock)
         assert (state(vault), list(vault.collection(SEMANTIC).related_documents(query))) == before
         assert run(vault, program, request=key("q")) == replace(receipt, replayed=True)
-        [event] = events(vault, receipt.sequence - 1)
-        assert (event.record_id, event.details) == ("r", "{}")
-        # The last event told of no document, and its position is not given away again.
+        [change] = changes(vault, receipt.sequence - 1)
+        assert (change.record_id, change.details) == ("r", "{}")
+        # The last change told of no document, and its position is not given away again.
         assert vault.collection(RULES).put_document(rule("r")).result().sequence == receipt.sequence + 1
         vault.close()

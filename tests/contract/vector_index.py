@@ -12,7 +12,8 @@ import pytest
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import FilterValue, MetadataValue, Scope
-from mnemon_server.engines.base import IndexEntry, Scores, Vector, VectorIndex
+from mnemon_server.engines.promises.values import Scores, Vector
+from mnemon_server.engines.promises.vector_index import IndexEntry, VectorIndex
 
 DIMENSION = 32
 MODEL = f"a-model@1/fp32/{DIMENSION}"

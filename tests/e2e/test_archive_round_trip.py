@@ -66,12 +66,12 @@ async def test_the_same_archive_again_changes_nothing(tmp_path: Path) -> None:
         await fill(source)
         archive = await exported(source)
         await outcomes(target, archive)
-        known = [event.to_dict() async for event in target.events()]
+        known = [change.to_dict() async for change in target.changes()]
 
         assert await outcomes(target, archive) == {"unchanged": len(records(archive))}
         assert await outcomes(target, archive, on_conflict="refuse") == {"unchanged": len(records(archive))}
 
-        assert [event.to_dict() async for event in target.events()] == known
+        assert [change.to_dict() async for change in target.changes()] == known
         assert await outcomes(source, archive) == {"unchanged": len(records(archive))}
 
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from google.rpc import error_details_pb2
 from mnemon.v1 import bridge_pb2 as pb
-from mnemon.v1 import episodic_pb2
+from mnemon.v1 import common_pb2, episodic_pb2
 
 from tests.support.episodic_messages import bridge_status, happened, record, told
 from tests.support.semantic_messages import contents_known
@@ -23,7 +23,9 @@ DEFAULTS = pb.RoutingPolicy(
     on_prune="PRUNE_ACTION_DELETE",
     demoted_importance=0.1,
     conflict_policy="CONFLICT_POLICY_IGNORE",
+    revision=1,
 )
+FIELDS = [field.name for field in pb.RoutingPolicy.DESCRIPTOR.fields if field.name != "revision"]
 
 
 @pytest_asyncio.fixture(params=["local", "in_memory"])
@@ -39,10 +41,14 @@ def bridge(connection: Connection) -> Any:
     return connection.bridge
 
 
-async def update(bridge: Any, **policy: Any) -> pb.RoutingPolicy:
-    """Puts a policy in place; the policy that holds then."""
-    request = pb.UpdateRoutingPolicyRequest(policy=pb.RoutingPolicy(**policy))
-    return (await bridge.UpdateRoutingPolicy(request)).policy
+def change(policy: dict[str, Any], *mask: str, **fields: Any) -> pb.UpdateRoutingPolicyRequest:
+    """A change of what the mask names, or of what the policy has."""
+    return pb.UpdateRoutingPolicyRequest(policy=policy, update_mask={"paths": mask or policy}, **fields)
+
+
+async def update(bridge: Any, *mask: str, **policy: Any) -> pb.RoutingPolicy:
+    """Changes the policy; the one that holds then."""
+    return (await bridge.UpdateRoutingPolicy(change(policy, *mask))).policy
 
 
 async def policy_of(bridge: Any) -> pb.RoutingPolicy:
@@ -63,23 +69,65 @@ async def until_handled(bridge: Any, count: int) -> pb.GetBridgeStatusResponse:
 
 async def test_a_new_bridge_runs_by_the_default_policy(bridge: Any) -> None:
     status = await bridge_status(bridge)
-    assert (status.state, status.message) == (pb.BRIDGE_STATE_RUNNING, "")
-    assert (status.routed_count, status.queue_depth, dict(status.skipped_counts)) == (0, 0, {})
+    assert (status.state, status.activity) == (common_pb2.STATE_READY, pb.BRIDGE_ACTIVITY_RUNNING)
+    assert status.message == ""
+    assert (status.routed_count, status.queue_depth, list(status.skipped_counts)) == (0, 0, [])
     assert not status.HasField("timeline_lag")
     assert not status.HasField("handled_time")
     assert status.policy == await policy_of(bridge) == DEFAULTS
 
 
-async def test_a_policy_takes_the_place_of_the_one_before_as_a_whole(bridge: Any) -> None:
+async def test_a_policy_is_changed_where_the_mask_says_and_the_rest_stays(bridge: Any) -> None:
     given = {
         "min_importance": 0.0, "event_types": ["emotion", "task"], "mode": "ROUTING_MODE_ANY", "content_max": 16,
         "on_prune": "PRUNE_ACTION_DEMOTE", "demoted_importance": 0.0, "conflict_policy": "CONFLICT_POLICY_DETECT",
     }  # fmt: skip
-    assert await update(bridge, **given) == pb.RoutingPolicy(**given) == await policy_of(bridge)
-    expected = pb.RoutingPolicy()
-    expected.CopyFrom(DEFAULTS)
-    expected.content_max = 100
-    assert await update(bridge, content_max=100) == expected == (await bridge_status(bridge)).policy
+    assert await update(bridge, **given) == pb.RoutingPolicy(**given, revision=2) == await policy_of(bridge)
+    expected = pb.RoutingPolicy(**{**given, "content_max": 100}, revision=3)
+    changed = await update(bridge, "content_max", content_max=100, min_importance=0.9)
+    assert changed == expected == (await bridge_status(bridge)).policy
+    # What is named and not there gets its default.
+    expected.MergeFrom(pb.RoutingPolicy(min_importance=0.6, content_max=512, revision=4))
+    assert await update(bridge, "min_importance", "content_max") == expected
+
+
+async def test_a_change_of_a_policy_that_was_changed_since_it_was_read_is_refused(bridge: Any) -> None:
+    assert (await update(bridge, content_max=100)).revision == 2
+    late = change({"content_max": 200}, expected_revision=1)
+    error = await failure_of(bridge.UpdateRoutingPolicy(late))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ABORTED, "REVISION_MISMATCH")
+    assert detail(error, error_details_pb2.ErrorInfo).metadata == {"expected_revision": "1", "actual_revision": "2"}
+    timely = change({"content_max": 200}, expected_revision=2)
+    assert (await bridge.UpdateRoutingPolicy(timely)).policy.revision == 3
+    # Nothing is changed by what is the same already.
+    assert (await update(bridge, content_max=200)).revision == (await policy_of(bridge)).revision == 3
+
+
+async def test_a_repeated_call_has_the_answer_of_the_first_and_changes_nothing(bridge: Any) -> None:
+    asked = change({"content_max": 100}, request_id="policy")
+    first = await bridge.UpdateRoutingPolicy(asked)
+    await update(bridge, content_max=200)
+    again = await bridge.UpdateRoutingPolicy(asked)
+    assert (again.policy, first.replayed, again.replayed) == (first.policy, False, True)
+    assert (await policy_of(bridge)).content_max == 200
+
+    pause, resume = pb.PauseBridgeRequest(request_id="pause"), pb.ResumeBridgeRequest(request_id="resume")
+    assert not (await bridge.PauseBridge(pause)).replayed
+    assert not (await bridge.ResumeBridge(resume)).replayed
+    assert (await bridge.PauseBridge(pause)).replayed
+    assert (await bridge_status(bridge)).activity == pb.BRIDGE_ACTIVITY_RUNNING
+    await bridge.PauseBridge(pb.PauseBridgeRequest())
+    assert (await bridge.ResumeBridge(resume)).replayed
+    assert (await bridge_status(bridge)).activity == pb.BRIDGE_ACTIVITY_PAUSED
+
+    for call in (
+        bridge.UpdateRoutingPolicy(change({"content_max": 300}, request_id="policy")),
+        bridge.UpdateRoutingPolicy(change({"content_max": 100}, request_id="policy", expected_revision=2)),
+        bridge.PauseBridge(pb.PauseBridgeRequest(request_id="resume")),
+        bridge.ResumeBridge(pb.ResumeBridgeRequest(request_id="pause")),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
 async def test_what_is_wrong_with_a_policy_is_named_at_once_and_changes_nothing(bridge: Any) -> None:
@@ -89,13 +137,19 @@ async def test_what_is_wrong_with_a_policy_is_named_at_once_and_changes_nothing(
         return {each.field for each in detail(error, error_details_pb2.BadRequest).field_violations}
 
     assert await refused(pb.UpdateRoutingPolicyRequest()) == {"policy"}
-    values = pb.RoutingPolicy(
-        min_importance=1.5, event_types=["t" * 129], content_max=15, demoted_importance=float("nan")
-    )
+    for mask in ([], ["revision"], ["content_max", "policy.mode"], ["*"]):
+        request = pb.UpdateRoutingPolicyRequest(policy={"content_max": 100}, update_mask={"paths": mask})
+        assert await refused(request) == {"update_mask"}
+    assert await refused(change({"content_max": 100}, request_id="r" * 129)) == {"request_id"}
+    assert await refused(pb.UpdateRoutingPolicyRequest(policy={"mode": 9})) == {"update_mask"}
+    values: dict[str, Any] = {
+        "min_importance": 1.5, "event_types": ["t" * 129], "content_max": 15, "demoted_importance": float("nan"),
+    }  # fmt: skip
     wrong = {"policy.min_importance", "policy.event_types", "policy.content_max", "policy.demoted_importance"}
-    assert await refused(pb.UpdateRoutingPolicyRequest(policy=values)) == wrong
-    values.mode = values.on_prune = values.conflict_policy = 9  # type: ignore[assignment]
-    assert await refused(pb.UpdateRoutingPolicyRequest(policy=values)) == {
+    assert await refused(change(values)) == wrong
+    assert await refused(change(values, "content_max")) == {"policy.content_max"}
+    values |= dict.fromkeys(("mode", "on_prune", "conflict_policy"), 9)
+    assert await refused(change(values)) == {
         *wrong, "policy.mode", "policy.on_prune", "policy.conflict_policy",
     }  # fmt: skip
     assert await policy_of(bridge) == DEFAULTS
@@ -106,11 +160,12 @@ async def test_while_it_is_paused_events_wait_and_are_handled_once_when_it_goes_
     await bridge.PauseBridge(pb.PauseBridgeRequest())
     await record(connection.episodic, happened("a", **terms), happened("b", **terms))
     status = await bridge_status(bridge)
-    assert (status.state, status.queue_depth, status.routed_count) == (pb.BRIDGE_STATE_PAUSED, 2, 0)
+    assert (status.activity, status.queue_depth, status.routed_count) == (pb.BRIDGE_ACTIVITY_PAUSED, 2, 0)
+    assert status.state == common_pb2.STATE_UNAVAILABLE
     assert status.message
     await bridge.ResumeBridge(pb.ResumeBridgeRequest())
     status = await until_handled(bridge, 2)
-    assert (status.state, status.message) == (pb.BRIDGE_STATE_RUNNING, "")
+    assert (status.activity, status.message) == (pb.BRIDGE_ACTIVITY_RUNNING, "")
     assert (status.HasField("timeline_lag"), status.segment_count, status.handled_time.seconds > 0) == (True, 1, True)
     assert sorted(await contents_known(connection.semantic)) == ["a", "b"]
 
@@ -124,7 +179,9 @@ async def test_what_is_not_routed_is_counted_by_reason(connection: Connection) -
         happened("", event_type="task", importance=0.9),
     )
     status = await until_handled(connection.bridge, 1)
-    assert dict(status.skipped_counts) == {"event_type": 1, "importance": 1, "no_content": 1}
+    assert [(pb.SkipReason.Name(each.reason), each.count) for each in status.skipped_counts] == [
+        ("SKIP_REASON_EVENT_TYPE", 1), ("SKIP_REASON_IMPORTANCE", 1), ("SKIP_REASON_NO_CONTENT", 1),
+    ]  # fmt: skip
     assert await contents_known(connection.semantic) == ["a"]
 
 
@@ -134,12 +191,15 @@ async def test_what_was_done_about_pruned_events_is_told_by_the_feed(connection:
     await connection.episodic.PruneEvents(episodic_pb2.PruneEventsRequest(event_ids=[receipt.event_id]))
 
     async def is_reconciled() -> bool:
-        return bool(await told(connection.events, "BRIDGE_RECONCILED"))
+        return bool(await told(connection.changes, "BRIDGE_RECONCILED"))
 
     await eventually(is_reconciled)
-    [event] = await told(connection.events, "BRIDGE_RECONCILED")
+    [event] = await told(connection.changes, "BRIDGE_RECONCILED")
     assert (event.scope.user, event.record_id) == ("ada", str(receipt.segment_id))
-    assert (list(event.reconciliation.event_ids), event.reconciliation.action) == ([receipt.event_id], "deleted")
+    assert (list(event.reconciliation.event_ids), event.reconciliation.action) == (
+        [receipt.event_id],
+        pb.PRUNE_ACTION_DELETE,
+    )
     assert len(event.reconciliation.memory_ids) == 1
     assert await contents_known(connection.semantic) == []
 
@@ -147,10 +207,11 @@ async def test_what_was_done_about_pruned_events_is_told_by_the_feed(connection:
 async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
     async with bare_server() as connection:
         bridge = connection.bridge
-        assert (await bridge_status(bridge)).message == "the server is starting"
+        status = await bridge_status(bridge)
+        assert (status.state, status.message) == (common_pb2.STATE_STARTING, "the server is starting")
         for call in (
             bridge.GetRoutingPolicy(pb.GetRoutingPolicyRequest()),
-            bridge.UpdateRoutingPolicy(pb.UpdateRoutingPolicyRequest(policy={})),
+            bridge.UpdateRoutingPolicy(change({}, *FIELDS)),
             bridge.PauseBridge(pb.PauseBridgeRequest()),
             bridge.ResumeBridge(pb.ResumeBridgeRequest()),
         ):
@@ -162,7 +223,7 @@ async def test_a_bridge_that_is_switched_off_says_so_and_routes_nothing_until_it
     async with whole_server(tmp_path, bridge_enabled=False) as connection:
         await record(connection.episodic, happened("a", event_type="task", importance=0.9))
         status = await bridge_status(connection.bridge)
-        assert (status.state, status.queue_depth) == (pb.BRIDGE_STATE_PAUSED, 1)
+        assert (status.activity, status.queue_depth) == (pb.BRIDGE_ACTIVITY_PAUSED, 1)
         assert "turned off" in status.message
     async with whole_server(tmp_path) as connection:
         await until_handled(connection.bridge, 1)

@@ -49,7 +49,7 @@ def test_it_indexes_and_searches(server: ServerProcess) -> None:
     }
     indexed = json.loads(buf_curl(server, f"/{SERVICE}/IndexDocument", data={"document": document}))
     assert indexed["receipt"]["outcome"] == "WRITE_OUTCOME_CREATED"
-    query = {"query": "green tea", "topK": 1, "filters": {"hot": {"boolValue": True}}}
+    query = {"query": "green tea", "limit": 1, "filters": {"hot": {"boolValue": True}}}
     found = json.loads(buf_curl(server, f"/{SERVICE}/SearchDocuments", data=query))
     assert found["results"][0]["document"]["docId"] == "tea"
     assert found["diagnostics"]["exact"] is True
@@ -63,9 +63,27 @@ def test_it_records_an_event_and_asks_for_it(server: ServerProcess) -> None:
     }  # fmt: skip
     recorded = json.loads(buf_curl(server, f"/{service}/RecordEvent", data={"event": event}))
     assert recorded["receipt"]["sequence"] == "1"
-    query = {"range": {"from": "2026-01-31T00:00:00Z"}, "filter": {"scope": {"user": "ada"}}}
-    [found] = json.loads(buf_curl(server, f"/{service}/QueryWindow", data=query))["events"]
-    assert (found["content"], found["eventTime"]) == ("Ada must call the bank.", "2026-01-31T12:00:00Z")
+    query = {"range": {"startTime": "2026-01-31T00:00:00Z"}, "filter": {"scope": {"user": "ada"}}}
+    [match] = json.loads(buf_curl(server, f"/{service}/QueryWindow", data=query))["results"]
+    found = match["event"]
+    assert (found["content"], found["eventTime"]) == (
+        "Ada must call the bank.",
+        "2026-01-31T12:00:00Z",
+    )
+
+
+def test_it_sets_a_key_of_metadata_as_it_is_written(server: ServerProcess) -> None:
+    service = "mnemon.v1.MemoryService"
+    one, two = {"intValue": "1"}, {"intValue": "2"}
+    created = {"memory": {"content": "Ada likes tea.", "metadata": {"myKey": one, "other": one}}}
+    memory_id = json.loads(buf_curl(server, f"/{service}/CreateMemory", data=created))["memory"]["memoryId"]
+    change = {
+        "memory": {"memoryId": memory_id, "isGlobal": True},
+        "updateMask": "isGlobal",
+        "setMetadata": {"myKey": two},
+    }
+    changed = json.loads(buf_curl(server, f"/{service}/UpdateMemory", data=change))["memory"]
+    assert (changed["metadata"], changed["isGlobal"]) == ({"myKey": two, "other": one}, True)
 
 
 def test_it_stores_a_fact_and_calls_a_tool_that_finds_it(server: ServerProcess) -> None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from mnemon_server.domain.errors import BackendConnectionError, ConfigurationError, EmbeddingModelMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.chroma.folder import LockedFolder
+from mnemon_server.engines.chroma.protocol import CollectionError, Failure
 
 from tests.contract.vector_index import DIMENSION, MODEL, found, one_each, unit_vectors
 from tests.support.chroma_index import embedded, files_with, files_with_vector, kill_child, quarantined, truncate
@@ -50,6 +53,8 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
+# Everything but an empty file. Each costs a few starts of Chroma, and so all but one are among the long forms.
+OTHERS = [name for name in DATA_FILES if name not in ("chroma.sqlite3", "link_lists.bin")]
 DAMAGES = [truncate, zero_a_page, flip_a_bit, remove]
 
 
@@ -72,7 +77,19 @@ def damaged_copy(filled: Path, target: Path, name: str, damage: Callable[[Path],
     damage(file)
 
 
-@pytest.mark.parametrize("name", [name for name in DATA_FILES if name != "link_lists.bin"])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["chroma.sqlite3", *OTHERS])
+def test_damage_to_any_closed_file_breaks_the_seal(
+    filled: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    damaged_copy(filled, tmp_path, name, damage, sealed=True)
+    with closing(LockedFolder(tmp_path / "chroma", wait_s=0)) as folder:
+        with pytest.raises(CollectionError) as refused:
+            folder.break_seal()
+        assert refused.value.failure is Failure.DAMAGED
+
+
+@pytest.mark.parametrize("name", ["chroma.sqlite3", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_one_flipped_bit_in_closed_files_is_noticed_before_chroma_reads_them(
     filled: Path, tmp_path: Path, name: str
 ) -> None:
@@ -90,7 +107,13 @@ def test_one_flipped_bit_in_closed_files_is_noticed_before_chroma_reads_them(
     "damage",
     [truncate, *(pytest.param(damage, marks=pytest.mark.slow) for damage in DAMAGES if damage is not truncate)],
 )
-@pytest.mark.parametrize("name", DATA_FILES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("chroma.sqlite3", "data_level0.bin", "index_metadata.pickle"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("header.bin", "length.bin", "link_lists.bin")),
+    ],
+)
 def test_damage_after_a_kill_never_harms_the_parent_and_the_index_serves_again(
     filled: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.base import IndexEntry, Vector
 from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vector_index import IndexEntry
 
 from tests.contract.vector_index import as_dict, entries_of, found, one_each, unit_vectors
 from tests.support.chroma_index import embedded, kill_child, quarantined, stop_child, unread_bytes, wait_until

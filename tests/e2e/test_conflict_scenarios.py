@@ -227,12 +227,12 @@ async def test_multi_factor_scoring(statements: Statements) -> None:
     assert (result.winner, result.loser) == (CANDIDATE, EXISTING)
     assert result.confidence == pytest.approx(0.74)  # 0.5 + 0.48 / 2
     assert "0.94" in result.reason and "0.46" in result.reason and "0.48" in result.reason
-    weighed = [(factor.name, factor.weight, factor.candidate, factor.existing) for factor in result.factors]
+    weighed = [(factor.type, factor.weight, factor.candidate, factor.existing) for factor in result.factors]
     assert weighed == [
-        ("importance", 0.4, 0.9, 0.1),
-        ("recency", 0.3, 1.0, 1.0),
-        ("source", 0.2, 1.0, pytest.approx(0.2)),
-        ("semantic", 0.1, pytest.approx(0.8), pytest.approx(0.8)),
+        (decisions_pb2.FACTOR_TYPE_IMPORTANCE, 0.4, 0.9, 0.1),
+        (decisions_pb2.FACTOR_TYPE_RECENCY, 0.3, 1.0, 1.0),
+        (decisions_pb2.FACTOR_TYPE_SOURCE, 0.2, 1.0, pytest.approx(0.2)),
+        (decisions_pb2.FACTOR_TYPE_SEMANTIC, 0.1, pytest.approx(0.8), pytest.approx(0.8)),
     ]
     close = await statements.arbitrate(one, other, **NO_PRIORITIES, merge_threshold=0.5)
     assert (close.action, close.winner, close.confidence) == (MERGE, NEITHER, 0.6)
@@ -360,17 +360,18 @@ async def test_content_deduplication(statements: Statements) -> None:
     first, second = given("The user likes tea. She has a cat."), given("A user likes TEA! She has no cat.")
     concatenate = decisions_pb2.CONTENT_STRATEGY_CONCATENATE
 
-    async def merged(**config: Any) -> tuple[str, int]:
+    async def merged(**config: Any) -> tuple[str, int, int]:
         answer = await statements.merge(first, second, content_strategy=concatenate, **config)
-        return answer.memory.content, answer.statistics.deduplicated_count
+        return answer.memory.content, answer.statistics.deduplicated_count, answer.statistics.guarded_count
 
     # "likes tea user" with "a" and without it are 28 / 30 alike; the other two say the opposite of each other.
     whole = "The user likes tea. She has a cat.\nA user likes TEA! She has no cat."
     once = "The user likes tea. She has a cat.\nShe has no cat."
-    assert await merged(deduplicate=True) == (once, 1)
-    assert await merged(deduplicate=True, deduplication_threshold=0.93) == (once, 1)
-    assert await merged(deduplicate=True, deduplication_threshold=0.94) == (whole, 0)
-    assert await merged(deduplicate=False) == (whole, 0)
+    assert await merged(deduplicate=True) == (once, 1, 1)
+    assert await merged(deduplicate=True, deduplication_threshold=0.93) == (once, 1, 0)
+    assert await merged(deduplicate=True, deduplication_threshold=0.94) == (whole, 0, 0)
+    assert await merged(deduplicate=False) == (whole, 0, 0)
+    assert await merged(deduplication_guard=False) == ("The user likes tea.\nShe has no cat.", 2, 0)
 
 
 async def test_merge_result_statistics(statements: Statements) -> None:

@@ -100,7 +100,8 @@ async def test_what_is_not_there_is_not_found(connection: Connection) -> None:
     assert (
         told(await failure_of(conflicts.DetectConflicts(pb.DetectConflictsRequest(candidate=by_id(NOBODY))))) == missing
     )
-    merge = pb.MergeMemoriesRequest(first=by_id(NOBODY), second=by_id(NOBODY.replace("0", "1")))
+    first = pb.MemoryReference(memory_id=NOBODY, expected_revision=1)
+    merge = pb.MergeMemoriesRequest(first=first, second=by_id(NOBODY.replace("0", "1")))
     assert told(await failure_of(conflicts.MergeMemories(merge))) == missing
     assert told(await failure_of(conflicts.UnmergeMemory(pb.UnmergeMemoryRequest(memory_id=NOBODY)))) == missing
     unknown = await failure_of(conflicts.UnmergeMemory(pb.UnmergeMemoryRequest(decision_id=NOBODY)))
@@ -154,7 +155,11 @@ async def test_a_merge_of_stored_statements_is_one_decision_that_can_be_taken_ba
     dry = await conflicts.MergeMemories(request)
     assert (dry.memory.memory_id, dry.HasField("decision")) == ("", False)
     assert await contents_known(semantic) == ["Ada has a cat.", "Ada has a dog."]
-    request.dry_run, request.request_id = False, "once"
+    request.dry_run = False
+    request.second.expected_revision = second.revision + 1
+    changed = await failure_of(conflicts.MergeMemories(request))
+    assert told(changed) == (grpc.StatusCode.ABORTED, "REVISION_MISMATCH")
+    request.second.expected_revision, request.request_id = second.revision, "once"
     merged = await conflicts.MergeMemories(request)
     assert (merged.memory.content, merged.statistics, merged.rule) == (dry.memory.content, dry.statistics, "default")
     assert list(merged.memory.merged_from) == [first.memory_id, second.memory_id]
@@ -162,7 +167,7 @@ async def test_a_merge_of_stored_statements_is_one_decision_that_can_be_taken_ba
     assert await contents_known(semantic) == [merged.memory.content]
     assert (await conflicts.MergeMemories(request)).memory.memory_id == merged.memory.memory_id
     again = await failure_of(
-        conflicts.MergeMemories(pb.MergeMemoriesRequest(first=request.first, second=request.second))
+        conflicts.MergeMemories(pb.MergeMemoriesRequest(first=request.first, second=by_id(second.memory_id)))
     )
     assert told(again) == (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION")
 

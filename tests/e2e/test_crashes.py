@@ -14,7 +14,7 @@ from tests.support.crashing import (
     remove_index_folder,
 )
 
-ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "2"))
 
 
 @pytest.fixture

@@ -142,4 +142,6 @@ def test_a_program_hears_nothing_of_the_server_that_it_did_not_ask_for(tmp_path:
         timeout=START_S,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (7, "Ada prefers window seats.\n", "")
+    # A busy machine makes asyncio's debug mode say what took long.
+    said = [line for line in done.stderr.splitlines() if not (line.startswith("Executing <") and " took " in line)]
+    assert (done.returncode, done.stdout, said) == (7, "Ada prefers window seats.\n", [])

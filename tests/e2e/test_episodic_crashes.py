@@ -10,7 +10,7 @@ from tests.support.episodic_crashing import EpisodicTrial
 def test_kill_9_loses_and_doubles_no_event_and_what_is_known_agrees_with_the_timeline(tmp_path: Path) -> None:
     trial = EpisodicTrial(tmp_path, seed=5)
     try:
-        trial.run(4, lambda _: None)
+        trial.run(2, lambda _: None)
     finally:
         trial.server.kill()
     assert trial.recorded > 50

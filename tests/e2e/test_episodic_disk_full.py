@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from grpc import StatusCode, aio
+from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from tests.support.episodic_messages import contents, happened, recent, record, timeline_status, told
@@ -65,7 +66,7 @@ async def test_disk_full(small_disk: Path) -> None:
             acknowledged += 1
         assert (error.code(), reason(error)) == (StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL")
         status = await timeline_status(episodic)
-        assert status.state == pb.TIMELINE_STATE_DEGRADED
+        assert status.state == common_pb2.STATE_DEGRADED
         assert "space" in status.message
         # What was acknowledged stays, and is answered meanwhile.
         assert len(await recent(episodic)) == 50 + acknowledged
@@ -78,14 +79,14 @@ async def test_disk_full(small_disk: Path) -> None:
         await eventually(is_taken)
 
         async def is_told() -> bool:
-            return bool(await told(connection.events, "EPISODIC_HEALTHY"))
+            return bool(await told(connection.changes, "EPISODIC_HEALTHY"))
 
         await eventually(is_told)
-        [warning, *_] = await told(connection.events, "EPISODIC_WARNING")
+        [warning, *_] = await told(connection.changes, "EPISODIC_WARNING")
         assert "space" in f"{warning.warning.message} {warning.warning.remediation}"
 
         async def is_ready() -> bool:
-            return bool((await timeline_status(episodic)).state == pb.TIMELINE_STATE_READY)
+            return bool((await timeline_status(episodic)).state == common_pb2.STATE_READY)
 
         # Commits and segments meet the full disk by themselves, and each is over when its next write succeeds.
         await eventually(is_ready)

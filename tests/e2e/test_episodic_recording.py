@@ -16,7 +16,7 @@ from mnemon.v1 import episodic_pb2 as pb
 from tests.support.episodic_messages import contents, recent, told
 from tests.support.memory_messages import metadata
 from tests.support.server import Connection, detail, failure_of, reason, stream_end, whole_server
-from tests.support.timeline_messages import happened, minutes, record, sent, violations
+from tests.support.timeline_messages import bulk, happened, minutes, record, sent, violations
 
 NO_TIME = Timestamp(seconds=10**13)
 
@@ -75,7 +75,7 @@ async def test_a_known_event_is_told_and_not_stored_again(connection: Connection
         assert (answer.receipt.event_id, answer.receipt.duplicate) == ("one", True)
         assert (answer.receipt.sequence, answer.receipt.segment_id) == (first.sequence, first.segment_id)
         assert answer.duplicate_of == stored
-    assert len(await told(connection.events, "EPISODIC_SAVED")) == 1
+    assert len(await told(connection.changes, "EPISODIC_SAVED")) == 1
 
 
 async def test_a_request_id_makes_a_repeated_call_harmless(episodic: Any) -> None:
@@ -114,7 +114,7 @@ async def test_what_is_not_there_is_not_found(episodic: Any) -> None:
     error = await failure_of(get(episodic, "nothing"))
     assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
     resource = detail(error, error_details_pb2.ResourceInfo)
-    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.EpisodicEvent", "nothing")
+    assert (resource.resource_type, resource.resource_name) == ("mnemon.EpisodicEvent", "nothing")
     assert violations(await failure_of(get(episodic, ""))) == {"event_id"}
 
 
@@ -123,10 +123,9 @@ async def test_what_is_not_there_is_not_found(episodic: Any) -> None:
 
 async def test_many_are_stored_in_their_order_and_each_has_a_receipt(episodic: Any) -> None:
     runs = [
-        pb.RecordEventsWithReceiptsRequest(events=[happened(f"{run}-{n}", run * 3_000 + n) for n in range(size)])
-        for run, size in enumerate((2_500, 1, 700))
+        bulk(happened(f"{run}-{n}", run * 3_000 + n) for n in range(size)) for run, size in enumerate((2_500, 1, 700))
     ]
-    answers = [answer async for answer in episodic.RecordEventsWithReceipts(sent(*runs))]
+    answers = [answer async for answer in episodic.BulkRecordEvents(sent(*runs))]
     assert [len(answer.results) for answer in answers] == [2_500, 1, 700]
     receipts = [result.receipt for answer in answers for result in answer.results]
     assert [receipt.sequence for receipt in receipts] == list(range(1, 3_202))
@@ -135,7 +134,7 @@ async def test_many_are_stored_in_their_order_and_each_has_a_receipt(episodic: A
         assert (await get(episodic, receipts[index].event_id)).content == content
 
 
-async def test_in_a_stream_with_receipts_a_bad_event_fails_alone(episodic: Any) -> None:
+async def test_in_a_bulk_stream_a_bad_event_fails_alone(episodic: Any) -> None:
     events = [
         happened("a", event_id="a"),
         pb.EpisodicEvent(event_type="task", scope={"user": "ada"}),
@@ -143,8 +142,7 @@ async def test_in_a_stream_with_receipts_a_bad_event_fails_alone(episodic: Any) 
         happened("a again", 2, event_id="a"),
         happened("c", 3),
     ]
-    request = pb.RecordEventsWithReceiptsRequest(events=events)
-    [answer] = [answer async for answer in episodic.RecordEventsWithReceipts(sent(request))]
+    [answer] = [answer async for answer in episodic.BulkRecordEvents(sent(bulk(events)))]
     assert [result.WhichOneof("outcome") for result in answer.results] == [
         "receipt", "error", "error", "receipt", "receipt",
     ]  # fmt: skip
@@ -157,34 +155,30 @@ async def test_in_a_stream_with_receipts_a_bad_event_fails_alone(episodic: Any) 
     assert contents(await recent(episodic)) == ["c", "a"]
 
 
-async def test_a_stream_that_is_answered_once_counts_and_names_the_first_failures(episodic: Any) -> None:
-    bad = pb.EpisodicEvent(event_type="task")
-    answer = await episodic.RecordEvents(
-        sent(
-            pb.RecordEventsRequest(events=[happened("a", event_id="a"), happened("b", 1), bad]),
-            pb.RecordEventsRequest(events=[happened("a", event_id="a"), *[bad] * 150, happened("c", 2)]),
-        )
-    )
-    assert (answer.stored_count, answer.duplicate_count, answer.failed_count) == (3, 1, 151)
-    assert [error.index for error in answer.errors] == [2, *range(4, 103)]
-    assert {violation.field for violation in answer.errors[0].error.violations} == {
-        "event.event_time", "event.scope.user",
-    }  # fmt: skip
-    assert contents(await recent(episodic)) == ["c", "b", "a"]
-    assert await episodic.RecordEvents(sent()) == pb.RecordEventsResponse()
+async def test_in_a_bulk_stream_a_request_id_is_answered_once(episodic: Any) -> None:
+    first = record("a", event_id="a", request_id="one")
+    other = record("b", 1, request_id="one")
+    runs = [pb.BulkRecordEventsRequest(requests=pair) for pair in ([first, first], [first, other])]
+    answers = [answer async for answer in episodic.BulkRecordEvents(sent(*runs))]
+    results = [result for answer in answers for result in answer.results]
+    assert [result.receipt.replayed for result in results] == [False, True, True, False]
+    assert results[3].error.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+    assert contents(await recent(episodic)) == ["a"]
+
+
+async def test_in_a_bulk_stream_a_request_without_an_event_fails_alone(episodic: Any) -> None:
+    run = pb.BulkRecordEventsRequest(requests=[pb.RecordEventRequest(), record("a")])
+    [answer] = [answer async for answer in episodic.BulkRecordEvents(sent(run))]
+    assert [violation.field for violation in answer.results[0].error.violations] == ["event"]
+    assert answer.results[1].receipt.sequence == 1
 
 
 @pytest.mark.parametrize("count", [0, 10_001])
 async def test_a_run_of_no_events_or_too_many_ends_the_stream_and_what_came_before_stays(
     episodic: Any, count: int
 ) -> None:
-    fine, wrong = [happened("a")], [pb.EpisodicEvent()] * count
-    error = await failure_of(
-        episodic.RecordEvents(sent(pb.RecordEventsRequest(events=fine), pb.RecordEventsRequest(events=wrong)))
-    )
-    assert violations(error) == {"events"}
-    requests = [pb.RecordEventsWithReceiptsRequest(events=events) for events in (fine, wrong)]
-    answers, error = await stream_end(episodic.RecordEventsWithReceipts(sent(*requests)))
-    assert violations(error) == {"events"}
-    assert [answer.results[0].receipt.duplicate for answer in answers] == [True]
+    requests = [bulk([happened("a")]), bulk([pb.EpisodicEvent()] * count)]
+    answers, error = await stream_end(episodic.BulkRecordEvents(sent(*requests)))
+    assert violations(error) == {"requests"}
+    assert [answer.results[0].receipt.sequence for answer in answers] == [1]
     assert contents(await recent(episodic)) == ["a"]

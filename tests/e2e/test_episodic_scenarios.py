@@ -12,6 +12,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from google.rpc import error_details_pb2
+from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from tests.support.episodic_messages import (
@@ -26,6 +27,7 @@ from tests.support.episodic_messages import (
 )
 from tests.support.memory_messages import compare, metadata
 from tests.support.server import Connection, detail, eventually, failure_of, health_of, whole_server
+from tests.support.timeline_messages import events_of, remember
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -101,7 +103,7 @@ async def test_record_episodic_event(connection: Connection) -> None:
         terms = {"when": NOW - HOUR, "scope": {"persona": "butler"}, "event_type": "task", **change}
         [other] = await record(episodic, happened("Ada asked for the train.", **terms))
         assert not other.duplicate
-    assert len(await told(connection.events, "EPISODIC_SAVED")) == 4
+    assert len(await told(connection.changes, "EPISODIC_SAVED")) == 4
     # What came late comes out in order.
     await record(episodic, happened("long ago", NOW - 2 * DAY), happened("first of all", NOW - 3 * DAY))
     assert contents(await recent(episodic))[-2:] == ["long ago", "first of all"]
@@ -120,26 +122,28 @@ async def test_query_episodic_window(episodic: Any) -> None:
         happened("old", NOW - 40 * DAY, scope={"persona": "butler"}),
     )
     where = of("ada", persona="butler")
-    answer = await query(episodic, filter=where, range={"from": at(NOW - 4 * HOUR), "to": at(NOW - HOUR)}, top_k=3)
-    assert contents(answer.events) == ["hour 1", "hour 2", "hour 3"]
-    assert [(event.event_type, event.importance, event.source) for event in answer.events] == [
+    answer = await query(
+        episodic, filter=where, range={"start_time": at(NOW - 4 * HOUR), "end_time": at(NOW - HOUR)}, limit=3
+    )
+    assert contents(events_of(answer)) == ["hour 1", "hour 2", "hour 3"]
+    assert [(event.event_type, event.importance, event.source) for event in events_of(answer)] == [
         ("conversation", hour / 10, "user") for hour in (1, 2, 3)
     ]
     diagnostics = answer.diagnostics
-    assert (diagnostics.total_scanned, diagnostics.filtered_by_context, diagnostics.returned) == (12, 1, 3)
+    assert (diagnostics.total_candidates, diagnostics.filtered_by_context, diagnostics.returned) == (12, 1, 3)
     assert diagnostics.filtered_by_window == 7
     assert answer.next_page_token
     rest = await query(
         episodic,
         filter=where,
-        range={"from": at(NOW - 4 * HOUR), "to": at(NOW - HOUR)},
-        top_k=3,
+        range={"start_time": at(NOW - 4 * HOUR), "end_time": at(NOW - HOUR)},
+        limit=3,
         page_token=answer.next_page_token,
     )
-    assert (contents(rest.events), rest.next_page_token) == (["hour 4"], "")
+    assert (contents(events_of(rest)), rest.next_page_token) == (["hour 4"], "")
     # Without a window it is the last thirty days.
-    assert len((await query(episodic, filter=where)).events) == 10
-    assert len((await query(episodic, filter=where, last_days=50)).events) == 11
+    assert len(events_of(await query(episodic, filter=where))) == 10
+    assert len(events_of(await query(episodic, filter=where, last_days=50))) == 11
 
 
 async def test_query_episodic_window_by_text(episodic: Any) -> None:
@@ -153,9 +157,8 @@ async def test_query_episodic_window_by_text(episodic: Any) -> None:
 
     async def found(**request: Any) -> list[str]:
         answer = await query(episodic, query="the garden's doors", **request)
-        assert len(answer.scores) == len(answer.events)
-        assert all(0 < score.relevance <= 1 for score in answer.scores)
-        return contents(answer.events)
+        assert all(0 < match.score.relevance <= 1 for match in answer.results)
+        return contents(events_of(answer))
 
     async def is_indexed() -> bool:
         return not (await query(episodic, query="x", last_days=90)).diagnostics.pending
@@ -164,7 +167,7 @@ async def test_query_episodic_window_by_text(episodic: Any) -> None:
     assert len(await found(last_days=90)) == 3
     assert len(await found(last_days=90, filter=of("ada"))) == 2
     assert await found(filter=of("ada")) == ["Ada asked about the blue door of the garden."]
-    assert not (await query(episodic, query=" ")).events
+    assert not (await query(episodic, query=" ")).results
 
 
 async def test_context_isolation(episodic: Any) -> None:
@@ -186,30 +189,30 @@ async def test_context_isolation(episodic: Any) -> None:
                     and household in ("", scope["scope"]["household"])
                     and persona in ("", scope["scope"]["persona"])
                 }
-                assert set(contents(answer.events)) == expected
+                assert set(contents(events_of(answer))) == expected
                 assert answer.diagnostics.filtered_by_context == len(whose) - len(expected)
 
 
 async def test_window_enforcement(episodic: Any) -> None:
     await record(episodic, *(happened(f"day {day}", NOW - day * DAY) for day in range(60)))
-    last_week = await query(episodic, last_days=7, filter=of("ada"), top_k=1000)
-    assert contents(last_week.events) == [f"day {day}" for day in range(7)]
+    last_week = await query(episodic, last_days=7, filter=of("ada"), limit=1000)
+    assert contents(events_of(last_week)) == [f"day {day}" for day in range(7)]
     diagnostics = last_week.diagnostics
-    assert (diagnostics.total_scanned, diagnostics.filtered_by_window, diagnostics.returned) == (60, 53, 7)
+    assert (diagnostics.total_candidates, diagnostics.filtered_by_window, diagnostics.returned) == (60, 53, 7)
     # Both ends belong to the window; one may be open.
-    window = {"from": at(NOW - 12 * DAY), "to": at(NOW - 10 * DAY)}
-    assert contents((await query(episodic, range=window)).events) == ["day 10", "day 11", "day 12"]
-    assert len((await query(episodic, range={"from": at(NOW - 5 * DAY)}, top_k=1000)).events) == 6
-    assert len((await query(episodic, range={"to": at(NOW - 50 * DAY)}, top_k=1000)).events) == 10
-    upside_down = {"from": at(NOW), "to": at(NOW - DAY)}
+    window = {"start_time": at(NOW - 12 * DAY), "end_time": at(NOW - 10 * DAY)}
+    assert contents(events_of(await query(episodic, range=window))) == ["day 10", "day 11", "day 12"]
+    assert len(events_of(await query(episodic, range={"start_time": at(NOW - 5 * DAY)}, limit=1000))) == 6
+    assert len(events_of(await query(episodic, range={"end_time": at(NOW - 50 * DAY)}, limit=1000))) == 10
+    upside_down = {"start_time": at(NOW), "end_time": at(NOW - DAY)}
     error = await failure_of(query(episodic, range=upside_down))
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     [violation] = detail(error, error_details_pb2.BadRequest).field_violations
-    assert violation.field == "range.to"
+    assert violation.field == "range.end_time"
     # The filter's own conditions count as context, inside of the window.
     even = pb.EpisodicEventFilter(filter=compare("content", "IN", "day 0", "day 2", "day 20"))
     answer = await query(episodic, filter=even, last_days=7)
-    assert contents(answer.events) == ["day 0", "day 2"]
+    assert contents(events_of(answer)) == ["day 0", "day 2"]
     assert answer.diagnostics.filtered_by_context == 5
     assert answer.diagnostics.filtered_by_window == 53
 
@@ -246,9 +249,13 @@ async def test_snapshot_and_compaction(tmp_path: Path) -> None:
         left = [event.content for event in reversed(await recent(episodic))]
         assert len(left) == len(set(left)) == writing[0] - len(chosen)
         await compact(episodic)
-        status = await timeline_status(episodic)
-        assert (status.removal_pending_count, status.event_count) == (0, len(left))
+        assert (await timeline_status(episodic)).event_count == len(left)
         assert len(list(folder.glob("*.segment"))) <= segments + writing[0] // 50
+
+        async def nothing_is_left() -> bool:  # of what was pruned, in any file: logs are emptied seconds later
+            return (await timeline_status(episodic)).removal_pending_count == 0
+
+        await eventually(nothing_is_left)
 
 
 async def test_pruned_text_leaves_the_disk(tmp_path: Path) -> None:
@@ -275,7 +282,7 @@ async def test_warm_restart(tmp_path: Path) -> None:
         await compact(connection.episodic)
         await record(connection.episodic, happened("the last", NOW + HOUR))
         expected = await recent(connection.episodic)
-        windows = await query(connection.episodic, filter=of("ada", persona="p1"), top_k=7)
+        windows = await query(connection.episodic, filter=of("ada", persona="p1"), limit=7)
     async with whole_server(tmp_path, timeline_segment_max_events=30) as connection:
 
         async def is_ready() -> bool:
@@ -283,10 +290,10 @@ async def test_warm_restart(tmp_path: Path) -> None:
 
         await eventually(is_ready)
         status = await timeline_status(connection.episodic)
-        assert (status.state, status.event_count) == (pb.TIMELINE_STATE_READY, 101)
+        assert (status.state, status.event_count) == (common_pb2.STATE_READY, 101)
         assert await recent(connection.episodic) == expected
-        again = await query(connection.episodic, filter=of("ada", persona="p1"), top_k=7)
-        assert again.events == windows.events
+        again = await query(connection.episodic, filter=of("ada", persona="p1"), limit=7)
+        assert again.results == windows.results
         # What was known is known.
         [receipt] = await record(connection.episodic, events[50])
         assert receipt.duplicate
@@ -309,8 +316,8 @@ async def test_retention_policy(tmp_path: Path) -> None:
         assert contents(await recent(episodic)) == [f"new {n}" for n in range(15)]
         status = await timeline_status(episodic)
         assert status.retention.seconds == 90 * 86_400
-        pruned = await told(connection.events, "EPISODIC_PRUNED")
-        assert {event.episodic_pruned.reason for event in pruned} == {"retention"}
+        pruned = await told(connection.changes, "EPISODIC_PRUNED")
+        assert {event.episodic_pruned.reason for event in pruned} == {pb.PRUNE_REASON_RETENTION}
         named = [(one.event_id, one.content_hash) for event in pruned for one in event.episodic_pruned.events]
         assert sorted(named) == sorted((key, hashlib.sha256(text.encode()).hexdigest()) for key, text in old.items())
         assert {event.scope.user for event in pruned} == {"ada"}
@@ -319,18 +326,14 @@ async def test_retention_policy(tmp_path: Path) -> None:
 
 async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_told(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connection:
-        batch = pb.RecordEventsWithReceiptsRequest(
-            events=[happened(f"event {n}", NOW - (60 + n) * DAY) for n in range(300)]
-        )
-        [answer] = [reply async for reply in connection.episodic.RecordEventsWithReceipts(iter([batch]))]
-        assert all(result.HasField("receipt") for result in answer.results)
+        await remember(connection.episodic, [happened(f"event {n}", NOW - (60 + n) * DAY) for n in range(300)])
     async with whole_server(tmp_path, timeline_retention_days=90) as connection:
 
         async def is_told() -> bool:
-            return bool(await told(connection.events, "EPISODIC_WARNING"))
+            return bool(await told(connection.changes, "EPISODIC_WARNING"))
 
         await eventually(is_told, 90.0)
-        [warning] = await told(connection.events, "EPISODIC_WARNING")
+        [warning] = await told(connection.changes, "EPISODIC_WARNING")
         assert warning.warning.severity
         assert warning.warning.remediation
         assert (await timeline_status(connection.episodic)).event_count == 300

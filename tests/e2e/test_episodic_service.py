@@ -1,5 +1,6 @@
 """The episodic memory service over gRPC: asking, removing, how it is, and what watchers are told."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,7 @@ import pytest
 import pytest_asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
-from mnemon.v1 import common_pb2, events_pb2
+from mnemon.v1 import changes_pb2, common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.documents import HealthStatus, StoreHealth
 from mnemon_server.services.vaults import OpenVault, VaultPool
@@ -32,6 +33,8 @@ from tests.support.server import (
 )
 from tests.support.timeline_messages import (
     around_noon,
+    bulk,
+    events_of,
     happened,
     ids,
     minutes,
@@ -86,26 +89,49 @@ async def prune(episodic: Any, **request: Any) -> pb.PruneEventsResponse:
 
 async def test_a_window_is_told_page_by_page_newest_first(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n % 50, event_id=f"event-{n:03d}") for n in range(100)])
-    first = await episodic.QueryWindow(window(top_k=30))
+    first = await episodic.QueryWindow(window(limit=30))
     found, token = ids(first), first.next_page_token
-    assert (len(found), first.diagnostics.returned, first.diagnostics.total_scanned) == (30, 30, 100)
+    assert (len(found), first.diagnostics.returned, first.diagnostics.total_candidates) == (30, 30, 100)
     while token:
         # The size of a page may change on the way.
-        page = await episodic.QueryWindow(window(top_k=17, page_token=token))
+        page = await episodic.QueryWindow(window(limit=17, page_token=token))
         found += ids(page)
         token = page.next_page_token
     expected = sorted(range(100), key=lambda n: (n % 50, f"event-{n:03d}"), reverse=True)
     assert found == [f"event-{n:03d}" for n in expected]
 
 
+async def test_a_window_shows_as_much_of_its_events_as_the_view_says(episodic: Any) -> None:
+    await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}", importance=0.5) for n in range(60)])
+    standard = await episodic.QueryWindow(window())
+    assert len(standard.results) == standard.diagnostics.returned == 50
+    assert (standard.diagnostics.exact, standard.results[0].HasField("score")) == (True, False)
+    assert standard.results[0].event == await get(episodic, "event-59")
+    full = await episodic.QueryWindow(window(view="VIEW_FULL", limit=50))
+    assert full.results == standard.results
+    named = await episodic.QueryWindow(window(view="VIEW_IDS", page_token=""))
+    assert [match.event for match in named.results] == [
+        pb.EpisodicEvent(event_id=event_id) for event_id in ids(standard)
+    ]
+    rest = await episodic.QueryWindow(window(view="VIEW_IDS", page_token=named.next_page_token))
+    assert (ids(rest), rest.next_page_token) == ([f"event-{n}" for n in range(9, -1, -1)], "")
+    by_text = window(query="17", mode="SEARCH_MODE_KEYWORD", view="VIEW_IDS")
+
+    async def is_found() -> bool:
+        return ids(await episodic.QueryWindow(by_text)) == ["event-17"]
+
+    await eventually(is_found)
+    assert (await episodic.QueryWindow(by_text)).results[0].score.relevance > 0
+
+
 async def test_a_page_token_is_good_for_its_own_query_alone(episodic: Any) -> None:
     await remember(episodic, [happened(f"{n}", n) for n in range(3)])
-    token = (await episodic.QueryWindow(window(top_k=1))).next_page_token
+    token = (await episodic.QueryWindow(window(limit=1))).next_page_token
     recents = (await episodic.ListRecentEvents(pb.ListRecentEventsRequest(page_size=1))).next_page_token
     assert token
     assert recents
     for call in (
-        episodic.QueryWindow(window(top_k=1, page_token=token + "A")),
+        episodic.QueryWindow(window(limit=1, page_token=token + "A")),
         episodic.QueryWindow(pb.QueryWindowRequest(page_token=token)),
         episodic.QueryWindow(window(filter={"event_types": ["task"]}, page_token=token)),
         episodic.QueryWindow(window(page_token=recents)),
@@ -122,28 +148,33 @@ async def test_a_page_token_is_good_for_its_own_query_alone(episodic: Any) -> No
 
 async def test_what_is_wrong_with_a_query_is_named_at_once(episodic: Any) -> None:
     query = window(
-        range={"from": NO_TIME, "to": Timestamp(nanos=-1)},
+        range={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)},
         filter={"scope": {"user": "u" * 257}, "min_importance": 2.0, "filter": {}},
-        top_k=1_001,
+        limit=1_001,
         mode=9,
         query="\0",
     )
     assert violations(await failure_of(episodic.QueryWindow(query))) == {
-        "range.from", "range.to", "filter.scope.user", "filter.min_importance", "filter.filter", "top_k", "mode",
-        "query",
+        "range.start_time", "range.end_time", "filter.scope.user", "filter.min_importance", "filter.filter", "limit",
+        "mode", "query",
     }  # fmt: skip
     for wrong, field in (
         ({"last_days": 0}, "last_days"),
-        ({"top_k": 0}, "top_k"),
-        ({"range": around_noon(2, 1)}, "range.to"),
+        ({"limit": -1}, "limit"),
+        ({"limit": 1_001}, "limit"),
+        ({"view": 9}, "view"),
+        ({"range": around_noon(2, 1)}, "range.end_time"),
         ({"filter": {"event_types": [f"t{n}" for n in range(65)]}}, "filter.event_types"),
         ({"filter": {"filter": compare("no_such", "EQ", 1)}}, "filter.filter.no_such"),
     ):
         assert violations(await failure_of(episodic.QueryWindow(window(**wrong)))) == {field}
     page = pb.ListRecentEventsRequest(page_size=-1, filter={"filter": {}})
     assert violations(await failure_of(episodic.ListRecentEvents(page))) == {"page_size", "filter.filter"}
-    counted = pb.SummarizeRangeRequest(range={"from": NO_TIME}, filter={"min_importance": -1.0})
-    assert violations(await failure_of(episodic.SummarizeRange(counted))) == {"range.from", "filter.min_importance"}
+    counted = pb.SummarizeRangeRequest(range={"start_time": NO_TIME}, filter={"min_importance": -1.0})
+    assert violations(await failure_of(episodic.SummarizeRange(counted))) == {
+        "range.start_time",
+        "filter.min_importance",
+    }
 
 
 async def test_events_are_chosen_by_all_that_a_filter_says(episodic: Any) -> None:
@@ -162,8 +193,8 @@ async def test_events_are_chosen_by_all_that_a_filter_says(episodic: Any) -> Non
         scope={"user": "ada"}, event_types=["task"], min_importance=0.5, filter=compare("source", "EQ", "user")
     )
     answer = await episodic.QueryWindow(window(filter=where))
-    assert contents(answer.events) == ["f", "a"]
-    assert (answer.diagnostics.total_scanned, answer.diagnostics.filtered_by_context) == (6, 4)
+    assert contents(events_of(answer)) == ["f", "a"]
+    assert (answer.diagnostics.total_candidates, answer.diagnostics.filtered_by_context) == (6, 4)
     assert contents(await recent(episodic, filter=where)) == ["f", "a"]
     summary = await episodic.SummarizeRange(pb.SummarizeRangeRequest(filter=where))
     assert (summary.event_count, summary.earliest, summary.latest) == (2, minutes(1), minutes(6))
@@ -175,9 +206,10 @@ async def test_a_text_finds_events_best_first_with_a_score_for_each(episodic: An
     answer = await episodic.QueryWindow(query)
     while answer.diagnostics.pending:
         answer = await episodic.QueryWindow(query)
-    assert contents(answer.events) == ["the blue garden door", "a door"]
-    assert len(answer.scores) == 2
-    assert answer.scores[0].relevance > answer.scores[1].relevance > 0
+    assert contents(events_of(answer)) == ["the blue garden door", "a door"]
+    best, second = (match.score for match in answer.results)
+    assert best.relevance > second.relevance > 0
+    assert (best.HasField("keyword"), best.HasField("vector")) == (True, False)
     assert (answer.diagnostics.mode, answer.next_page_token) == (common_pb2.SEARCH_MODE_KEYWORD, "")
 
 
@@ -191,11 +223,13 @@ async def test_with_embeddings_of_events_a_text_finds_them_by_meaning_too(tmp_pa
 
         await eventually(is_indexed)
         answer = await episodic.QueryWindow(window(query="garden door"))
-        assert answer.events[0].content == "the blue garden door"
-        assert answer.scores[0].similarity > 0.5
+        [best, *_] = answer.results
+        assert best.event.content == "the blue garden door"
+        assert best.score.vector > 0.5
         assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
         by_meaning = await episodic.QueryWindow(window(query="garden door", mode="SEARCH_MODE_VECTOR"))
         assert by_meaning.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
+        assert not any(match.score.HasField("keyword") for match in by_meaning.results)
 
 
 async def test_a_range_is_counted_by_type_and_by_day(episodic: Any) -> None:
@@ -214,9 +248,11 @@ async def test_a_range_is_counted_by_type_and_by_day(episodic: Any) -> None:
     assert [(each.day, each.count) for each in summary.days] == [
         ("2026-01-31", 2), ("2026-02-01", 1), ("2026-02-03", 1),
     ]  # fmt: skip
-    part = await episodic.SummarizeRange(pb.SummarizeRangeRequest(range={"from": minutes(1), "to": minutes(day)}))
+    part = await episodic.SummarizeRange(
+        pb.SummarizeRangeRequest(range={"start_time": minutes(1), "end_time": minutes(day)})
+    )
     assert (part.event_count, part.earliest, part.latest) == (2, minutes(1), minutes(day))
-    nothing = await episodic.SummarizeRange(pb.SummarizeRangeRequest(range={"to": minutes(-1)}))
+    nothing = await episodic.SummarizeRange(pb.SummarizeRangeRequest(range={"end_time": minutes(-1)}))
     assert nothing == pb.SummarizeRangeResponse()
 
 
@@ -229,13 +265,28 @@ async def test_events_are_pruned_by_id_by_time_and_by_filter_and_counted_before(
     assert (dry.pruned_count, sorted(dry.event_ids)) == (2, ["event-0", "event-1"])
     assert (dry.earliest, dry.latest, dry.segment_count) == (minutes(0), minutes(1), 1)
     assert len(await recent(episodic)) == 6
-    assert (await prune(episodic, event_ids=["event-5", "nothing"])).event_ids == ["event-5"]
+    assert (await prune(episodic, event_ids=["event-5"])).event_ids == ["event-5"]
     assert (await prune(episodic, before=minutes(2))).pruned_count == 2
     assert (await prune(episodic, filter={"filter": compare("content", "EQ", "3")})).event_ids == ["event-3"]
     assert contents(await recent(episodic)) == ["4", "2"]
     error = await failure_of(get(episodic, "event-3"))
     assert error.code() == grpc.StatusCode.NOT_FOUND
     assert await prune(episodic, before=minutes(-5)) == pb.PruneEventsResponse()
+
+
+async def test_ids_that_are_not_there_are_not_found_unless_they_may_be_missing(episodic: Any) -> None:
+    await remember(episodic, [happened("a", event_id="a"), happened("b", 1, event_id="b")])
+    asked = ["a", "nothing", "b", "neither"]
+    for dry_run in (True, False):
+        error = await failure_of(prune(episodic, event_ids=asked, dry_run=dry_run))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND")
+        assert error.details() == "no event has the id 'nothing' or 'neither'; 2 of the ids are missing"
+        resource = detail(error, error_details_pb2.ResourceInfo)
+        assert (resource.resource_type, resource.resource_name) == ("mnemon.EpisodicEvent", "nothing")
+    assert len(await recent(episodic)) == 2
+    assert (await prune(episodic, event_ids=asked, allow_missing=True, dry_run=True)).event_ids == ["a", "b"]
+    assert (await prune(episodic, event_ids=asked, allow_missing=True)).pruned_count == 2
+    assert await prune(episodic, event_ids=asked, allow_missing=True) == pb.PruneEventsResponse()
 
 
 async def test_a_repeated_pruning_has_the_same_answer(episodic: Any) -> None:
@@ -268,8 +319,10 @@ async def test_a_compaction_tells_how_far_it_is_and_ends_with_done(episodic: Any
     assert [step.done for step in await compact(episodic)][-1:] == [True]
     await remember(episodic, [happened(f"{n}", n, event_id=f"event-{n}") for n in range(200)])
     await prune(episodic, event_ids=[f"event-{n}" for n in range(0, 200, 2)])
-    steps = await compact(episodic)
+    steps = await compact(episodic, request_id="once")
     assert [step.done for step in steps] == [*[False] * (len(steps) - 1), True]
+    [again] = await compact(episodic, request_id="once")
+    assert (steps[-1].replayed, again.done, again.replayed) == (False, True, True)
     assert all(step.processed_bytes <= step.total_bytes for step in steps)
 
     async def is_removed() -> bool:
@@ -279,12 +332,37 @@ async def test_a_compaction_tells_how_far_it_is_and_ends_with_done(episodic: Any
     assert len(await recent(episodic)) == 100
 
 
+async def test_compactions_end_while_events_are_being_recorded(tmp_path: Path) -> None:
+    over, recorded = asyncio.Event(), 0
+
+    async def record_on(episodic: Any, number: int) -> None:
+        nonlocal recorded
+        while not over.is_set():
+            await episodic.RecordEvent(record(f"{number}: {recorded}"))
+            recorded += 1
+
+    async with whole_server(tmp_path) as connected:
+        recorders = [asyncio.create_task(record_on(connected.episodic, number)) for number in range(4)]
+        try:
+            async with asyncio.timeout(30):
+                for turn in range(20):
+                    await connected.episodic.RecordEvent(record(f"turn {turn}"))
+                    steps = await compact(connected.episodic)
+                    assert [step.done for step in steps] == [*[False] * (len(steps) - 1), True]
+        finally:
+            over.set()
+            await asyncio.gather(*recorders)
+        # The last one joined what was recorded since the one before it to what there was before.
+        assert steps[-1].processed_bytes == steps[-1].total_bytes > 0
+        assert (await timeline_status(connected.episodic)).event_count == recorded + 20
+
+
 # How it is
 
 
 async def test_the_status_counts_what_is_there(episodic: Any) -> None:
     empty = await timeline_status(episodic)
-    assert (empty.state, empty.message, empty.event_count) == (pb.TIMELINE_STATE_READY, "", 0)
+    assert (empty.state, empty.message, empty.event_count) == (common_pb2.STATE_READY, "", 0)
     assert not any(empty.HasField(field) for field in ("earliest", "latest", "retention"))
     await remember(episodic, [happened(f"{n}", n) for n in range(3)])
     status = await timeline_status(episodic)
@@ -296,10 +374,9 @@ async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
     async with bare_server() as connection:
         episodic = connection.episodic
         status = await timeline_status(episodic)
-        assert (status.state, status.message) == (pb.TIMELINE_STATE_WARMING, "the server is starting")
+        assert (status.state, status.message) == (common_pb2.STATE_STARTING, "the server is starting")
         for call in (
             episodic.RecordEvent(record()),
-            episodic.RecordEvents(sent(pb.RecordEventsRequest(events=[happened()]))),
             episodic.QueryWindow(window()),
             episodic.ListRecentEvents(pb.ListRecentEventsRequest()),
             episodic.SummarizeRange(pb.SummarizeRangeRequest()),
@@ -309,7 +386,7 @@ async def test_until_a_server_has_its_vaults_only_the_status_answers() -> None:
             error = await failure_of(call)
             assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
         for stream in (
-            episodic.RecordEventsWithReceipts(sent(pb.RecordEventsWithReceiptsRequest(events=[happened()]))),
+            episodic.BulkRecordEvents(sent(bulk([happened()]))),
             episodic.CompactTimeline(pb.CompactTimelineRequest()),
         ):
             _, error = await stream_end(stream)
@@ -330,18 +407,21 @@ async def test_until_the_timeline_is_warm_its_calls_are_put_off_and_health_says_
                 pass
             await connection.server.serve(vaults)
             assert [await health_of(connection, name) for name in ("", "readiness", service)] == ["NOT_SERVING"] * 3
-            assert await health_of(connection, "mnemon.v1.EventService") == "SERVING"
+            assert await health_of(connection, "mnemon.v1.ChangeService") == "SERVING"
             for call in (
                 connection.episodic.RecordEvent(record()),
-                connection.episodic.RecordEvents(sent(pb.RecordEventsRequest(events=[happened()]))),
                 connection.episodic.QueryWindow(window()),
                 connection.episodic.PruneEvents(pb.PruneEventsRequest(event_ids=["a"])),
             ):
                 error = await failure_of(call)
                 assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING")
                 assert detail(error, error_details_pb2.RetryInfo).retry_delay.ToTimedelta().total_seconds() > 0
-            _, error = await stream_end(connection.episodic.CompactTimeline(pb.CompactTimelineRequest()))
-            assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING")
+            for stream in (
+                connection.episodic.BulkRecordEvents(sent(bulk([happened()]))),
+                connection.episodic.CompactTimeline(pb.CompactTimelineRequest()),
+            ):
+                _, error = await stream_end(stream)
+                assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "INDEX_WARMING")
             assert (await timeline_status(connection.episodic)).state
             opened.timeline.is_warm = True
 
@@ -364,27 +444,27 @@ async def test_retention_is_told_by_the_status(tmp_path: Path) -> None:
 async def test_the_feed_names_what_was_recorded_and_carries_it_in_the_full_view(connection: Connection) -> None:
     episodic = connection.episodic
     await remember(episodic, [happened("a", event_id="a"), happened("b", 1, event_id="b", importance=0.5)])
-    plain = await told(connection.events, "EPISODIC_SAVED")
+    plain = await told(connection.changes, "EPISODIC_SAVED")
     assert [event.record_id for event in plain] == ["a", "b"]
     assert [event.WhichOneof("record") for event in plain] == [None, None]
     assert (plain[0].scope.user, plain[0].episodic_saved.event_type) == ("ada", "conversation")
     assert (plain[0].episodic_saved.HasField("importance"), plain[1].episodic_saved.importance) == (False, 0.5)
-    full = await told(connection.events, "EPISODIC_SAVED", full=True)
+    full = await told(connection.changes, "EPISODIC_SAVED", full=True)
     assert [event.episodic_event for event in full] == [await get(episodic, "a"), await get(episodic, "b")]
     await prune(episodic, event_ids=["a"])
-    full = await told(connection.events, "EPISODIC_SAVED", full=True)
+    full = await told(connection.changes, "EPISODIC_SAVED", full=True)
     assert [event.WhichOneof("record") for event in full] == [None, "episodic_event"]
-    [pruned] = await told(connection.events, "EPISODIC_PRUNED", full=True)
-    assert (pruned.record_id, pruned.episodic_pruned.reason) == ("1", "requested")
+    [pruned] = await told(connection.changes, "EPISODIC_PRUNED", full=True)
+    assert (pruned.record_id, pruned.episodic_pruned.reason) == ("1", pb.PRUNE_REASON_REQUESTED)
     assert [event.event_id for event in pruned.episodic_pruned.events] == ["a"]
     assert pruned.WhichOneof("record") is None
 
 
 async def test_who_watches_is_told_of_an_event_with_its_content(connection: Connection) -> None:
-    watch = connection.events.WatchEvents(
-        events_pb2.WatchEventsRequest(
-            filter={"types": [events_pb2.EVENT_TYPE_EPISODIC_SAVED], "scope": {"user": "ada"}},
-            view=events_pb2.EVENT_VIEW_FULL,
+    watch = connection.changes.WatchChanges(
+        changes_pb2.WatchChangesRequest(
+            filter={"types": [changes_pb2.CHANGE_TYPE_EPISODIC_SAVED], "scope": {"user": "ada"}},
+            view=changes_pb2.CHANGE_VIEW_FULL,
         )
     )
     assert (await watch.read()).WhichOneof("payload") == "started"
@@ -392,5 +472,5 @@ async def test_who_watches_is_told_of_an_event_with_its_content(connection: Conn
     await connection.episodic.RecordEvent(record("a"))
     while (message := await watch.read()).WhichOneof("payload") != "batch":
         assert message.WhichOneof("payload") == "progress"
-    assert [event.episodic_event.content for event in message.batch.events] == ["a"]
+    assert [event.episodic_event.content for event in message.batch.changes] == ["a"]
     watch.cancel()

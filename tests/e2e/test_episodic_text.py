@@ -10,6 +10,7 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from tests.support.episodic_messages import contents, happened, record, timeline_status
 from tests.support.server import eventually, whole_server
+from tests.support.timeline_messages import events_of
 
 NOW = datetime.now(UTC)
 TEXTS = ("the blue door of the garden", "blue paint for the door", "a train to the sea")
@@ -33,12 +34,12 @@ async def test_events_are_found_by_meaning_where_they_get_vectors(tmp_path: Path
             await eventually(is_indexed)
             answer = await fitting(episodic, common_pb2.SEARCH_MODE_VECTOR)
             assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
-            assert contents(answer.events)[:2] == list(TEXTS[:2])
-            assert answer.scores[0].similarity == pytest.approx(1.0, abs=1e-3)
+            assert contents(events_of(answer))[:2] == list(TEXTS[:2])
+            assert answer.results[0].score.vector == pytest.approx(1.0, abs=1e-3)
             answer = await fitting(episodic, common_pb2.SEARCH_MODE_HYBRID)
             assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
-            assert answer.scores[0].relevance == pytest.approx(1.0, abs=1e-3)
+            assert answer.results[0].score.relevance == pytest.approx(1.0, abs=1e-3)
     async with whole_server(tmp_path) as connection:
         answer = await fitting(connection.episodic, common_pb2.SEARCH_MODE_HYBRID)
         assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_KEYWORD
-        assert not any(score.HasField("similarity") for score in answer.scores)
+        assert not any(match.score.HasField("vector") for match in answer.results)

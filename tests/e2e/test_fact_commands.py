@@ -29,7 +29,9 @@ def client(address: str) -> Iterator[Client]:
 
 def test_a_fact_is_stored_shown_found_and_listed(address: str, client: Client) -> None:
     options = ("--key", "tea", "--meta", "score=5", "--ttl", "30d", "--index", "content")
-    assert run(address, "facts", "put", "user.ada", "Ada likes green tea.", *options).stdout == "stored user.ada tea\n"
+    assert run(address, "facts", "put", "user.ada", "Ada likes green tea.", *options).stdout == (
+        'stored user.ada tea: {"content": "Ada likes green tea."}\n'
+    )
     stored = client.facts.get(ADA, "tea")
     assert (stored.value, stored.metadata, stored.index) == (
         {"content": "Ada likes green tea."},
@@ -37,6 +39,8 @@ def test_a_fact_is_stored_shown_found_and_listed(address: str, client: Client) -
         ("content",),
     )
     assert stored.ttl is not None and stored.ttl.days == 30
+    ends = [run_json(address, "facts", "get", "user.ada", "tea", *renew)[0] for renew in ((), ("--renew",))]
+    assert ends[0]["expire_time"] < ends[1]["expire_time"]
     [receipt] = run_json(address, "facts", "put", "user.bob", '{"title": "Vienna"}', "--no-index")
     assert client.facts.get(("user", "bob"), receipt["receipt"]["id"]).index is False
     refused = run(address, "facts", "put", "user.ada", "coffee", "--key", "tea", "--mode", "create")

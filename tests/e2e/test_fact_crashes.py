@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fact_crashing import FactTrial
 
-ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "2"))
 
 
 @pytest.mark.timeout(1_200)

@@ -7,18 +7,16 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
+from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.duration_pb2 import Duration
-from mnemon.v1 import common_pb2
+from mnemon.v1 import common_pb2, errors_pb2, tools_pb2
 from mnemon.v1 import facts_pb2 as pb
 
 from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused, search
-from tests.support.server import (
-    Connection,
-    eventually,
-    whole_server,
-)
-from tests.support.timeline_messages import sent
-from tests.support.tool_messages import everything, put, struct
+from tests.support.memory_messages import any_of, compare, metadata, none_of
+from tests.support.server import Connection, eventually, failure_of, whole_server
+from tests.support.timeline_messages import sent, violations
+from tests.support.tool_messages import everything, put
 
 DIMENSION = 64
 """Of the hashing embedder."""
@@ -48,11 +46,90 @@ async def test_facts_are_found_by_meaning_and_by_word_within_their_namespace(fac
     assert (await search(facts, "window seats"))[0] == "seat"
     assert await search(facts, "window", ("user",), subtree=True, mode=common_pb2.SEARCH_MODE_KEYWORD) == ["seat"] * 2
     assert await search(facts, "window", ("user",)) == []
-    assert await search(facts, "Ada", where={"rank": {"$lt": 5}}) == ["tea"]
-    assert await search(facts, "Ada", where={"rank": 5.0}) == ["seat"]
+    assert await search(facts, "Ada", where=compare("value.rank", "LT", 5)) == ["tea"]
+    assert await search(facts, "Ada", where=compare("value.rank", "EQ", 5.0)) == ["seat"]
     answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), query="green tea"))
-    assert answer.results[0].score > answer.results[1].score
+    best, other = (match.score for match in answer.results)
+    assert best.relevance > other.relevance
+    assert best.HasField("vector") and best.HasField("keyword")
     assert (answer.diagnostics.mode, answer.diagnostics.exact) == (common_pb2.SEARCH_MODE_HYBRID, True)
+    assert answer.diagnostics.returned == 2
+
+
+async def test_a_filter_compares_keys_of_the_value_and_the_metadata_and_fields_of_the_fact(facts: Any) -> None:
+    tea = await put(
+        facts, ADA, "tea", {"content": "green", "rank": 3, "topic": "drinks", "none": None}, metadata=metadata(by="bo")
+    )
+    await put(
+        facts, ADA, "seat", {"content": "window", "rank": 5, "tags": ["travel"]}, metadata=metadata(topic="trips")
+    )
+    last = await put(facts, ADA, "pin", {"pin": 7}, ttl=Duration(seconds=3_600))
+    later = common_pb2.Filter(condition={"field": "update_time", "comparator": common_pb2.COMPARATOR_GT})
+    later.condition.values.add().timestamp_value.CopyFrom(tea.fact.update_time)
+    for where, keys in (
+        (any_of(compare("value.rank", "GTE", 4), compare("value.topic", "EQ", "drinks")), ["tea", "seat"]),
+        (none_of(compare("value.rank", "EXISTS", True)), ["pin"]),
+        (compare("metadata.topic", "IN", "drinks", "trips"), ["tea", "seat"]),
+        (compare("value.by", "EQ", "bo"), ["tea"]),
+        (compare("value.tags", "CONTAINS", "travel"), ["seat"]),
+        (compare("value.none", "EXISTS", True), []),
+        (compare("key", "NE", "tea"), ["seat", "pin"]),
+        (compare("expire_time", "EXISTS", True), ["pin"]),
+        (later, ["seat", "pin"]),
+    ):
+        assert await search(facts, where=where) == keys, where
+    deletion = pb.DeleteFactsRequest(filter=pb.FactFilter(namespace=ADA, filter=later))
+    assert (await facts.DeleteFacts(deletion)).deleted_count == 2
+    assert last.fact.key not in [stored.key for stored in await everything(facts)]
+
+
+@pytest.mark.parametrize(
+    ("where", "field"),
+    [
+        (compare("rank", "EQ", 5), "filter.filter.rank"),
+        (compare("value.no key", "EQ", 5), "filter.filter.value.no key"),
+        (compare("value.rank", "GT", True), "filter.filter.value.rank"),
+        (common_pb2.Filter(), "filter.filter"),
+        (common_pb2.Filter(condition={"field": "value.rank"}), "filter.filter.condition.comparator"),
+    ],
+)
+async def test_what_is_wrong_with_a_filter_is_named(facts: Any, where: common_pb2.Filter, field: str) -> None:
+    filtered = pb.FactFilter(namespace=ADA, filter=where)
+    for call in (
+        facts.SearchFacts(pb.SearchFactsRequest(filter=filtered)),
+        facts.ListFacts(pb.ListFactsRequest(filter=filtered)),
+        facts.DeleteFacts(pb.DeleteFactsRequest(filter=filtered)),
+    ):
+        assert violations(await failure_of(call)) == {field}
+
+
+@pytest.mark.parametrize("query", ["green tea", ""])
+async def test_a_view_says_how_much_of_a_fact_comes(facts: Any, query: str) -> None:
+    vector = [0.0] * DIMENSION
+    vector[3] = 1.0
+    stored = (await facts.PutFact(put_request("tea", embedding=vector))).fact
+    asked = pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), query=query)
+
+    async def seen(view: common_pb2.View) -> pb.Fact:
+        asked.view = view
+        [match] = (await facts.SearchFacts(asked)).results
+        assert match.HasField("score") is bool(query)
+        return match.fact
+
+    assert await seen(common_pb2.VIEW_IDS) == pb.Fact(namespace=ADA, key="tea", revision=1)
+    assert await seen(common_pb2.VIEW_UNSPECIFIED) == await seen(common_pb2.VIEW_STANDARD) == stored
+    full = await seen(common_pb2.VIEW_FULL)
+    assert [list(embedding.values) for embedding in full.embeddings] == [vector]
+    full.ClearField("embeddings")
+    assert full == stored
+
+
+async def test_a_limit_of_zero_is_ten_and_less_is_refused(facts: Any) -> None:
+    for number in range(11):
+        await put(facts, ADA, f"{number}", {"content": "tea"})
+    assert [len(await search(facts, query)) for query in ("tea", "")] == [10, 10]
+    negative = facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), limit=-1))
+    assert violations(await failure_of(negative)) == {"limit"}
 
 
 async def test_without_a_query_what_matches_is_listed_without_scores(facts: Any) -> None:
@@ -71,7 +148,7 @@ async def test_a_vector_finds_the_fact_that_was_stored_with_it(facts: Any) -> No
         await facts.PutFact(put_request(key, embedding=vector))
     answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), vector=aside))
     assert [match.fact.key for match in answer.results] == ["aside", "ahead"]
-    assert answer.results[0].similarity == pytest.approx(1, abs=1e-6)
+    assert answer.results[0].score.vector == pytest.approx(1, abs=1e-6)
     assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
 
 
@@ -90,9 +167,9 @@ async def test_several_facts_come_in_the_order_asked_for_without_those_that_are_
     for namespace, key in ((ADA, "seat"), (ADA, "tea"), (BOB, "seat")):
         await put(facts, namespace, key, {"content": f"{namespace[1]}'s {key}"})
     names = [(BOB, "seat"), (ADA, "none"), (ADA, "tea"), (BOB, "tea"), (BOB, "seat")]
-    wanted = pb.GetFactsRequest(names=[pb.FactName(namespace=namespace, key=key) for namespace, key in names])
-    found = (await facts.GetFacts(wanted)).facts
-    assert [each.value["content"] for each in found] == ["bob's seat", "ada's tea", "bob's seat"]
+    wanted = pb.BatchGetFactsRequest(names=[pb.FactName(namespace=namespace, key=key) for namespace, key in names])
+    found = (await facts.BatchGetFacts(wanted)).facts
+    assert [each.value["content"] for each in found] == ["bob's seat", "ada's tea"]
 
 
 # Listing
@@ -100,8 +177,8 @@ async def test_several_facts_come_in_the_order_asked_for_without_those_that_are_
 
 async def test_a_list_goes_page_by_page_in_the_order_of_first_storing(facts: Any) -> None:
     keys = [f"fact-{n * 7 % 25:02d}" for n in range(25)]
-    runs = pb.PutFactsRequest(requests=[put_request(key) for key in keys])
-    assert len([answer async for answer in facts.PutFacts(sent(runs))]) == 1
+    runs = pb.BulkPutFactsRequest(requests=[put_request(key) for key in keys])
+    assert len([answer async for answer in facts.BulkPutFacts(sent(runs))]) == 1
     await put(facts, ADA, keys[3], {"content": "changed"})
     found, token, sizes = [], "", [10, 4, 100]
     for size in sizes:
@@ -119,8 +196,36 @@ async def test_a_page_ends_where_it_holds_three_mebibytes(facts: Any) -> None:
     first = await facts.ListFacts(wanted)
     wanted.page_token = first.next_page_token
     second = await facts.ListFacts(wanted)
-    assert [len(page.facts) for page in (first, second)] == [5, 3]
-    assert first.ByteSize() < 4 << 20
+    assert [len(page.facts) for page in (first, second)] == [4, 4]
+    assert first.ByteSize() < 3 << 20
+
+
+async def test_a_read_of_several_ends_at_three_mebibytes_and_names_what_is_left(facts: Any) -> None:
+    for number in range(6):
+        await put(facts, ADA, f"{number}", {"text": "x" * 1_000_000}, index=pb.FactIndex(off=True))
+    names = [pb.FactName(namespace=ADA, key=f"{number}") for number in (0, 1, 0, 9, 2, 3, 4, 5)]
+    first = await facts.BatchGetFacts(pb.BatchGetFactsRequest(names=names))
+    assert (first.truncated, [fact.key for fact in first.facts]) == (True, ["0", "1", "2"])
+    second = await facts.BatchGetFacts(pb.BatchGetFactsRequest(names=first.remaining))
+    assert (second.truncated, list(second.remaining), [fact.key for fact in second.facts]) == (
+        False, [], ["3", "4", "5"],
+    )  # fmt: skip
+
+
+async def test_a_search_ends_at_three_mebibytes_and_goes_on_behind_it(facts: Any) -> None:
+    for number in range(5):
+        value = {"topic": "apples", "text": "x" * 1_000_000}
+        await put(facts, ADA, f"{number}", value, index=pb.FactIndex(paths=["topic"]))
+    for query in ("apples", ""):
+        wanted = pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), query=query)
+        first = await facts.SearchFacts(wanted)
+        wanted.offset = len(first.results)
+        second = await facts.SearchFacts(wanted)
+        assert [(len(page.results), page.truncated) for page in (first, second)] == [(3, True), (2, False)]
+        assert {match.fact.key for page in (first, second) for match in page.results} == set("01234")
+        names = pb.SearchFactsRequest(filter=wanted.filter, query=query, view=common_pb2.VIEW_IDS)
+        whole = await facts.SearchFacts(names)
+        assert (len(whole.results), whole.truncated) == (5, False)
 
 
 async def test_a_page_token_is_good_for_its_own_query_alone(facts: Any) -> None:
@@ -179,33 +284,65 @@ async def test_a_fact_is_gone_once_its_time_is_over(facts: Any) -> None:
     assert [stored.key for stored in await everything(facts)] == ["seat"]
 
 
-async def test_a_read_may_let_the_time_begin_anew(facts: Any) -> None:
+async def test_a_renewal_lets_the_time_begin_anew_and_a_read_does_not(facts: Any) -> None:
     first = (await put(facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))).fact
+    await put(facts, ADA, "tea", {"content": "green"})
     assert (await get_fact(facts, "seat")).expire_time == first.expire_time
-    renewed = await get_fact(facts, "seat", renew_ttl=True)
-    assert renewed.expire_time.ToNanoseconds() > first.expire_time.ToNanoseconds()
+    names = [pb.FactName(namespace=ADA, key=key) for key in ("seat", "gone", "tea")]
+    answers = [await facts.RenewFacts(pb.RenewFactsRequest(names=names, request_id="once")) for _ in range(2)]
+    seat, gone, tea = answers[0].results
+    assert seat.renewal.expire_time.ToNanoseconds() > first.expire_time.ToNanoseconds()
+    assert gone.error.reason == errors_pb2.ERROR_REASON_FACT_NOT_FOUND
+    assert gone.error.code == grpc.StatusCode.NOT_FOUND.value[0]
+    assert (tea.WhichOneof("outcome"), tea.renewal.HasField("expire_time")) == ("renewal", False)
+    assert list(answers[1].results) == list(answers[0].results)
+    assert [answer.replayed for answer in answers] == [False, True]
+    renewed = await get_fact(facts, "seat")
+    assert renewed.expire_time == seat.renewal.expire_time
     assert (renewed.revision, renewed.update_time) == (first.revision, first.update_time)
-    assert (await get_fact(facts, "seat")).expire_time == renewed.expire_time
+
+
+@pytest.mark.parametrize("module", [pb, tools_pb2])
+def test_every_call_either_changes_nothing_or_takes_a_request_id(module: Any) -> None:
+    [service] = module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods:
+        changes_nothing = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
+        of_items = method.input_type.fields_by_name.get("requests") if method.client_streaming else None
+        asked = of_items.message_type if of_items else method.input_type
+        assert changes_nothing is not ("request_id" in asked.fields_by_name), method.name
 
 
 async def test_a_fact_that_is_deleted_is_gone_with_its_versions(facts: Any) -> None:
     for content in ("window", "aisle"):
         await put(facts, ADA, "seat", {"content": content})
     await put(facts, BOB, "seat", {"content": "window"})
-    deletion = pb.DeleteFactRequest(namespace=ADA, key="seat")
-    outcomes = [(await facts.DeleteFact(deletion)).receipt.outcome for _ in range(2)]
-    assert outcomes == [common_pb2.WRITE_OUTCOME_DELETED, common_pb2.WRITE_OUTCOME_MISSING]
+    deleted = (await facts.DeleteFact(pb.DeleteFactRequest(namespace=ADA, key="seat"))).receipt
+    assert (deleted.id, deleted.outcome, deleted.revision) == ("seat", common_pb2.WRITE_OUTCOME_DELETED, 2)
     assert [tuple(stored.namespace) for stored in await everything(facts)] == [BOB]
     again = await put(facts, ADA, "seat", {"content": "window"})
     assert again.receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
     assert len((await get_fact(facts, "seat", show_versions=True)).versions) == 0
 
 
+@pytest.mark.parametrize("expected", [None, 0, 7])
+async def test_what_is_not_there_is_not_found_by_a_deletion_unless_it_may_be_missing(
+    facts: Any, expected: int | None
+) -> None:
+    await put(facts, BOB, "seat", {"content": "window"})
+    deletion = pb.DeleteFactRequest(namespace=ADA, key="seat", expected_revision=expected)
+    assert await refused(facts.DeleteFact(deletion)) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
+    deletion.allow_missing = True
+    receipt = (await facts.DeleteFact(deletion)).receipt
+    assert (receipt.id, receipt.outcome, receipt.revision) == ("seat", common_pb2.WRITE_OUTCOME_MISSING, 0)
+    assert receipt.HasField("commit_time")
+    assert [tuple(stored.namespace) for stored in await everything(facts)] == [BOB]
+
+
 async def test_facts_are_deleted_by_filter_and_counted_before(facts: Any) -> None:
     for number in range(6):
         await put(facts, (*ADA, "trip"), f"{number}", {"content": "x", "number": number})
     await put(facts, BOB, "seat", {"content": "x", "number": 1})
-    wanted = pb.FactFilter(namespace=ADA, subtree=True, where=struct({"number": {"$gte": 2}}))
+    wanted = pb.FactFilter(namespace=ADA, subtree=True, filter=compare("value.number", "GTE", 2))
     counted = await facts.DeleteFacts(pb.DeleteFactsRequest(filter=wanted, dry_run=True))
     assert (counted.deleted_count, len(await everything(facts))) == (4, 7)
     deletion = pb.DeleteFactsRequest(filter=wanted, request_id="once")
@@ -219,9 +356,7 @@ async def test_a_fact_of_another_namespace_is_not_there(facts: Any) -> None:
     for other in (BOB, ("user",), (*ADA, "x"), ("user", "ada "), ("USER", "ada"), ("user", "{ada}")):
         name = {"namespace": other, "key": "seat"}
         assert (await refused(facts.GetFact(pb.GetFactRequest(**name))))[1] == "FACT_NOT_FOUND"
-        assert (
-            await facts.DeleteFact(pb.DeleteFactRequest(**name))
-        ).receipt.outcome == common_pb2.WRITE_OUTCOME_MISSING
+        assert (await refused(facts.DeleteFact(pb.DeleteFactRequest(**name))))[1] == "FACT_NOT_FOUND"
         update = pb.PutFactRequest(fact=fact("seat", other), mode=pb.PUT_MODE_UPDATE)
         assert (await refused(facts.PutFact(update)))[1] == "FACT_NOT_FOUND"
     assert len(await everything(facts)) == 1

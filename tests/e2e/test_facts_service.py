@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc import aio
-from mnemon.v1 import common_pb2, errors_pb2, events_pb2
+from mnemon.v1 import changes_pb2, common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
 
 from tests.support.fact_messages import ADA, BOB, fact, get_fact, put_request, refused
@@ -76,7 +76,7 @@ async def test_the_mode_says_what_must_be_there_before(facts: Any) -> None:
     create, update = pb.PUT_MODE_CREATE, pb.PUT_MODE_UPDATE
     missing = await failure_of(facts.PutFact(put_request("seat", mode=update)))
     assert (missing.code(), reason(missing)) == (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND")
-    assert detail(missing, error_details_pb2.ResourceInfo).resource_type == "mnemon.v1.Fact"
+    assert detail(missing, error_details_pb2.ResourceInfo).resource_type == "mnemon.Fact"
     await facts.PutFact(put_request("seat", mode=create))
     assert await refused(facts.PutFact(put_request("seat", mode=create))) == (
         grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS",
@@ -86,6 +86,9 @@ async def test_the_mode_says_what_must_be_there_before(facts: Any) -> None:
 
 
 async def test_a_stale_revision_is_refused(facts: Any) -> None:
+    assert await refused(facts.PutFact(put_request("seat", expected_revision=7))) == (
+        grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND",
+    )  # fmt: skip
     await facts.PutFact(put_request("seat", expected_revision=0))
     for call in (
         facts.PutFact(put_request("seat", expected_revision=0)),
@@ -153,7 +156,7 @@ async def test_every_field_that_is_wrong_is_named_at_once(facts: Any) -> None:
         "fact.ttl", "fact.index.paths[0]", "embedding", "expected_revision",
     }  # fmt: skip
     assert violations(await failure_of(facts.GetFact(pb.GetFactRequest()))) == {"namespace", "key"}
-    assert violations(await failure_of(facts.GetFacts(pb.GetFactsRequest()))) == {"names"}
+    assert violations(await failure_of(facts.BatchGetFacts(pb.BatchGetFactsRequest()))) == {"names"}
     deletion = pb.DeleteFactRequest(namespace=["a.b"], ack=9)
     assert violations(await failure_of(facts.DeleteFact(deletion))) == {"namespace[0]", "key", "ack"}
     for call in (facts.SearchFacts(pb.SearchFactsRequest()), facts.DeleteFacts(pb.DeleteFactsRequest())):
@@ -183,10 +186,10 @@ async def test_a_stream_is_answered_in_order_and_a_bad_fact_fails_alone(facts: A
     bad = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, key="bad"))
     taken = put_request("seat", mode=pb.PUT_MODE_CREATE)
     runs = [
-        pb.PutFactsRequest(requests=[put_request("seat"), bad, put_request("tea")]),
-        pb.PutFactsRequest(requests=[taken, put_request("cat")]),
+        pb.BulkPutFactsRequest(requests=[put_request("seat"), bad, put_request("tea")]),
+        pb.BulkPutFactsRequest(requests=[taken, put_request("cat")]),
     ]
-    first, second = [answer async for answer in facts.PutFacts(sent(*runs))]
+    first, second = [answer async for answer in facts.BulkPutFacts(sent(*runs))]
     assert [result.WhichOneof("outcome") for result in first.results] == ["receipt", "error", "receipt"]
     assert [result.receipt.id for result in first.results] == ["seat", "", "tea"]
     assert [violation.field for violation in first.results[1].error.violations] == ["fact.value"]
@@ -196,19 +199,21 @@ async def test_a_stream_is_answered_in_order_and_a_bad_fact_fails_alone(facts: A
 
 
 async def test_of_many_writes_of_one_fact_the_last_one_stays(facts: Any) -> None:
-    def run(number: int) -> pb.PutFactsRequest:
+    def run(number: int) -> pb.BulkPutFactsRequest:
         same = pb.PutFactRequest(fact=fact("seat", content=f"number {number}"))
-        return pb.PutFactsRequest(requests=[same, *(put_request(f"{number}-{other}") for other in range(5))])
+        return pb.BulkPutFactsRequest(requests=[same, *(put_request(f"{number}-{other}") for other in range(5))])
 
-    answers = [answer async for answer in facts.PutFacts(sent(*(run(number) for number in range(20))))]
+    answers = [answer async for answer in facts.BulkPutFacts(sent(*(run(number) for number in range(20))))]
     assert [answer.results[0].receipt.revision for answer in answers] == [*range(1, 21)]
     assert (await get_fact(facts, "seat")).value["content"] == "number 19"
 
 
 @pytest.mark.parametrize("count", [0, 1_001])
 async def test_a_run_that_is_empty_or_too_long_ends_the_stream(facts: Any, count: int) -> None:
-    runs = [pb.PutFactsRequest(requests=requests) for requests in ([put_request("seat")], [put_request("tea")] * count)]
-    answers, error = await stream_end(facts.PutFacts(sent(*runs)))
+    runs = [
+        pb.BulkPutFactsRequest(requests=requests) for requests in ([put_request("seat")], [put_request("tea")] * count)
+    ]
+    answers, error = await stream_end(facts.BulkPutFacts(sent(*runs)))
     assert len(answers) == 1
     assert violations(error) == {"requests"}
 
@@ -218,34 +223,37 @@ async def test_a_run_that_is_empty_or_too_long_ends_the_stream(facts: Any, count
 
 async def test_watchers_are_told_of_each_change_and_see_the_fact(connection: Connection) -> None:
     facts = connection.facts
-    watch = connection.events.WatchEvents(events_pb2.WatchEventsRequest(view=events_pb2.EVENT_VIEW_FULL))
+    watch = connection.changes.WatchChanges(changes_pb2.WatchChangesRequest(view=changes_pb2.CHANGE_VIEW_FULL))
     assert (await watch.read()).HasField("started")
     await put(facts, ADA, "seat", {"content": "window", "rank": 5})
     await put(facts, ADA, "seat", {"content": "aisle", "rank": 5})
     await put(facts, BOB, "tea", {"content": "green"})
     await facts.DeleteFact(pb.DeleteFactRequest(namespace=ADA, key="seat"))
-    events: list[events_pb2.Event] = []
-    while len(events) < 4:
-        events += (await watch.read()).batch.events
+    changes: list[changes_pb2.Change] = []
+    while len(changes) < 4:
+        changes += (await watch.read()).batch.changes
     watch.cancel()
-    types = [events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_FACT_") for event in events]
+    types = [changes_pb2.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_FACT_") for change in changes]
     assert types == ["CREATED", "UPDATED", "CREATED", "DELETED"]
-    changes = [
-        (tuple(event.fact_change.namespace), event.fact_change.key, event.fact_change.reason) for event in events
+    said = [change.fact_change for change in changes]
+    assert [(tuple(each.namespace), each.key, each.reason) for each in said] == [
+        (ADA, "seat", 0),
+        (ADA, "seat", 0),
+        (BOB, "tea", 0),
+        (ADA, "seat", changes_pb2.FACT_DELETION_REASON_REQUESTED),
     ]
-    assert changes == [(ADA, "seat", ""), (ADA, "seat", ""), (BOB, "tea", ""), (ADA, "seat", "requested")]
-    assert events[0].record_id == events[1].record_id == events[3].record_id != events[2].record_id
-    assert (events[2].fact.key, events[2].fact.value) == ("tea", struct({"content": "green"}))
-    assert not events[3].HasField("fact")
-    assert "aisle" not in json.dumps(MessageToDict(events[3]))
+    assert changes[0].record_id == changes[1].record_id == changes[3].record_id != changes[2].record_id
+    assert (changes[2].fact.key, changes[2].fact.value) == ("tea", struct({"content": "green"}))
+    assert not changes[3].HasField("fact")
+    assert "aisle" not in json.dumps(MessageToDict(changes[3]))
 
 
 async def test_the_log_tells_of_facts_without_their_values(connection: Connection) -> None:
     await put(connection.facts, ADA, "seat", {"content": "window"})
-    listed = events_pb2.ListEventsRequest(filter={"types": [events_pb2.EVENT_TYPE_FACT_CREATED]})
-    [event] = (await connection.events.ListEvents(listed)).events
-    assert event.WhichOneof("record") is None
-    assert list(event.fact_change.namespace) == [*ADA]
+    listed = changes_pb2.ListChangesRequest(filter={"types": [changes_pb2.CHANGE_TYPE_FACT_CREATED]})
+    [change] = (await connection.changes.ListChanges(listed)).changes
+    assert change.WhichOneof("record") is None
+    assert list(change.fact_change.namespace) == [*ADA]
 
 
 async def test_what_expired_while_nobody_served_it_is_removed_and_told(tmp_path: Path) -> None:
@@ -253,14 +261,16 @@ async def test_what_expired_while_nobody_served_it_is_removed_and_told(tmp_path:
         await put(first.facts, ADA, "code", {"content": "the code is 7"}, ttl=Duration(nanos=1_000_000))
         await put(first.facts, ADA, "seat", {"content": "window"}, ttl=Duration(seconds=3_600))
     async with whole_server(tmp_path) as second:
-        deleted = events_pb2.ListEventsRequest(filter={"types": [events_pb2.EVENT_TYPE_FACT_DELETED]})
+        deleted = changes_pb2.ListChangesRequest(filter={"types": [changes_pb2.CHANGE_TYPE_FACT_DELETED]})
 
         async def is_told() -> bool:
-            return bool((await second.events.ListEvents(deleted)).events)
+            return bool((await second.changes.ListChanges(deleted)).changes)
 
         await eventually(is_told)
-        [event] = (await second.events.ListEvents(deleted)).events
-        assert event.fact_change == events_pb2.FactChange(namespace=ADA, key="code", reason="expired")
+        [change] = (await second.changes.ListChanges(deleted)).changes
+        assert change.fact_change == changes_pb2.FactChange(
+            namespace=ADA, key="code", reason=changes_pb2.FACT_DELETION_REASON_EXPIRED
+        )
         assert [stored.key for stored in await everything(second.facts)] == ["seat"]
 
 
@@ -271,7 +281,8 @@ async def test_every_method_says_that_the_server_is_starting() -> None:
         calls = [
             facts.PutFact(put_request("seat")),
             facts.GetFact(pb.GetFactRequest(**name)),
-            facts.GetFacts(pb.GetFactsRequest(names=[pb.FactName(**name)])),
+            facts.BatchGetFacts(pb.BatchGetFactsRequest(names=[pb.FactName(**name)])),
+            facts.RenewFacts(pb.RenewFactsRequest(names=[pb.FactName(**name)])),
             facts.SearchFacts(pb.SearchFactsRequest(filter=where)),
             facts.ListFacts(pb.ListFactsRequest(filter=where)),
             facts.ListNamespaces(pb.ListNamespacesRequest()),
@@ -280,6 +291,6 @@ async def test_every_method_says_that_the_server_is_starting() -> None:
         ]
         for call in calls:
             assert await refused(call) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
-        _, error = await stream_end(facts.PutFacts(sent(pb.PutFactsRequest(requests=[put_request("seat")]))))
+        _, error = await stream_end(facts.BulkPutFacts(sent(pb.BulkPutFactsRequest(requests=[put_request("seat")]))))
         assert isinstance(error, aio.AioRpcError)
         assert reason(error) == "NOT_SERVING"

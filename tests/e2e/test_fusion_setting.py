@@ -28,7 +28,7 @@ async def documents(server: Connection, query: str) -> Scores:
     for text in TEXTS:
         await server.store.IndexDocument(pb.IndexDocumentRequest(document=pb.Document(doc_id=text, content=text)))
     answer = await server.store.SearchDocuments(pb.SearchDocumentsRequest(query=query, mode=HYBRID))
-    return {result.document.doc_id: result.score for result in answer.results}
+    return {result.document.doc_id: result.score.relevance for result in answer.results}
 
 
 async def memories(server: Connection, query: str) -> Scores:
@@ -40,8 +40,8 @@ async def memories(server: Connection, query: str) -> Scores:
     for match in answer.results:
         parts = match.explanation.parts
         assert [part.name for part in parts] == ["vector", "keyword"]
-        assert sum(part.contribution for part in parts) == pytest.approx(match.score)
-    return {match.memory.content: match.score for match in answer.results}
+        assert sum(part.contribution for part in parts) == pytest.approx(match.score.relevance)
+    return {match.memory.content: match.score.relevance for match in answer.results}
 
 
 async def facts(server: Connection, query: str) -> Scores:
@@ -49,7 +49,7 @@ async def facts(server: Connection, query: str) -> Scores:
     for text in TEXTS:
         await server.facts.PutFact(facts_pb2.PutFactRequest(fact=fact(text, content=text)))
     asked = facts_pb2.SearchFactsRequest(filter=facts_pb2.FactFilter(namespace=ADA), query=query, mode=HYBRID)
-    return {match.fact.key: match.score for match in (await server.facts.SearchFacts(asked)).results}
+    return {match.fact.key: match.score.relevance for match in (await server.facts.SearchFacts(asked)).results}
 
 
 async def events(server: Connection, query: str) -> Scores:
@@ -62,8 +62,7 @@ async def events(server: Connection, query: str) -> Scores:
 
     await eventually(is_done)
     answer = await server.episodic.QueryWindow(request)
-    scores = [score.relevance for score in answer.scores]
-    return {TEXTS[2]: 0.0} | dict(zip((event.content for event in answer.events), scores, strict=True))
+    return {TEXTS[2]: 0.0} | {match.event.content: match.score.relevance for match in answer.results}
 
 
 SEARCHES: tuple[Search, ...] = (documents, memories, facts, events)

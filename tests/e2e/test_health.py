@@ -1,6 +1,7 @@
 """Health: what the standard service says while the server starts, serves, fails, recovers and ends."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
+from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -46,7 +48,8 @@ READY_NAMES = (
     "mnemon.v1.FactService",
     "mnemon.v1.ToolService",
     "mnemon.v1.ArchiveService",
-    "mnemon.v1.EventService",
+    "mnemon.v1.ChangeService",
+    "mnemon.v1.ServerService",
 )
 
 
@@ -64,7 +67,7 @@ async def test_while_it_starts_a_server_is_alive_and_not_ready() -> None:
         error = await failure_of(connection.store.GetDocument(pb.GetDocumentRequest(doc_id="a")))
         assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")
         answer = await connection.store.CheckHealth(pb.CheckHealthRequest())
-        assert (answer.status, answer.message) == (pb.HEALTH_STATUS_UNHEALTHY, "the server is starting")
+        assert (answer.state, answer.message) == (common_pb2.STATE_UNAVAILABLE, "the server is starting")
 
 
 async def test_a_server_with_its_store_open_serves_under_every_name(tmp_path: Path) -> None:
@@ -121,7 +124,7 @@ async def test_health_answers_while_documents_are_indexed_at_full_load(tmp_path:
     async with whole_server(tmp_path) as connection:
         text = "All work and no play makes Jack a dull boy. " * 500
         requests = [
-            pb.IndexDocumentsRequest(
+            pb.BulkIndexDocumentsRequest(
                 requests=[
                     pb.IndexDocumentRequest(document=pb.Document(doc_id=f"{i}-{j}", content=f"{i} {j} {text}"))
                     for j in range(20)
@@ -129,19 +132,17 @@ async def test_health_answers_while_documents_are_indexed_at_full_load(tmp_path:
             )
             for i in range(4)
         ]
-        stream = connection.store.IndexDocuments(iter(requests))
-        answered = 0
-        slowest = 0.0
+        stream = connection.store.BulkIndexDocuments(iter(requests))
+        waits = []
         receiving = asyncio.create_task(_read_all(stream))
         begun = time.monotonic()
         while not receiving.done():
             started = time.monotonic()
             assert await health_of(connection) == "SERVING"
-            slowest = max(slowest, time.monotonic() - started)
-            answered += 1
+            waits.append(time.monotonic() - started)
         # Beside the work, not after it; how fast is the machine's affair.
-        assert answered > 10
-        assert slowest < (time.monotonic() - begun) / 3
+        assert len(waits) > 10
+        assert statistics.median(waits) < (time.monotonic() - begun) / 10
         responses = await receiving
         assert [len(response.results) for response in responses] == [20] * 4
         assert all(result.HasField("receipt") for response in responses for result in response.results)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mnemon_server.app import open_document_store
 from mnemon_server.config.settings import Settings
-from mnemon_server.domain.documents import Document, HealthStatus, IndexRequest, SearchQuery
+from mnemon_server.domain.documents import Document, DocumentFilter, HealthStatus, IndexRequest, SearchQuery
 from mnemon_server.domain.errors import BackendConnectionError, InvalidOperationError, MnemonError
 from mnemon_server.domain.records import AckLevel, Scope
 from mnemon_server.services.documents.store import DocumentStore
@@ -72,7 +72,7 @@ async def test_a_searchable_write_is_in_the_vector_database_when_it_is_acknowled
         await settled(opened)
         assert await found(opened, "number7 about rivers") == (["d7"], False)
         await opened.remove("d7", ack=AckLevel.SEARCHABLE)
-        await opened.remove_matching(filters={}, scope=Scope(user="nobody"), ack=AckLevel.SEARCHABLE)
+        await opened.remove_matching(DocumentFilter(scope=Scope(user="nobody")), ack=AckLevel.SEARCHABLE)
     assert await asyncio.to_thread(with_chroma, tmp_path, "count") == "29"
 
 

@@ -75,8 +75,9 @@ async def test_a_document_is_replaced_as_a_whole_and_left_alone_where_it_is_the_
 
 async def test_views_give_what_they_say(store: Any) -> None:
     await store.IndexDocument(index("a", "word " * 1000))
-    views = [pb.DOCUMENT_VIEW_BASIC, pb.DOCUMENT_VIEW_UNSPECIFIED, pb.DOCUMENT_VIEW_STANDARD, pb.DOCUMENT_VIEW_FULL]
+    views = ["VIEW_IDS", "VIEW_UNSPECIFIED", "VIEW_STANDARD", "VIEW_FULL"]
     got = [(await store.GetDocument(pb.GetDocumentRequest(doc_id="a", view=view))).document for view in views]
+    assert got[0] == pb.Document(doc_id="a", revision=1)
     assert [bool(document.content) for document in got] == [False, True, True, True]
     assert [len(document.embeddings) for document in got[:3]] == [0, 0, 0]
     full = got[3]
@@ -85,9 +86,12 @@ async def test_views_give_what_they_say(store: Any) -> None:
     for embedding in full.embeddings:
         assert len(embedding.values) == dimension
         assert sum(x * x for x in embedding.values) == pytest.approx(1, abs=1e-5)
-    [listed] = (await store.ListDocuments(pb.ListDocumentsRequest(view=pb.DOCUMENT_VIEW_FULL))).documents
-    [found] = (await store.SearchDocuments(pb.SearchDocumentsRequest(query="word", view=pb.DOCUMENT_VIEW_FULL))).results
-    assert listed == found.document == full
+    for view, expected in zip(views, got, strict=True):
+        [listed] = (await store.ListDocuments(pb.ListDocumentsRequest(view=view))).documents
+        [found] = (await store.SearchDocuments(pb.SearchDocumentsRequest(query="word", view=view))).results
+        assert listed == found.document == expected
+        assert found.score.relevance > 0
+        assert (found.source, found.HasField("passage")) == ("" if view == "VIEW_IDS" else "local", True)
 
 
 async def test_a_missing_document_is_not_found_and_named(store: Any) -> None:
@@ -127,6 +131,17 @@ async def test_a_stale_revision_is_aborted_with_both_figures(store: Any) -> None
     assert deleted.outcome == common_pb2.WRITE_OUTCOME_DELETED
 
 
+async def test_a_revision_expected_of_what_is_not_there_is_not_found(store: Any) -> None:
+    for call in (
+        store.IndexDocument(index("a", terms={"expected_revision": 1})),
+        store.DeleteDocument(pb.DeleteDocumentRequest(doc_id="a", expected_revision=1)),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "DOCUMENT_NOT_FOUND")
+    allowed = pb.DeleteDocumentRequest(doc_id="a", expected_revision=1, allow_missing=True)
+    assert (await store.DeleteDocument(allowed)).receipt.outcome == common_pb2.WRITE_OUTCOME_MISSING
+
+
 async def test_a_deleted_document_is_gone_and_a_missing_one_is_an_error_unless_allowed(store: Any) -> None:
     await store.IndexDocument(index("a", "unmistakable"))
     await store.DeleteDocument(pb.DeleteDocumentRequest(doc_id="a"))
@@ -145,28 +160,26 @@ async def test_a_search_finds_by_word_best_first_and_says_how(store: Any) -> Non
     for mode in (common_pb2.SEARCH_MODE_UNSPECIFIED, common_pb2.SEARCH_MODE_KEYWORD, common_pb2.SEARCH_MODE_VECTOR):
         answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="owls hunt mice", mode=mode))
         assert answer.results[0].document.doc_id == "owls"
-        scores = [result.score for result in answer.results]
+        scores = [result.score.relevance for result in answer.results]
         assert scores == sorted(scores, reverse=True)
         assert all(0 <= score <= 1 for score in scores)
         assert answer.diagnostics.mode == (mode or common_pb2.SEARCH_MODE_HYBRID)
         assert answer.diagnostics.exact
         best = answer.results[0]
-        assert best.HasField("vector_score") is (mode != common_pb2.SEARCH_MODE_KEYWORD)
-        assert best.HasField("keyword_score") is (mode != common_pb2.SEARCH_MODE_VECTOR)
+        assert best.score.HasField("vector") is (mode != common_pb2.SEARCH_MODE_KEYWORD)
+        assert best.score.HasField("keyword") is (mode != common_pb2.SEARCH_MODE_VECTOR)
         assert best.source == "zoo"
     hybrid = await store.SearchDocuments(pb.SearchDocumentsRequest(query="night train"))
     assert next(r.source for r in hybrid.results if r.document.doc_id == "trains") == "local"
 
 
-@pytest.mark.parametrize(
-    ("top_k", "count"), [(None, 5), (0, 0), (-1, 0), (7, 7), (100, 100), (101, 100), (2**31 - 1, 100)]
-)
-async def test_top_k_is_five_unless_said_and_never_more_than_a_hundred(
-    store: Any, top_k: int | None, count: int
+@pytest.mark.parametrize(("limit", "count"), [(None, 5), (0, 5), (7, 7), (100, 100), (101, 100), (2**31 - 1, 100)])
+async def test_a_limit_is_five_unless_said_and_never_more_than_a_hundred(
+    store: Any, limit: int | None, count: int
 ) -> None:
     await _index_many(store, [index(f"d{i}", f"common word {i}") for i in range(110)])
-    answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="common word", top_k=top_k))
-    assert len(answer.results) == count
+    answer = await store.SearchDocuments(pb.SearchDocumentsRequest(query="common word", limit=limit))
+    assert len(answer.results) == answer.diagnostics.returned == count
 
 
 @pytest.mark.parametrize("query", ["", "  \n\t "])
@@ -197,7 +210,7 @@ async def test_scope_is_a_filter_of_what_is_set(store: Any) -> None:
     await store.IndexDocument(index("a", scope={"user": "ada", "project": "x"}))
     await store.IndexDocument(index("b", scope={"user": "bob", "project": "x"}))
     for scope, expected in (({"user": "ada"}, 1), ({"project": "x"}, 2), ({"user": "ad"}, 0), ({}, 2)):
-        assert (await store.CountDocuments(pb.CountDocumentsRequest(scope=scope))).count == expected
+        assert (await store.CountDocuments(pb.CountDocumentsRequest(filter={"scope": scope}))).count == expected
 
 
 async def test_a_least_score_leaves_out_what_is_below(store: Any) -> None:
@@ -228,7 +241,7 @@ async def test_a_page_ends_at_four_mebibytes(store: Any) -> None:
     text = "x" * 900_000
     for i in range(10):
         await store.IndexDocument(index(f"d{i}", f"{i}{text}"))
-    for view in (pb.DOCUMENT_VIEW_STANDARD, pb.DOCUMENT_VIEW_FULL):
+    for view in ("VIEW_STANDARD", "VIEW_FULL"):
         pages = await _pages(store, pb.ListDocumentsRequest(view=view))
         assert all(page.ByteSize() <= 4 << 20 for page in pages)
         assert [document.doc_id for page in pages for document in page.documents] == [f"d{i}" for i in range(10)]
@@ -241,14 +254,28 @@ async def test_a_page_token_is_good_for_its_own_query_only(store: Any) -> None:
     assert [document.doc_id for document in larger.documents] == ["d2", "d3", "d4"]
     for other in (
         pb.ListDocumentsRequest(page_token=token, filters=metadata(n=1)),
-        pb.ListDocumentsRequest(page_token=token, scope={"user": "ada"}),
-        pb.ListDocumentsRequest(page_token=token, view=pb.DOCUMENT_VIEW_FULL),
+        pb.ListDocumentsRequest(page_token=token, filter={"scope": {"user": "ada"}}),
+        pb.ListDocumentsRequest(page_token=token, view="VIEW_FULL"),
         pb.ListDocumentsRequest(page_token=token[:-4]),
         pb.ListDocumentsRequest(page_token=f"{token}{token}"),
     ):
         error = await failure_of(store.ListDocuments(other))
         assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PAGE_TOKEN")
         assert detail(error, error_details_pb2.BadRequest).field_violations[0].field == "page_token"
+
+
+async def test_a_filter_of_another_type_than_what_is_stored_is_named_with_what_is_missing(store: Any) -> None:
+    await store.IndexDocument(index("a", metadata=metadata(year=2020)))
+    for value, kind in (("2020", "a text"), (2020.0, "a number with a fraction, such as 1.0"), (True, "true or false")):
+        filters = metadata(year=value)
+        answers = [
+            await store.SearchDocuments(pb.SearchDocumentsRequest(query="some text", filters=filters)),
+            await store.ListDocuments(pb.ListDocumentsRequest(filters=filters)),
+            await store.CountDocuments(pb.CountDocumentsRequest(filters=filters)),
+        ]
+        for answer in answers:
+            [ignored] = answer.ignored_filters
+            assert (ignored.key, ignored.reason) == ("year", f"no document carries this key with {kind}")
 
 
 async def test_lists_and_counts_name_the_filters_that_were_not_applied(store: Any) -> None:
@@ -279,25 +306,78 @@ async def test_a_bulk_delete_of_everything_is_refused(store: Any, request_: pb.D
     assert (await store.CountDocuments(pb.CountDocumentsRequest())).count == 1
 
 
-async def test_a_bulk_delete_by_a_key_that_nobody_carries_deletes_nothing(store: Any) -> None:
-    await store.IndexDocument(index("a"))
-    answer = await store.DeleteDocuments(pb.DeleteDocumentsRequest(filters=metadata(unknown=1)))
-    assert answer.deleted_count == 0
-    bad = {"$or": common_pb2.MetadataValue(int_value=1)}
-    error = await failure_of(store.DeleteDocuments(pb.DeleteDocumentsRequest(filters=bad)))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_bulk_delete_by_a_filter_that_no_document_could_meet_is_refused(store: Any, *, dry_run: bool) -> None:
+    await store.IndexDocument(index("a", metadata=metadata(year=2020)))
+    for filters, field in (
+        (metadata(year=2020, unknown=1), "filters.unknown"),
+        (metadata(year="2020"), "filters.year"),
+        ({"$or": common_pb2.MetadataValue(int_value=1)}, "filters.$or"),
+    ):
+        error = await failure_of(store.DeleteDocuments(pb.DeleteDocumentsRequest(filters=filters, dry_run=dry_run)))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+        [violation] = detail(error, error_details_pb2.BadRequest).field_violations
+        assert violation.field == field
+    assert (await store.DeleteDocuments(pb.DeleteDocumentsRequest(filters=metadata(year=2021)))).deleted_count == 0
+    assert (await store.CountDocuments(pb.CountDocumentsRequest())).count == 1
+
+
+async def test_a_bulk_delete_is_answered_again_after_it_took_the_last_document_with_a_key(
+    store: Any,
+) -> None:
+    await store.IndexDocument(index("a", metadata=metadata(topic="x")))
+    request = pb.DeleteDocumentsRequest(filters=metadata(topic="x"), request_id="once")
+    first, again = await store.DeleteDocuments(request), await store.DeleteDocuments(request)
+    assert (first.deleted_count, again.deleted_count, again.replayed) == (1, 1, True)
+
+
+async def test_the_typed_filter_says_what_equalities_cannot(store: Any) -> None:
+    for year in (2019, 2020, 2021):
+        await store.IndexDocument(index(f"d{year}", metadata=metadata(year=year), scope={"user": "ada"}))
+    await store.IndexDocument(index("other", metadata=metadata(year=2021), scope={"user": "bob"}))
+    since = {"field": "metadata.year", "comparator": "COMPARATOR_GTE", "values": [{"int_value": 2020}]}
+    by_id = {"field": "doc_id", "comparator": "COMPARATOR_EQ", "values": [{"string_value": "d2021"}]}
+    which = {"scope": {"user": "ada"}, "filter": {"condition": since}}
+    searched = await store.SearchDocuments(pb.SearchDocumentsRequest(query="some text", filter=which))
+    listed = await store.ListDocuments(pb.ListDocumentsRequest(filter=which))
+    assert {match.document.doc_id for match in searched.results} == {"d2020", "d2021"}
+    assert [document.doc_id for document in listed.documents] == ["d2020", "d2021"]
+    both = pb.CountDocumentsRequest(filter=which, filters=metadata(year=2020))
+    assert (await store.CountDocuments(both)).count == 1
+    which = {"filter": {"none_of": {"filters": [{"condition": by_id}]}}, "scope": {"user": "ada"}}
+    deleted = await store.DeleteDocuments(pb.DeleteDocumentsRequest(filter=which))
+    assert deleted.deleted_count == 2
+    left = (await store.ListDocuments(pb.ListDocumentsRequest(view="VIEW_IDS"))).documents
+    assert [document.doc_id for document in left] == ["d2021", "other"]
+
+
+async def test_a_vector_finds_what_is_nearest_to_it(store: Any) -> None:
+    await store.IndexDocument(index("owls", "Owls hunt mice at night."))
+    await store.IndexDocument(index("bread", "Knead the dough, then let it rest."))
+    full = await store.GetDocument(pb.GetDocumentRequest(doc_id="owls", view="VIEW_FULL"))
+    vector = [2 * x for x in full.document.embeddings[0].values]
+    answer = await store.SearchDocuments(pb.SearchDocumentsRequest(vector=vector))
+    assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
+    assert answer.results[0].document.doc_id == "owls"
+    assert answer.results[0].score.vector == pytest.approx(1, abs=1e-5)
+    both = await store.SearchDocuments(pb.SearchDocumentsRequest(query="dough", vector=vector))
+    assert both.diagnostics.mode == common_pb2.SEARCH_MODE_HYBRID
+    assert {match.document.doc_id for match in both.results} == {"owls", "bread"}
+    error = await failure_of(store.SearchDocuments(pb.SearchDocumentsRequest(vector=vector[1:])))
+    [violation] = detail(error, error_details_pb2.BadRequest).field_violations
+    assert (error.code(), violation.field) == (grpc.StatusCode.INVALID_ARGUMENT, "vector")
 
 
 async def test_a_bulk_stream_answers_each_message_in_order_and_a_bad_document_fails_alone(store: Any) -> None:
     requests = [
-        pb.IndexDocumentsRequest(
+        pb.BulkIndexDocumentsRequest(
             requests=[index(f"d{i}-{j}", "" if (i, j) == (1, 2) else f"text {i} {j}") for j in range(i + 1)]
         )
         for i in range(6)
     ]
     requests[1].requests.append(index("d1-2", "x", metadata={"unset": common_pb2.MetadataValue()}))
     requests[2].requests.append(pb.IndexDocumentRequest())
-    responses = [response async for response in store.IndexDocuments(iter(requests))]
+    responses = [response async for response in store.BulkIndexDocuments(iter(requests))]
     sent = [[item.document.doc_id for item in request.requests] for request in requests]
     assert [[result.doc_id for result in response.results] for response in responses] == sent
     failed = {
@@ -315,23 +395,25 @@ async def test_a_bulk_stream_answers_each_message_in_order_and_a_bad_document_fa
 
 async def test_changes_of_one_document_in_one_stream_keep_their_order(store: Any) -> None:
     texts = [f"version {i} " + "long " * (2000 if i % 2 == 0 else 1) for i in range(12)]
-    requests = [pb.IndexDocumentsRequest(requests=[index("same", text)]) for text in texts]
-    responses = [response async for response in store.IndexDocuments(iter(requests))]
+    requests = [pb.BulkIndexDocumentsRequest(requests=[index("same", text)]) for text in texts]
+    responses = [response async for response in store.BulkIndexDocuments(iter(requests))]
     assert [response.results[0].receipt.revision for response in responses] == list(range(1, 13))
     assert (await store.GetDocument(pb.GetDocumentRequest(doc_id="same"))).document.content == texts[-1]
 
 
 async def test_a_bulk_message_that_is_empty_ends_the_stream_after_the_answers_before_it(store: Any) -> None:
-    stream = store.IndexDocuments(iter([pb.IndexDocumentsRequest(requests=[index("a")]), pb.IndexDocumentsRequest()]))
+    stream = store.BulkIndexDocuments(
+        iter([pb.BulkIndexDocumentsRequest(requests=[index("a")]), pb.BulkIndexDocumentsRequest()])
+    )
     responses, error = await stream_end(stream)
     assert [response.results[0].doc_id for response in responses] == ["a"]
     assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_ARGUMENT")
 
 
 async def test_a_bulk_stream_answers_before_it_is_closed(store: Any) -> None:
-    stream = store.IndexDocuments()
+    stream = store.BulkIndexDocuments()
     for i in range(3):
-        await stream.write(pb.IndexDocumentsRequest(requests=[index(f"d{i}")]))
+        await stream.write(pb.BulkIndexDocumentsRequest(requests=[index(f"d{i}")]))
         assert (await stream.read()).results[0].receipt.id == f"d{i}"
     await stream.done_writing()
     assert await stream.read() is aio.EOF
@@ -340,9 +422,9 @@ async def test_a_bulk_stream_answers_before_it_is_closed(store: Any) -> None:
 async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connection: Connection) -> None:
     store = connection.store
     for _ in range(10):
-        stream = store.IndexDocuments()
+        stream = store.BulkIndexDocuments()
         for i in range(5):
-            await stream.write(pb.IndexDocumentsRequest(requests=[index(f"d{i}", "word " * 500)]))
+            await stream.write(pb.BulkIndexDocumentsRequest(requests=[index(f"d{i}", "word " * 500)]))
         stream.cancel()
     await until(lambda: connection.server.open_streams == 0)
     assert (await store.IndexDocument(index("after"))).receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
@@ -351,7 +433,7 @@ async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connect
 async def test_many_clients_at_once_get_each_their_own_answer(store: Any) -> None:
     await asyncio.gather(*(store.IndexDocument(index(f"d{i}", f"unique{i} text")) for i in range(100)))
     answers = await asyncio.gather(
-        *(store.SearchDocuments(pb.SearchDocumentsRequest(query=f"unique{i}", top_k=1)) for i in range(100))
+        *(store.SearchDocuments(pb.SearchDocumentsRequest(query=f"unique{i}", limit=1)) for i in range(100))
     )
     assert [answer.results[0].document.doc_id for answer in answers] == [f"d{i}" for i in range(100)]
 
@@ -361,6 +443,7 @@ async def test_an_unknown_enum_value_is_refused_rather_than_taken_for_another(st
         store.IndexDocument(index("a", terms={"ack": 9})),
         store.SearchDocuments(pb.SearchDocumentsRequest(query="x", mode=9)),
         store.GetDocument(pb.GetDocumentRequest(doc_id="a", view=9)),
+        store.SearchDocuments(pb.SearchDocumentsRequest(query="x", limit=-1)),
     ):
         assert (await failure_of(call)).code() is grpc.StatusCode.INVALID_ARGUMENT
 
@@ -373,8 +456,8 @@ async def test_a_backend_without_an_index_cannot_rebuild_one(store: Any) -> None
 async def test_health_says_what_the_store_stands_on(store: Any) -> None:
     await store.IndexDocument(index("a"))
     health = await store.CheckHealth(pb.CheckHealthRequest())
-    assert (health.status, health.message, health.backend) == (pb.HEALTH_STATUS_HEALTHY, "", "local")
-    assert (health.document_count, health.passage_count, health.pending) == (1, 1, 0)
+    assert (health.state, health.message, health.backend) == (common_pb2.STATE_READY, "", "local")
+    assert (health.document_count, health.passage_count, health.pending_count) == (1, 1, 0)
     assert (health.embedding_model.name, health.collection) == ("hashing", "knowledge")
 
 
@@ -384,13 +467,13 @@ async def test_an_answer_larger_than_a_message_may_be_says_what_to_ask_for(tmp_p
             await connected.store.IndexDocument(index(f"d{i}", f"{i} " + "word " * 100_000))
         error = await failure_of(connected.store.SearchDocuments(pb.SearchDocumentsRequest(query="word")))
         assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE")
-        basic = pb.SearchDocumentsRequest(query="word", view=pb.DOCUMENT_VIEW_BASIC)
-        assert len((await connected.store.SearchDocuments(basic)).results) == 3
+        ids = pb.SearchDocumentsRequest(query="word", view="VIEW_IDS")
+        assert len((await connected.store.SearchDocuments(ids)).results) == 3
 
 
 async def _index_many(store: Any, requests: list[pb.IndexDocumentRequest]) -> None:
-    messages = [pb.IndexDocumentsRequest(requests=requests[i : i + 1000]) for i in range(0, len(requests), 1000)]
-    async for response in store.IndexDocuments(iter(messages)):
+    messages = [pb.BulkIndexDocumentsRequest(requests=requests[i : i + 1000]) for i in range(0, len(requests), 1000)]
+    async for response in store.BulkIndexDocuments(iter(messages)):
         assert all(result.HasField("receipt") for result in response.results)
 
 

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from datetime import date
+from typing import Any, Literal
 
 import mnemon
 import pytest
@@ -14,6 +15,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.store.memory import InMemoryStore
 from mnemon import AsyncClient, Client
 from mnemon.langgraph import (
     AsyncMnemonStore,
@@ -22,6 +24,7 @@ from mnemon.langgraph import (
     create_manage_memory_tool,
     create_search_memory_tool,
 )
+from pydantic import BaseModel
 
 from tests.support.server import server_process
 
@@ -218,3 +221,149 @@ def test_a_model_is_told_of_the_tool_as_the_client_tells_it(client: Client) -> N
     )
     assert convert_to_openai_tool(manage) == plain.schema("openai")
     assert "Only recipes." in manage.description
+
+
+class Taste(BaseModel):
+    """Something that somebody likes."""
+
+    what: str
+    strength: Literal[1, 2, 3] = 2
+    since: date | None = None
+
+
+class Tastes(BaseModel):
+    """Several."""
+
+    tastes: list[Taste]
+
+
+@pytest.mark.parametrize("kind", ["blocking", "awaited", "graph"])
+async def test_the_tools_work_on_a_store_that_is_not_mnemons(kind: str) -> None:
+    memory = InMemoryStore()
+    store = None if kind == "graph" else memory
+    manage, search = (make(NAMESPACE, store=store) for make in (create_manage_memory_tool, create_search_memory_tool))
+    if kind == "graph":
+        script = [
+            called("manage_memory", {"content": "Ada likes tea."}),
+            called("search_memory", {"query": "tea"}),
+            AIMessage("Done."),
+        ]
+        created, found = (
+            str(message.content) for message in await said_by_tools(agent(script, [manage, search], memory))
+        )
+    else:
+        created = await invoked(manage, kind, {"content": "Ada likes tea."})
+        found = await invoked(search, kind, {"query": "tea", "limit": 3})
+
+    [item] = memory.search(("ada", "memories"))
+    assert (created, item.value) == (f"created memory {item.key}", {"content": "Ada likes tea."})
+    [shown] = json.loads(found)
+    assert (shown["namespace"], shown["key"], shown["value"]) == (["ada", "memories"], item.key, item.value)
+    assert sorted(shown) == ["created_at", "key", "namespace", "score", "updated_at", "value"]
+
+
+@pytest.mark.parametrize("kind", ["blocking", "awaited"])
+async def test_memories_of_another_store_are_changed_and_removed(kind: str) -> None:
+    store = InMemoryStore()
+    manage = create_manage_memory_tool(NAMESPACE, store=store)
+    store.put(("ada", "memories"), "tea", {"content": "old", "kept": 1})
+
+    assert await invoked(manage, kind, {"action": "update", "id": "tea", "content": "new"}) == "updated memory tea"
+    updated = store.get(("ada", "memories"), "tea")
+    assert updated is not None
+    assert updated.value == {"content": "new", "kept": 1}
+    assert await invoked(manage, kind, {"action": "delete", "id": "tea"}) == "Deleted memory tea"
+    assert store.search(("ada",)) == []
+
+    for wrong, sentence in [
+        ({"action": "update", "id": "tea", "content": "x"}, "tea"),
+        ({"action": "create", "id": "tea", "content": "x"}, "id"),
+        ({"action": "delete"}, "id"),
+        ({"action": "create"}, "content"),
+        ({"content": "x", "colour": "red"}, "colour"),
+    ]:
+        assert sentence in await invoked(manage, kind, wrong)
+    assert store.search(("ada",)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"query": "x", "limit": 0}, "limit"),
+        ({"query": "x", "filter": {"content": {"$regex": "x"}}}, "Unsupported operator"),
+        ({}, "query"),
+    ],
+)
+async def test_a_search_of_another_store_tells_the_model_what_is_wrong(arguments: Any, sentence: str) -> None:
+    store = InMemoryStore()
+    store.put(("ada", "memories"), "tea", {"content": "tea"})
+
+    assert sentence in await invoked(create_search_memory_tool(NAMESPACE, store=store), "awaited", arguments)
+
+
+async def test_the_search_of_another_store_gives_its_items_as_the_artifact() -> None:
+    store = InMemoryStore()
+    store.put(("ada", "memories"), "tea", {"content": "tea"})
+    search = create_search_memory_tool(NAMESPACE, store=store, response_format="content_and_artifact")
+
+    (message,) = await said_by_tools(agent([called("search_memory", {"query": "tea"}), AIMessage("Done.")], [search]))
+
+    assert [item.key for item in message.artifact] == ["tea"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "identity", "where"),
+    [
+        (NAMESPACE, {"user_id": "ada"}, ("ada", "memories")),
+        (None, {"user_id": "ada", "agent_id": "a"}, ("user", "ada", "agent", "a")),
+        (None, {"org_id": "o", "user_id": "ada", "agent_id": "a"}, ("org", "o", "a", "user", "ada")),
+    ],
+)
+async def test_the_namespace_of_another_store_is_that_of_a_server(
+    client: Client, namespace: Any, identity: dict[str, str], where: tuple[str, ...]
+) -> None:
+    store = InMemoryStore()
+    for backend in (store, client):
+        create_manage_memory_tool(namespace, store=backend).invoke({"content": "x"}, {"configurable": identity})
+
+    assert store.list_namespaces() == [where]
+    assert list(client.facts.namespaces()) == [where]
+
+
+@pytest.mark.parametrize("identity", [{}, {"user_id": "a.b"}, {"user_id": 5}])
+async def test_a_namespace_that_cannot_be_filled_is_no_business_of_the_models(identity: dict[str, Any]) -> None:
+    manage = create_manage_memory_tool(NAMESPACE, store=InMemoryStore())
+
+    with pytest.raises(mnemon.ConfigurationError, match="user_id"):
+        manage.invoke({"content": "x"}, {"configurable": identity})
+
+
+@pytest.mark.parametrize("given", [{"what": "tea", "since": "2024-01-31"}, '{"what": "tea", "since": "2024-01-31"}'])
+async def test_content_of_a_schema_is_checked_and_stored_as_its_json(client: Client, given: Any) -> None:
+    store = InMemoryStore()
+    whole = {"what": "tea", "strength": 2, "since": "2024-01-31"}
+    for backend in (store, client):
+        manage = create_manage_memory_tool(NAMESPACE, schema=Taste, store=backend)
+        assert "created memory" in await invoked(manage, "awaited", {"content": given})
+        assert "strength" in await invoked(manage, "awaited", {"content": {"what": "tea", "strength": 9}})
+        assert "what" in await invoked(manage, "awaited", {"content": {}})
+
+    assert [item.value for item in store.search(("ada", "memories"))] == [{"content": whole}]
+    assert [json.loads(str(fact.value["content"])) for fact in client.facts.list(("ada", "memories"))] == [whole]
+
+
+def test_a_model_is_told_the_schema_of_the_content() -> None:
+    tool = convert_to_openai_tool(create_manage_memory_tool(NAMESPACE, schema=Tastes, store=InMemoryStore()))
+    parameters = tool["function"]["parameters"]
+
+    # LangChain puts what is referred to in the place of the reference, and would not find it under the content.
+    assert parameters["properties"]["content"]["properties"]["tastes"]["items"]["required"] == ["what"]
+    assert "What to remember" in parameters["properties"]["content"]["description"]
+    assert parameters["properties"]["action"]["enum"] == ["create", "update", "delete"]
+    deleting = create_manage_memory_tool(NAMESPACE, schema=Taste, actions_permitted=["delete"], store=InMemoryStore())
+    assert "content" not in deleting.args
+
+
+async def invoked(tool: StructuredTool, kind: str, arguments: dict[str, Any]) -> str:
+    """What the tool says."""
+    return str(tool.invoke(arguments, ADA) if kind == "blocking" else await tool.ainvoke(arguments, ADA))

@@ -72,7 +72,7 @@ def test_a_file_of_json_lines_is_remembered_and_bad_lines_are_named(
     done = run(address, "remember", "--file", path, "--type", "preference", "--meta", "year=2026")
 
     assert done.returncode == 1
-    assert done.stdout == "2 remembered, 3 failed\n"
+    assert done.stdout == "2 remembered, 0 updated, 0 unchanged, 3 failed\n"
     for number in (3, 4, 5):
         assert f"memories.jsonl:{number}: " in done.stderr
     assert {(each.content, each.type) for each in memory.list_memories(metadata={"year": 2026})} == {
@@ -90,11 +90,30 @@ def test_what_the_list_prints_as_json_can_be_remembered_from_standard_input(addr
     done = run(address, "remember", "--file", "-", "--json", stdin=listed)
 
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {"summary": {"remembered": 1, "failed": 0}}
+    assert json.loads(done.stdout.splitlines()[-1])["summary"]["remembered"] == 1
     [after] = memory.list_memories()
-    assert [(after.content, after.scope, after.decay, after.metadata)] == [
-        (each.content, each.scope, each.decay, each.metadata) for each in before
+    assert [(after.memory_id, after.content, after.scope, after.decay, after.metadata)] == [
+        (each.memory_id, each.content, each.scope, each.decay, each.metadata) for each in before
     ]
+
+
+def test_a_line_with_the_id_of_a_memory_is_that_memory(address: str, memory: Client) -> None:
+    tea = remembered(address, "Ada likes tea.", "--user", "ada", "--meta", "score=5")
+    remembered(address, "Ada has a cat.", "--user", "ada")
+    listed = run(address, "memories", "--json").stdout
+
+    again = run(address, "remember", "--file", "-", stdin=listed)
+    assert (again.returncode, again.stdout) == (0, "0 remembered, 0 updated, 2 unchanged, 0 failed\n")
+    changed = run(address, "remember", "--file", "-", stdin=listed.replace("likes tea", "likes coffee"))
+    assert changed.stdout == "0 remembered, 1 updated, 1 unchanged, 0 failed\n"
+    assert memory.count_memories() == 2
+    stored = memory.get_memory(tea)
+    assert (stored.content, stored.user, stored.metadata) == ("Ada likes coffee.", "ada", {"score": 5})
+
+    memory.forget(tea)
+    forgotten = run(address, "remember", "--file", "-", stdin=listed)
+    assert (forgotten.returncode, forgotten.stdout) == (1, "0 remembered, 0 updated, 1 unchanged, 1 failed\n")
+    assert tea in forgotten.stderr
 
 
 def test_a_list_counts_limits_and_shows_one(address: str, memory: Client) -> None:

@@ -20,7 +20,7 @@ from tests.support.memory_messages import (
     contents_of,
     create,
     metadata,
-    negation,
+    none_of,
     remember,
     where,
 )
@@ -62,7 +62,7 @@ async def two(memories: Any) -> Any:
             **metadata(n=5, share=0.5, done=True, text="abc", odd_one="only here"),
             "tags": common_pb2.MetadataValue(string_list_value={"values": ["red", "blue"]}),
         },
-        **{"global": True},
+        is_global=True,
     )
     await remember(
         memories,
@@ -98,15 +98,15 @@ async def refused(memories: Any, chosen: pb.MemoryFilter) -> dict[str, str]:
         (where(scope={"user": "ada", "agent": "gpt"}), ""),
         (where(personality="poet"), "B"),
         (where(type="preference"), "A"),
-        (where(**{"global": True}), "A"),
-        (where(**{"global": False}), "B"),
+        (where(is_global=True), "A"),
+        (where(is_global=False), "B"),
         (where(metadata=metadata(n=6)), "B"),
         (where(metadata=metadata(n=6.0)), ""),
         (where(metadata=metadata(n=5, done=False)), ""),
-        (where(created_from=Timestamp(seconds=1)), "AB"),
-        (where(created_to=Timestamp(seconds=1)), ""),
-        (where(reinforced_from=Timestamp(seconds=1)), ""),
-        (where(reinforced_to=Timestamp(seconds=10**11)), ""),
+        (where(created={"start_time": Timestamp(seconds=1)}), "AB"),
+        (where(created={"end_time": Timestamp(seconds=1)}), ""),
+        (where(reinforced={"start_time": Timestamp(seconds=1)}), ""),
+        (where(reinforced={"end_time": Timestamp(seconds=10**11)}), ""),
         (where(min_confidence=1.0, type="fact"), "B"),
         (where(compare("type", "EQ", "fact"), scope={"user": "ada"}), ""),
     ],
@@ -126,7 +126,7 @@ async def test_everything_that_is_set_must_hold(two: Any, chosen: pb.MemoryFilte
         (compare("project", "GT", "x"), "B"),
         (compare("personality", "LTE", "engineer"), "A"),
         (compare("type", "EQ", "Fact"), ""),
-        (compare("global", "EQ", True), "A"),
+        (compare("is_global", "EQ", True), "A"),
         (compare("decay_policy", "EQ", "stable"), "B"),
         (compare("content", "CONTAINS", "window"), "A"),
         (compare("content", "CONTAINS", "Window"), ""),
@@ -146,10 +146,11 @@ async def test_everything_that_is_set_must_hold(two: Any, chosen: pb.MemoryFilte
         (compare("metadata.odd_one", "EXISTS", True), "A"),
         (compare("metadata.odd_one", "NE", "only here"), "B"),
         (compare("metadata.nobody_has_it", "EXISTS", False), "AB"),
-        (negation(compare("user", "EQ", "ada")), "B"),
+        (none_of(compare("user", "EQ", "ada")), "B"),
         (any_of(compare("user", "EQ", "ada"), compare("user", "EQ", "bob")), "AB"),
         (all_of(compare("user", "EQ", "ada"), compare("user", "EQ", "bob")), ""),
-        (negation(any_of(compare("metadata.n", "EQ", 6), compare("metadata.odd_one", "EXISTS", True))), ""),
+        (none_of(any_of(compare("metadata.n", "EQ", 6), compare("metadata.odd_one", "EXISTS", True))), ""),
+        (none_of(compare("metadata.n", "EQ", 6), compare("metadata.odd_one", "EXISTS", True)), ""),
     ],
     ids=str,
 )
@@ -168,11 +169,11 @@ async def test_a_filter_finds_one_by_id_and_by_time(two: Any) -> None:
     reinforced = (await two.ReinforceMemory(pb.ReinforceMemoryRequest(memory_id=first.memory_id))).memory
     for field in ("reinforce_time", "update_time"):
         time = common_pb2.MetadataValue(timestamp_value=getattr(reinforced, field))
-        condition = common_pb2.Condition(field=field, operator=common_pb2.FILTER_OPERATOR_GTE, values=[time])
+        condition = common_pb2.Condition(field=field, comparator=common_pb2.COMPARATOR_GTE, values=[time])
         assert who(await contents_of(two, where(common_pb2.Filter(condition=condition)))) == "A"
-    whole = where(reinforced_from=reinforced.reinforce_time, reinforced_to=reinforced.reinforce_time)
+    whole = where(reinforced={"start_time": reinforced.reinforce_time, "end_time": reinforced.reinforce_time})
     assert who(await contents_of(two, whole)) == "A"
-    created = where(created_from=second.create_time, created_to=second.create_time)
+    created = where(created={"start_time": second.create_time, "end_time": second.create_time})
     assert who(await contents_of(two, created)) == "B"
 
 
@@ -208,15 +209,17 @@ async def test_every_part_that_is_wrong_is_named_by_its_path(memories: Any) -> N
         common_pb2.Filter(condition=common_pb2.Condition(field="type")),
         any_of(),
         scope={"user": "u" * 257},
-        created_from=Timestamp(nanos=-1),
+        created={"start_time": Timestamp(nanos=-1)},
+        reinforced={"start_time": Timestamp(seconds=2), "end_time": Timestamp(seconds=1)},
         min_confidence=2.0,
     )
     assert set(await refused(memories, chosen)) == {
-        "filter.created_from",
+        "filter.created.start_time",
         "filter.filter.all_of.filters[0]",
-        "filter.filter.all_of.filters[1].condition.operator",
+        "filter.filter.all_of.filters[1].condition.comparator",
         "filter.filter.all_of.filters[2].any_of.filters",
         "filter.min_confidence",
+        "filter.reinforced.end_time",
         "filter.scope.user",
     }
 
@@ -245,8 +248,8 @@ async def test_a_filter_at_its_limits_works_and_one_beyond_is_refused(memories: 
     await remember(memories, "a", scope={"agent": "claude"})
     part = compare("agent", "EQ", "claude")
     for _ in range(6):
-        part = negation(part)
-    deep, deeper = where(part), where(negation(part))
+        part = none_of(part)
+    deep, deeper = where(part), where(none_of(part))
     assert await contents_of(memories, deep) == ["a"]
     assert await refused(memories, deeper) == {"filter.filter": "must be at most 8 levels deep"}
     wide = [compare("agent", "NE", f"agent {i}") for i in range(128)]
@@ -262,8 +265,8 @@ async def test_a_filter_as_deep_as_a_message_may_be_is_refused_and_harms_nobody(
     async with whole_server(tmp_path) as connected:
         message = pb.CountMemoriesRequest()
         part = message.filter.filter
-        for _ in range(95):
-            part = getattr(part, "not")
+        for _ in range(47):
+            part = part.none_of.filters.add()
         part.condition.field = "agent"
         error = await failure_of(connected.memories.CountMemories(message))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -58,14 +58,14 @@ async def stored(server: Connection, vectors: Vectors) -> Oracle:
 
     async def requests() -> Any:
         for start in range(0, len(vectors), 500):
-            yield memory_pb2.CreateMemoriesRequest(
+            yield memory_pb2.BulkCreateMemoriesRequest(
                 requests=[
                     create_request(row, int(ranks[row]), vectors[row])
                     for row in range(start, min(start + 500, len(vectors)))
                 ]
             )
 
-    async for answer in server.memories.CreateMemories(requests()):
+    async for answer in server.memories.BulkCreateMemories(requests()):
         ids += [result.receipt.id for result in answer.results]
     assert all(ids)
     return Oracle(ids, vectors.copy(), ranks, np.ones(len(vectors), np.bool_))
@@ -122,7 +122,7 @@ async def check(server: Connection, oracle: Oracle, queries: Vectors, share: flo
         request = memory_pb2.SearchMemoriesRequest(vector=query.tolist(), limit=LIMIT)
         if share < 1:
             condition = request.filter.filter.condition
-            condition.field, condition.operator = "metadata.rank", common_pb2.FILTER_OPERATOR_LT
+            condition.field, condition.comparator = "metadata.rank", common_pb2.COMPARATOR_LT
             condition.values.add(int_value=bound)
         answer = await server.memories.SearchMemories(request, timeout=60)
         found = {match.memory.memory_id for match in answer.results}

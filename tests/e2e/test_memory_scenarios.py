@@ -10,6 +10,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from google.rpc import error_details_pb2
+from mnemon import AsyncClient
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
@@ -58,7 +59,7 @@ async def test_creating_a_memory_with_all_fields(memories: Any) -> None:
         type="preference",
         decay_policy=pb.DECAY_POLICY_STABLE,
         metadata=metadata(language="python", rank=1, sure=0.5, old=False),
-        **{"global": False},
+        is_global=False,
     )
     answer = await memories.CreateMemory(pb.CreateMemoryRequest(memory=sent))
     stored = answer.memory
@@ -68,7 +69,7 @@ async def test_creating_a_memory_with_all_fields(memories: Any) -> None:
     assert before < stored.create_time.ToDatetime(UTC) < datetime.now(UTC) + timedelta(seconds=5)
     assert stored.create_time == stored.update_time == answer.receipt.commit_time
     assert not stored.HasField("reinforce_time") and not stored.HasField("delete_time")
-    for field in ("content", "scope", "personality", "type", "global", "decay_policy", "metadata"):
+    for field in ("content", "scope", "personality", "type", "is_global", "decay_policy", "metadata"):
         assert getattr(stored, field) == getattr(sent, field)
     assert await get(memories, stored.memory_id) == stored
 
@@ -76,7 +77,7 @@ async def test_creating_a_memory_with_all_fields(memories: Any) -> None:
 async def test_creating_a_memory_with_minimal_fields(memories: Any) -> None:
     stored = (await memories.CreateMemory(create("test"))).memory
     got = await get(memories, stored.memory_id)
-    assert (got.content, got.personality, got.type, getattr(got, "global")) == ("test", "", "", False)
+    assert (got.content, got.personality, got.type, got.is_global) == ("test", "", "", False)
     assert got.scope == common_pb2.Scope()
     assert (got.decay_policy, got.confidence, len(got.metadata)) == (pb.DECAY_POLICY_STABLE, 1.0, 0)
 
@@ -85,9 +86,9 @@ async def test_search_with_no_filters(memories: Any) -> None:
     kept, gone = await remember(memories, "Ada has python preferences", "Bob has python preferences")
     await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=gone.memory_id))
     answer = await search(memories, "python preferences")
-    assert ([match.memory.memory_id for match in answer.results], answer.count) == ([kept.memory_id], 1)
+    assert ([match.memory.memory_id for match in answer.results], answer.diagnostics.returned) == ([kept.memory_id], 1)
     assert answer.results[0].memory.confidence == 1.0
-    assert 0 < answer.results[0].score <= 1
+    assert 0 < answer.results[0].score.relevance <= 1
 
 
 async def test_search_with_tag_filters(memories: Any) -> None:
@@ -104,8 +105,8 @@ async def test_search_respects_limit(memories: Any) -> None:
     await remember(memories, *(f"python fact {i}" for i in range(12)))
     for limit, count in ((5, 5), (1, 1), (1000, 12)):
         answer = await search(memories, "python fact", limit=limit)
-        assert (len(answer.results), answer.count) == (count, count)
-    assert (await search(memories, "python fact")).count == 10
+        assert (len(answer.results), answer.diagnostics.returned) == (count, count)
+    assert len((await search(memories, "python fact")).results) == 10
 
 
 async def test_get_existing_non_deleted_memory(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ async def test_get_non_existent_memory(memories: Any) -> None:
     error = await failure_of(memories.GetMemory(pb.GetMemoryRequest(memory_id=NOBODY)))
     assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
     resource = detail(error, error_details_pb2.ResourceInfo)
-    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.Memory", NOBODY)
+    assert (resource.resource_type, resource.resource_name) == ("mnemon.Memory", NOBODY)
 
 
 async def test_reinforce_a_reinforceable_memory(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ async def test_healthy_service(memories: Any) -> None:
     gone, _, _ = await remember(memories, "one", "two", "three")
     await memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=gone.memory_id))
     status = await memories.GetStatus(pb.GetStatusRequest())
-    assert (status.status, status.error) == ("healthy", "")
+    assert (status.state, status.message) == (common_pb2.STATE_READY, "")
     assert (status.backend, status.host, status.collection) == ("local", "embedded", "memories")
     assert (status.memory_count, status.deleted_count) == (2, 1)
 
@@ -208,10 +209,12 @@ async def test_unhealthy_service(tmp_path: Path, unused_tcp_port: int) -> None:
 
         async def is_unhealthy() -> bool:
             last.CopyFrom(await connected.memories.GetStatus(pb.GetStatusRequest()))
-            return bool(last.status == "unhealthy")
+            return bool(last.state == common_pb2.STATE_DEGRADED)
 
         await eventually(is_unhealthy)
-        assert last.error
+        assert last.message
+        async with AsyncClient(str(connected.server.address)) as client:
+            assert (await client.memory_status()).status == "unhealthy"
         assert (last.backend, last.host) == ("chromadb", f"127.0.0.1:{unused_tcp_port}")
         assert last.memory_count == 1
 
@@ -219,6 +222,6 @@ async def test_unhealthy_service(tmp_path: Path, unused_tcp_port: int) -> None:
 async def test_a_service_that_is_starting_says_so_and_serves_nothing_else() -> None:
     async with bare_server() as connected:
         status = await connected.memories.GetStatus(pb.GetStatusRequest())
-        assert (status.status, status.error) == ("unhealthy", "the server is starting")
+        assert (status.state, status.message) == (common_pb2.STATE_UNAVAILABLE, "the server is starting")
         error = await failure_of(connected.memories.CreateMemory(create("test")))
         assert (error.code(), reason(error)) == (grpc.StatusCode.UNAVAILABLE, "NOT_SERVING")

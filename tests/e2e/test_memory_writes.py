@@ -85,8 +85,8 @@ async def test_a_vector_that_is_given_is_the_one_that_is_searched(memories: Any)
     await memories.CreateMemory(create("other words", embedding=aside))
     answer = await memories.SearchMemories(pb.SearchMemoriesRequest(vector=ahead))
     first, second = answer.results
-    assert (first.memory.content, first.similarity) == ("words that say nothing", pytest.approx(1, abs=1e-6))
-    assert (second.similarity, second.distance) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-6))
+    assert (first.memory.content, first.score.vector) == ("words that say nothing", pytest.approx(1, abs=1e-6))
+    assert (second.score.vector, second.distance) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-6))
     assert answer.diagnostics.mode == common_pb2.SEARCH_MODE_VECTOR
 
 
@@ -148,6 +148,18 @@ async def test_a_stale_revision_is_aborted_with_both_figures_and_changes_nothing
     assert (changed.memory.content, changed.memory.revision) == ("b", 2)
 
 
+async def test_an_unknown_memory_is_not_found_whatever_revision_is_expected(memories: Any) -> None:
+    unknown = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
+    for call in (
+        memories.UpdateMemory(update(unknown, "type", type="x", expected_revision=7)),
+        memories.ReinforceMemory(pb.ReinforceMemoryRequest(memory_id=unknown, expected_revision=7)),
+        memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=unknown, expected_revision=7)),
+        memories.UndeleteMemory(pb.UndeleteMemoryRequest(memory_id=unknown, expected_revision=7)),
+    ):
+        error = await failure_of(call)
+        assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
+
+
 async def test_of_many_who_change_the_same_revision_one_succeeds(memories: Any) -> None:
     [memory] = await remember(memories, "a")
     calls = [
@@ -168,29 +180,29 @@ async def test_a_change_touches_what_the_mask_names_and_nothing_else(memories: A
         before.memory_id,
         "content",
         "scope.agent",
-        "global",
+        "is_global",
         "decay_policy",
-        "metadata.b",
-        "metadata.c",
         content="new words",
         scope={"user": "not taken", "agent": "gpt"},
         type="not taken",
         decay_policy=pb.DECAY_POLICY_CONTEXTUAL,
-        metadata=metadata(a=9, b="y"),
-        **{"global": True},
+        metadata=metadata(a=9),
+        is_global=True,
+        set_metadata=metadata(b="y", myKey=2),
+        remove_metadata=["c", "unknown"],
     )
     answer = await memories.UpdateMemory(request)
     after = await get(memories, before.memory_id)
-    assert (after.content, after.type, getattr(after, "global")) == ("new words", "t", True)
+    assert (after.content, after.type, after.is_global) == ("new words", "t", True)
     assert (after.scope.user, after.scope.agent) == ("ada", "gpt")
     assert after.decay_policy == pb.DECAY_POLICY_CONTEXTUAL
-    assert dict(after.metadata) == metadata(a=1, b="y")
+    assert dict(after.metadata) == metadata(a=1, b="y", myKey=2)
     assert (after.create_time, after.revision) == (before.create_time, 2)
     assert after.update_time == answer.receipt.commit_time
     answer.memory.confidence = after.confidence
     assert answer.memory == after
     found = (await memories.SearchMemories(pb.SearchMemoriesRequest(query="new words"))).results
-    assert found[0].similarity == pytest.approx(1, abs=1e-5)
+    assert found[0].score.vector == pytest.approx(1, abs=1e-5)
 
 
 async def test_a_mask_may_name_metadata_or_scope_as_a_whole(memories: Any) -> None:
@@ -208,7 +220,7 @@ async def test_a_mask_may_name_metadata_or_scope_as_a_whole(memories: Any) -> No
         (("confidence",), {"update_mask"}),
         (("memory_id",), {"update_mask"}),
         (("scope.nobody",), {"update_mask"}),
-        (("metadata.not a key",), {"update_mask"}),
+        (("metadata.topic",), {"update_mask"}),
         (("content",), {"memory.content"}),
         (("type", "content", "nonsense"), {"memory.content", "update_mask"}),
     ],
@@ -218,6 +230,56 @@ async def test_a_mask_that_names_nothing_or_what_cannot_be_changed_is_refused(
 ) -> None:
     [memory] = await remember(memories, "a")
     assert violations(await failure_of(memories.UpdateMemory(update(memory.memory_id, *paths)))) == wrong
+
+
+async def test_a_key_in_a_mask_is_refused_with_the_fields_that_change_keys(memories: Any) -> None:
+    [memory] = await remember(memories, "a", metadata=metadata(myKey=1))
+    error = await failure_of(memories.UpdateMemory(update(memory.memory_id, "metadata.my_key")))
+    [violation] = detail(error, error_details_pb2.BadRequest).field_violations
+    assert "set_metadata and remove_metadata" in violation.description
+    assert dict((await get(memories, memory.memory_id)).metadata) == metadata(myKey=1)
+
+
+@pytest.mark.parametrize(
+    ("paths", "keys", "wrong"),
+    [
+        ((), {"set_metadata": metadata(a=1), "remove_metadata": ["b", "a"]}, {"remove_metadata[1]"}),
+        ((), {"set_metadata": {"not a key": common_pb2.MetadataValue(int_value=1)}}, {"set_metadata"}),
+        ((), {"set_metadata": {"unset": common_pb2.MetadataValue()}}, {"set_metadata.unset"}),
+        ((), {"remove_metadata": ["not a key"]}, {"remove_metadata[0]"}),
+        ((), {"remove_metadata": [f"k{i}" for i in range(65)]}, {"remove_metadata"}),
+        (("metadata",), {"set_metadata": metadata(a=1)}, {"update_mask"}),
+        (("metadata",), {"remove_metadata": ["a"]}, {"update_mask"}),
+    ],
+)
+async def test_keys_that_cannot_be_set_or_removed_are_named(
+    memories: Any, paths: tuple[str, ...], keys: dict[str, Any], wrong: set[str]
+) -> None:
+    [memory] = await remember(memories, "a", metadata=metadata(a=0))
+    assert violations(await failure_of(memories.UpdateMemory(update(memory.memory_id, *paths, **keys)))) == wrong
+    assert dict((await get(memories, memory.memory_id)).metadata) == metadata(a=0)
+
+
+async def test_a_change_of_other_keys_is_another_request(memories: Any) -> None:
+    [memory] = await remember(memories, "a", metadata=metadata(a=0, b=0))
+    first = update(memory.memory_id, remove_metadata=["a"], request_id="once")
+    await memories.UpdateMemory(first)
+    assert (await memories.UpdateMemory(first)).receipt.replayed
+    for other in ({"remove_metadata": ["b"]}, {"remove_metadata": ["a"], "set_metadata": metadata(b=1)}):
+        error = await failure_of(memories.UpdateMemory(update(memory.memory_id, request_id="once", **other)))
+        assert reason(error) == "REQUEST_ID_REUSED"
+
+
+async def test_a_missing_memory_is_deleted_where_that_is_allowed(memories: Any) -> None:
+    unknown = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
+    request = pb.DeleteMemoryRequest(memory_id=unknown, expected_revision=3, allow_missing=True, request_id="once")
+    receipt = (await memories.DeleteMemory(request)).receipt
+    assert (receipt.id, receipt.outcome, receipt.revision) == (unknown, common_pb2.WRITE_OUTCOME_MISSING, 0)
+    assert (await memories.DeleteMemory(request)).receipt.replayed
+    [memory] = await remember(memories, "a")
+    deletion = pb.DeleteMemoryRequest(memory_id=memory.memory_id, allow_missing=True)
+    assert (await memories.DeleteMemory(deletion)).receipt.outcome == common_pb2.WRITE_OUTCOME_DELETED
+    assert reason(await failure_of(memories.DeleteMemory(deletion))) == "INVALID_OPERATION"
 
 
 async def test_what_was_deleted_cannot_be_changed_until_it_is_undeleted(memories: Any) -> None:
@@ -238,7 +300,7 @@ async def test_what_was_deleted_cannot_be_changed_until_it_is_undeleted(memories
     )
     assert (await memories.UndeleteMemory(request)).receipt.replayed
     assert (await get(memories, memory_id)).revision == 3
-    assert (await memories.SearchMemories(pb.SearchMemoriesRequest(query="come and gone"))).count == 1
+    assert len((await memories.SearchMemories(pb.SearchMemoriesRequest(query="come and gone"))).results) == 1
     error = await failure_of(memories.UndeleteMemory(pb.UndeleteMemoryRequest(memory_id=memory_id)))
     assert (error.code(), reason(error)) == (grpc.StatusCode.FAILED_PRECONDITION, "INVALID_OPERATION")
 
@@ -275,12 +337,12 @@ async def test_a_purge_takes_a_filter_of_any_kind(memories: Any) -> None:
 
 async def test_a_bulk_stream_answers_each_message_in_order_and_a_bad_memory_fails_alone(memories: Any) -> None:
     requests = [
-        pb.CreateMemoriesRequest(requests=[create(f"text {i} {j}", type=f"t{i}") for j in range(i + 1)])
+        pb.BulkCreateMemoriesRequest(requests=[create(f"text {i} {j}", type=f"t{i}") for j in range(i + 1)])
         for i in range(6)
     ]
     requests[1].requests.append(create(" ", metadata={"unset": common_pb2.MetadataValue()}))
     requests[2].requests.insert(0, pb.CreateMemoryRequest())
-    responses = [response async for response in memories.CreateMemories(iter(requests))]
+    responses = [response async for response in memories.BulkCreateMemories(iter(requests))]
     assert [len(response.results) for response in responses] == [1, 3, 4, 4, 5, 6]
     failed = {
         (i, j): {violation.field for violation in result.error.violations}
@@ -297,8 +359,8 @@ async def test_a_bulk_stream_answers_each_message_in_order_and_a_bad_memory_fail
 
 async def test_a_request_id_counts_across_messages_of_a_bulk_stream(memories: Any) -> None:
     contents = [f"text {i // 3}" for i in range(60)]
-    requests = [pb.CreateMemoriesRequest(requests=[create(content, request_id=content)]) for content in contents]
-    responses = [response async for response in memories.CreateMemories(iter(requests))]
+    requests = [pb.BulkCreateMemoriesRequest(requests=[create(content, request_id=content)]) for content in contents]
+    responses = [response async for response in memories.BulkCreateMemories(iter(requests))]
     receipts = [response.results[0].receipt for response in responses]
     assert [receipt.replayed for receipt in receipts] == [False, True, True] * 20
     assert len({receipt.id for receipt in receipts}) == 20
@@ -307,8 +369,8 @@ async def test_a_request_id_counts_across_messages_of_a_bulk_stream(memories: An
 async def test_a_bulk_message_that_is_empty_or_too_long_ends_the_stream_after_the_answers_before_it(
     memories: Any,
 ) -> None:
-    for wrong in (pb.CreateMemoriesRequest(), pb.CreateMemoriesRequest(requests=[create()] * 1001)):
-        stream = memories.CreateMemories(iter([pb.CreateMemoriesRequest(requests=[create("a")]), wrong]))
+    for wrong in (pb.BulkCreateMemoriesRequest(), pb.BulkCreateMemoriesRequest(requests=[create()] * 1001)):
+        stream = memories.BulkCreateMemories(iter([pb.BulkCreateMemoriesRequest(requests=[create("a")]), wrong]))
         responses, error = await stream_end(stream)
         assert [response.results[0].receipt.revision for response in responses] == [1]
         assert violations(error) == {"requests"}
@@ -316,9 +378,9 @@ async def test_a_bulk_message_that_is_empty_or_too_long_ends_the_stream_after_th
 
 async def test_a_client_that_leaves_a_bulk_stream_leaves_the_server_well(connection: Connection) -> None:
     for _ in range(5):
-        stream = connection.memories.CreateMemories()
+        stream = connection.memories.BulkCreateMemories()
         for i in range(5):
-            await stream.write(pb.CreateMemoriesRequest(requests=[create(f"text {i} " + "word " * 500)]))
+            await stream.write(pb.BulkCreateMemoriesRequest(requests=[create(f"text {i} " + "word " * 500)]))
         stream.cancel()
     await until(lambda: connection.server.open_streams == 0)
     assert (await connection.memories.CreateMemory(create("after"))).memory.confidence == 1.0
@@ -332,9 +394,36 @@ async def test_an_unknown_enum_value_is_refused_rather_than_taken_for_another(me
         (memories.UpdateMemory(update(memory.memory_id, "type", ack=9)), "ack"),
         (memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=memory.memory_id, ack=9)), "ack"),
         (memories.SearchMemories(pb.SearchMemoriesRequest(query="x", mode=9)), "mode"),
+        (memories.SearchMemories(pb.SearchMemoriesRequest(query="x", view=9)), "view"),
     ):
         assert violations(await failure_of(call)) == {field}
 
 
 def _on(kind: Any, memory_id: str, **fields: Any) -> Any:
     return kind(memory_id=memory_id, request_id="once", **fields)
+
+
+async def test_a_memory_may_come_with_its_id_and_takes_nobody_elses(connection: Connection) -> None:
+    chosen = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
+    request = pb.CreateMemoryRequest(memory=pb.Memory(memory_id=chosen, content="Ada likes tea."), request_id="once")
+    created = await connection.memories.CreateMemory(request)
+    assert created.memory.memory_id == created.receipt.id == chosen
+    assert (await connection.memories.CreateMemory(request)).memory.memory_id == chosen
+
+    taken = pb.CreateMemoryRequest(memory=pb.Memory(memory_id=chosen, content="Ada likes coffee."))
+    there = await failure_of(connection.memories.CreateMemory(taken))
+    await connection.memories.DeleteMemory(pb.DeleteMemoryRequest(memory_id=chosen))
+    deleted = await failure_of(connection.memories.CreateMemory(taken))
+    for error in (there, deleted):
+        assert (error.code(), reason(error)) == (grpc.StatusCode.ALREADY_EXISTS, "MEMORY_EXISTS")
+
+
+@pytest.mark.parametrize(
+    "memory_id", ["tea", "3F0C6F0E-5B51-4A53-9D4E-0B6A3F4F8F11", "3f0c6f0e5b514a539d4e0b6a3f4f8f11"]
+)
+async def test_an_id_that_is_no_uuid_is_refused_with_an_example(connection: Connection, memory_id: str) -> None:
+    request = pb.CreateMemoryRequest(memory=pb.Memory(memory_id=memory_id, content="Ada likes tea."))
+    error = await failure_of(connection.memories.CreateMemory(request))
+    [violation] = detail(error, error_details_pb2.BadRequest).field_violations
+    assert violation.field == "memory.memory_id"
+    assert "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11" in violation.description

@@ -102,13 +102,14 @@ async def test_no_call_on_facts_reaches_another_namespace(connection: Connection
         fact = facts_pb2.Fact(namespace=attacker, key=key, value=struct({"content": "Mine now."}))
         update = facts_pb2.PutFactRequest(fact=fact, mode=facts_pb2.PUT_MODE_UPDATE)
         assert (await failure_of(facts.PutFact(update))).code() is grpc.StatusCode.NOT_FOUND
-        await facts.DeleteFact(facts_pb2.DeleteFactRequest(namespace=attacker, key=key))
+        deletion = facts_pb2.DeleteFactRequest(namespace=attacker, key=key)
+        assert (await failure_of(facts.DeleteFact(deletion))).code() is grpc.StatusCode.NOT_FOUND
 
     for attacker in COLLIDING:
         others = [victim for victim in COLLIDING if victim != attacker]
         await asyncio.gather(*(attack(attacker, keys[victim]) for victim in others))
         names = [facts_pb2.FactName(namespace=attacker, key=keys[victim]) for victim in others]
-        assert not (await facts.GetFacts(facts_pb2.GetFactsRequest(names=names))).facts
+        assert not (await facts.BatchGetFacts(facts_pb2.BatchGetFactsRequest(names=names))).facts
         own = facts_pb2.FactFilter(namespace=attacker)
         listed = (await facts.ListFacts(facts_pb2.ListFactsRequest(filter=own))).facts
         assert {tuple(fact.namespace) for fact in listed} == {attacker}

@@ -40,6 +40,25 @@ def test_a_start_ends_in_one_line_that_says_where_and_what(tmp_path: Path) -> No
         )
 
 
+def test_a_server_in_the_background_of_a_script_leaves_its_interrupts_alone(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        server = ServerProcess(tmp_path, *FAST)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        with channel_to(server) as channel:
+            server.signal(signal.SIGINT)
+            watch = _watch(channel)
+            server.signal(signal.SIGTERM)
+            assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert server.wait() == 0
+        # The second signal that a server heeds ends it at once, and it says so.
+        assert "again" not in server.output
+    finally:
+        server.end()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_open_streams_with_a_reason_and_the_process_well_and_soon(
     tmp_path: Path, number: signal.Signals
@@ -101,7 +120,8 @@ def test_a_second_server_is_refused_the_port_and_the_data(tmp_path: Path) -> Non
         hashing = ("--embedding-model", "hashing")
         same_port = run_command("serve", "--listen", address, "--data-dir", str(tmp_path / "other"), *FAST, *hashing)
         assert (same_port.returncode, same_port.stdout) == (1, "")
-        assert f"mnemon-server: cannot listen on {address}" in same_port.stderr
+        assert same_port.stderr.startswith(f"mnemon-server: cannot listen on {address}: another program")
+        assert same_port.stderr.count("\n") == 1
         same_data = run_command(
             "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *FAST, *hashing
         )
@@ -198,9 +218,9 @@ def _watch(channel: grpc.Channel) -> Any:
 def _open_stream(channel: grpc.Channel) -> Any:
     """A bulk stream that has had its first answer, and stays open."""
 
-    requests: queue.SimpleQueue[pb.IndexDocumentsRequest | None] = queue.SimpleQueue()
-    requests.put(pb.IndexDocumentsRequest(requests=[_index("a")]))
-    stream = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).IndexDocuments(iter(requests.get, None))
+    requests: queue.SimpleQueue[pb.BulkIndexDocumentsRequest | None] = queue.SimpleQueue()
+    requests.put(pb.BulkIndexDocumentsRequest(requests=[_index("a")]))
+    stream = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel).BulkIndexDocuments(iter(requests.get, None))
     stream.add_callback(lambda: requests.put(None))
     assert len(next(stream).results) == 1
     return stream

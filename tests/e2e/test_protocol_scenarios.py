@@ -101,11 +101,11 @@ async def test_abp_tool_request_parsing(connection: Connection) -> None:
 @pytest.mark.parametrize(
     ("inside", "repairs"),
     [
-        ('{"parameters": {"content": "Ada likes tea."', {"open brackets"}),
-        ('{"parameters": {"content": "Ada likes tea.}}', {"open strings"}),
-        ("{'content': 'Ada likes tea.',}", {"single quotes", "extra commas"}),
-        ('Sure! Here it is:\n```json\n{"content": "Ada likes tea."}\n```\nThat is all.', {"text around the JSON"}),
-        ('{"content": "Ada likes milk."} or rather {"content": "Ada likes tea."}', {"text around the JSON"}),
+        ('{"parameters": {"content": "Ada likes tea."', {"OPEN_BRACKETS"}),
+        ('{"parameters": {"content": "Ada likes tea.}}', {"OPEN_STRINGS"}),
+        ("{'content': 'Ada likes tea.',}", {"SINGLE_QUOTES", "EXTRA_COMMAS"}),
+        ('Sure! Here it is:\n```json\n{"content": "Ada likes tea."}\n```\nThat is all.', {"SURROUNDING_TEXT"}),
+        ('{"content": "Ada likes milk."} or rather {"content": "Ada likes tea."}', {"SURROUNDING_TEXT"}),
     ],
 )
 async def test_abp_protocol_error_recovery(connection: Connection, inside: str, repairs: set[str]) -> None:
@@ -116,7 +116,7 @@ async def test_abp_protocol_error_recovery(connection: Connection, inside: str, 
 
     [call] = executed.parsed.calls
     assert MessageToDict(call.parameters) == {"content": "Ada likes tea."}
-    assert repairs <= set(call.repairs)
+    assert repairs <= {pb.JsonRepair.Name(each).removeprefix("JSON_REPAIR_") for each in call.repairs}
     assert await stored(connection) == ["Ada likes tea."]
 
 
@@ -128,7 +128,12 @@ async def test_abp_protocol_error_recovery_keeps_to_the_boundaries(connection: C
         assert executed.parsed.fallback == pb.TOOL_FALLBACK_PLAIN_TEXT
         assert executed.parsed.raw_content == said
         assert not executed.results
+        assert len(executed.parsed.problems) == 1
     assert await stored(connection) == []
+    hidden = await execute(connection, f"<thinking>{CREATE}")
+    [problem] = hidden.parsed.problems
+    assert (problem.protocol, problem.offset, problem.line) == (pb.TOOL_PROTOCOL_UNSPECIFIED, 0, 1)
+    assert f"hides {len(CREATE) + 10} characters, a marker of a call" in problem.reason
 
     executed = await execute(connection, unfinished, options=pb.ParseOptions(require_end_marker=False))
     assert reasons(executed) == [0]

@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def memory(server: Server) -> Iterator[Client]:
     """A client of a store that holds the three notes."""
     with Client(server.address) as client:
-        for document in client.list(view="basic"):
+        for document in client.list(view="ids"):
             client.delete(document.doc_id)
         for result in client.index_many(NOTES):
             assert result.error is None
@@ -108,7 +108,7 @@ def test_the_full_view_holds_one_unit_vector_per_passage(memory: Client) -> None
 
     assert [len(vector) for vector in document.embeddings] == [model.dimension] * document.passage_count
     assert sum(x * x for x in document.embeddings[0]) == pytest.approx(1, abs=1e-3)
-    assert memory.get("travel-1", view="basic").content == ""
+    assert memory.get("travel-1", view="ids").content == ""
 
 
 def test_indexing_again_replaces_or_changes_nothing(memory: Client) -> None:
@@ -118,6 +118,32 @@ def test_indexing_again_replaces_or_changes_nothing(memory: Client) -> None:
     replaced = memory.index(doc_id, content, {"topic": "seats"})
     assert replaced.outcome == mnemon.WriteOutcome.REPLACED
     assert memory.get(doc_id).metadata == {"topic": "seats"}
+
+
+def test_a_document_is_changed_in_part(memory: Client) -> None:
+    scope = Scope(user="ada", project="x")
+    memory.index("note", "Ada drinks tea.", {"topic": "drinks", "year": 2023}, scope=scope)
+
+    receipt = memory.update("note", set_metadata={"year": 2024}, remove_metadata=["topic"], scope={"project": "y"})
+    assert (receipt.outcome, receipt.revision) == (mnemon.WriteOutcome.REPLACED, 2)
+    found = memory.get("note")
+    assert (found.content, found.metadata, found.scope) == (
+        "Ada drinks tea.",
+        {"year": 2024},
+        Scope("ada", project="y"),
+    )
+
+    memory.update("note", content="Ada drinks coffee.", metadata={}, scope=Scope(user="bob"), expected_revision=2)
+    found = memory.get("note")
+    assert (found.content, found.metadata, found.scope) == ("Ada drinks coffee.", {}, Scope(user="bob"))
+    assert memory.search("Ada drinks coffee.")[0].doc_id == "note"
+    with pytest.raises(mnemon.RevisionMismatchError):
+        memory.update("note", content="x", expected_revision=2)
+    with pytest.raises(mnemon.DocumentNotFoundError):
+        memory.update("nowhere", content="x")
+    for wrong in ({"remove_metadata": "topic"}, {"scope": {"nobody": "x"}}, {}):
+        with pytest.raises(mnemon.InvalidArgumentError):
+            memory.update("note", **wrong)
 
 
 def test_a_write_with_a_stale_revision_is_refused(memory: Client) -> None:
@@ -166,14 +192,47 @@ def test_filters_and_scope_narrow_a_search_by_type_and_value(memory: Client) -> 
 
 
 def test_a_filter_that_no_document_could_meet_is_ignored_and_named(memory: Client) -> None:
-    answer = memory.search("window", filters={"nobody_has_this": 1, "topic": "travel", "year": None})  # type: ignore[dict-item]
+    filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": None}
+    answer = memory.search("window", filters=filters, strict=False)
 
     assert {hit.doc_id for hit in answer} <= {"travel-1", "travel-2"}
     assert {ignored.key for ignored in answer.ignored_filters} == {"nobody_has_this", "year"}
     with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
-        assert memory.count(filters={"nobody_has_this": 1}) == 3
+        assert memory.count(filters={"nobody_has_this": 1}, strict=False) == 3
     with pytest.warns(mnemon.IgnoredFilterWarning, match="nobody_has_this"):
-        assert len(list(memory.list(filters={"nobody_has_this": 1}))) == 3
+        assert len(list(memory.list(filters={"nobody_has_this": 1}, strict=False))) == 3
+
+
+def test_a_filter_that_no_document_could_meet_is_refused_unless_that_is_wanted(memory: Client) -> None:
+    filters: dict[str, Any] = {"nobody_has_this": 1, "topic": "travel", "year": "2024"}
+    for call in (
+        lambda: memory.search("window", filters=filters),
+        lambda: memory.count(filters=filters),
+        lambda: memory.list_page(filters=filters),
+        lambda: next(memory.list(filters=filters)),
+        lambda: memory.delete_many(filters=filters),
+        lambda: memory.delete_many(filters=filters, dry_run=True),
+    ):
+        with pytest.raises(mnemon.InvalidArgumentError, match="no document carries this key") as raised:
+            call()
+        assert {each.field for each in raised.value.violations} == {"filters.nobody_has_this", "filters.year"}
+    assert memory.count() == 3
+
+
+def test_expressions_choose_documents_in_every_method_that_filters(memory: Client) -> None:
+    since = mnemon.F("metadata.year") >= 2024
+    assert {hit.doc_id for hit in memory.search("window report train", where=since)} == {"travel-2", "work-1"}
+    assert [found.doc_id for found in memory.list(where={"doc_id": {"in": ["travel-1", "x"]}})] == ["travel-1"]
+    assert memory.count(where=since, filters={"topic": "work"}) == 1
+    assert memory.delete_many(where=~since).deleted_count == 1
+    assert memory.count() == 2
+
+
+def test_a_vector_takes_the_place_of_a_text(memory: Client) -> None:
+    [vector] = memory.get("work-1", view="full").embeddings
+    answer = memory.search("", vector=vector, top_k=1)
+    assert (answer[0].doc_id, answer.diagnostics.mode) == ("work-1", "vector")
+    assert memory.search("", vector=vector, view="ids", top_k=1)[0].document == Document("work-1", "", revision=1)
 
 
 def test_a_blank_query_and_no_results_wanted_find_nothing(memory: Client) -> None:
@@ -279,6 +338,7 @@ async def test_the_asyncio_client_has_every_method(server: Server, memory: Clien
         await client.wait_until_ready(timeout=60)
         assert (await client.index("async-1", "An asynchronous note.")).outcome == mnemon.WriteOutcome.CREATED
         assert (await client.get("async-1")).content == "An asynchronous note."
+        assert (await client.update("async-1", set_metadata={"n": 1})).revision == 2
         assert (await client.search("asynchronous note"))[0].doc_id == "async-1"
         assert [document.doc_id async for document in client.list(page_size=2)][-1] == "async-1"
         assert len((await client.list_page(page_size=2)).documents) == 2

@@ -56,7 +56,9 @@ def test_a_fact_is_stored_read_changed_and_removed(client: Client) -> None:
     assert client.facts.get(ADA, "tea").versions == ()
 
     assert client.facts.delete(ADA, "tea").outcome is WriteOutcome.DELETED
-    assert client.facts.delete(ADA, "tea").outcome is WriteOutcome.MISSING
+    with pytest.raises(mnemon.FactNotFoundError):
+        client.facts.delete(ADA, "tea")
+    assert client.facts.delete(ADA, "tea", allow_missing=True).outcome is WriteOutcome.MISSING
     with pytest.raises(mnemon.FactNotFoundError):
         client.facts.get(ADA, "tea")
 
@@ -102,6 +104,11 @@ def test_facts_are_found_by_text_and_by_what_must_hold(client: Client) -> None:
     assert [(match.namespace, match.score) for match in drinks] == [(ADA, None), (BOB, None)]
     assert [match.key for match in client.facts.search(namespace=ADA, subtree=True, limit=1, offset=2)] == ["draft"]
     assert client.facts.search("report", namespace=ADA, mode="keyword", min_score=0.01).results == ()
+    assert [match.key for match in client.facts.search(namespace=ADA, where=mnemon.F("key") == "tea")] == ["tea"]
+    [ids] = client.facts.search("tea", namespace=ADA, where={"category": "drinks"}, limit=1, view="ids")
+    assert (ids.key, ids.value, ids.score is None) == ("tea", {}, False)
+    [full] = client.facts.search("tea", namespace=ADA, where={"category": "drinks"}, limit=1, view="full")
+    assert len(full.fact.embeddings[0]) > 0 and full.value["category"] == "drinks"
     with pytest.raises(ValueError, match=r"\$like"):
         client.facts.search("tea", namespace=ADA, where={"category": {"$like": "d%"}})
 
@@ -152,7 +159,7 @@ def test_several_are_read_at_once_and_those_that_are_not_there_left_out(client: 
     assert [(fact.namespace, fact.key) for fact in client.facts.get_many(names)] == [(BOB, "tea"), (ADA, "tea")]
 
 
-def test_a_fact_with_a_ttl_ends_and_a_read_renews_it_where_it_is_asked_to(client: Client) -> None:
+def test_a_fact_with_a_ttl_ends_unless_it_is_renewed(client: Client) -> None:
     client.facts.put(ADA, "kept", {"n": 1}, ttl=timedelta(hours=1))
     client.facts.put(ADA, "gone", {"n": 1}, ttl=timedelta(seconds=0.5))
 
@@ -160,10 +167,15 @@ def test_a_fact_with_a_ttl_ends_and_a_read_renews_it_where_it_is_asked_to(client
     with pytest.raises(mnemon.FactNotFoundError):
         client.facts.get(ADA, "gone")
     kept = client.facts.get(ADA, "kept")
-    renewed = client.facts.get(ADA, "kept", renew_ttl=True)
+    result, gone = client.facts.renew([(ADA, "kept"), (ADA, "gone")])
+    assert (gone.namespace, gone.key, gone.expire_time) == (ADA, "gone", None)
+    assert isinstance(gone.error, mnemon.FactNotFoundError)
+    assert gone.to_dict()["error"]["reason"] == "FACT_NOT_FOUND"
+    renewed = client.facts.get(ADA, "kept")
+    assert (result.error, result.expire_time) == (None, renewed.expire_time)
     assert kept.expire_time is not None and renewed.expire_time is not None
     assert kept.ttl == renewed.ttl == timedelta(hours=1)
-    assert renewed.expire_time >= kept.expire_time
+    assert renewed.expire_time > kept.expire_time
     assert (renewed.revision, renewed.update_time) == (kept.revision, kept.update_time)
 
 
@@ -226,6 +238,7 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
         assert [space async for space in memory.facts.namespaces(page_size=1)] == [ADA, BOB]
         assert len((await memory.facts.list_page(BOB, page_size=2)).facts) == 2
         assert (await memory.facts.delete(ADA, "tea")).outcome is WriteOutcome.DELETED
+        assert (await memory.facts.delete(ADA, "tea", allow_missing=True)).outcome is WriteOutcome.MISSING
         assert (await memory.facts.delete_many(BOB)).deleted_count == 3
         with pytest.raises(mnemon.FactNotFoundError):
             await memory.facts.get(ADA, "tea")

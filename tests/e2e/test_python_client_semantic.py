@@ -71,7 +71,7 @@ def test_a_statement_comes_back_as_it_was_given(client: Client) -> None:
     assert (memory.summary, memory.importance, memory.keywords) == ("short", 0.5, ("Tea", "tea time"))
     assert (memory.source, memory.metadata, memory.create_time, memory.revision) == ("user", metadata, learnt, 1)
     assert (memory.embedding, memory.merged_from, memory.superseded_by) == ((), (), "")
-    embedded = client.get_semantic(answer.memory_id, include_embedding=True).embedding
+    embedded = client.get_semantic(answer.memory_id, view="full").embedding
     assert sum(number * number for number in embedded) == pytest.approx(1)
     assert answer.receipt is not None and answer.receipt.outcome == "created"
 
@@ -118,8 +118,8 @@ def test_a_search_filters_first_and_says_what_it_left_out(client: Client) -> Non
     assert (said.total_candidates, said.filtered_by_context, said.matched_count, said.returned) == (6, 4, 2, 1)
     assert said.exact
     assert not client.search_similar("Ada drinks green tea", created_to=datetime.now(UTC) - timedelta(hours=1))
-    vector = client.get_semantic(answer[0].memory_id, include_embedding=True).embedding
-    nearest = client.search_similar(vector=vector, include_embedding=True)[0]
+    vector = client.get_semantic(answer[0].memory_id, view="full").embedding
+    nearest = client.search_similar(vector=vector, view="full")[0]
     assert (nearest.memory_id, nearest.similarity) == (answer[0].memory_id, pytest.approx(1, abs=1e-6))
     assert nearest.memory.embedding == vector
 
@@ -127,8 +127,15 @@ def test_a_search_filters_first_and_says_what_it_left_out(client: Client) -> Non
 def test_what_is_deleted_is_gone_and_a_dry_run_only_counts(client: Client) -> None:
     ids = [client.save_semantic(f"note {number}", user="ada").memory_id for number in range(3)]
 
-    assert client.delete_semantic(user="ada", dry_run=True) == mnemon.SemanticDeleteReceipt(3, 0, replayed=False)
-    assert client.delete_semantic([ids[0], NOBODY]).deleted_count == 1
+    counted = client.delete_semantic(user="ada", dry_run=True)
+    assert (counted.deleted_count, counted.receipts, counted.commit_time) == (3, (), None)
+    with pytest.raises(mnemon.MemoryNotFoundError, match=NOBODY):
+        client.delete_semantic([ids[0], NOBODY])
+    with pytest.raises(mnemon.RevisionMismatchError):
+        client.delete_semantic([ids[0]], expected_revision=9)
+    deleted = client.delete_semantic([ids[0], NOBODY], allow_missing=True)
+    assert [(receipt.id, receipt.outcome) for receipt in deleted.receipts] == [(ids[0], "deleted"), (NOBODY, "missing")]
+    assert deleted.deleted_count == 1 and deleted.commit_time is not None
     assert known(client) == ["note 1", "note 2"]
     assert client.delete_semantic(where=F("memory_id") == ids[1]).deleted_count == 1
     with pytest.raises(mnemon.MemoryNotFoundError):
@@ -211,7 +218,9 @@ def test_two_statements_are_merged_and_parted_again(client: Client) -> None:
 
     dry = client.merge_memories(tea, coffee, merge={"content_strategy": "concatenate"}, dry_run=True)
     assert (dry.memory.memory_id, dry.decision, dry.content_strategy) == ("", None, "concatenate")
-    merged = client.merge_memories(tea, coffee, merge={"content_strategy": "concatenate"})
+    with pytest.raises(mnemon.RevisionMismatchError):
+        client.merge_memories(tea, coffee, expected_revisions=(1, 2))
+    merged = client.merge_memories(tea, coffee, merge={"content_strategy": "concatenate"}, expected_revisions=(1, 1))
 
     assert merged.memory.content == dry.memory.content == "Ada likes tea.\nAda grows roses."
     assert merged.memory.merged_from == (tea, coffee)
@@ -268,16 +277,18 @@ def test_rules_inherit_are_changed_and_deleted(client: Client) -> None:
     assert resolved.ancestors[0] == "base"
     assert client.find_matching_rule(SemanticMemory("a", user="ada"))["name"] == "home"
     assert client.find_matching_rule(SemanticMemory("a", user="bob"))["name"] == "base"
-    changed = client.update_rule("home", {"priority": 9}, clear_fields=["conditions"])
+    changed = client.update_rule("home", {"priority": 9}, update_mask=["priority", "conditions"])
     assert changed.rule == {"name": "home", "extends": "base", "priority": 9}
     with pytest.raises(mnemon.RevisionMismatchError):
-        client.update_rule("home", {"priority": 1}, expected_version=changed.registry_version - 1)
+        client.update_rule("home", {"priority": 1}, expected_revision=changed.revision - 1)
     with pytest.raises(mnemon.CircularInheritanceError):
         client.update_rule("base", {"extends": "home"})
     with pytest.raises(mnemon.RuleInUseError):
         client.delete_rule("base")
     assert client.delete_rule("base", force=True).deleted
-    assert not client.delete_rule("base").deleted
+    with pytest.raises(mnemon.RuleNotFoundError):
+        client.delete_rule("base")
+    assert not client.delete_rule("base", allow_missing=True).deleted
     assert client.get_rule("home").rule["detection"] == {"time_window_s": 60.0}
     with pytest.raises(mnemon.InvalidOperationError):
         client.delete_rule("default")
@@ -301,9 +312,9 @@ def test_rules_that_were_exported_are_loaded_again(client: Client) -> None:
 
 
 def test_the_events_say_what_happened_to_statements_and_rules(client: Client) -> None:
-    page = client.events_page(page_size=1000)
+    page = client.changes_page(page_size=1000)
     while not page.caught_up:
-        page = client.events_page(page.cursor, page_size=1000)
+        page = client.changes_page(page.cursor, page_size=1000)
     answer = move(client)
     client.register_rule({"name": "home", "priority": 4})
 
@@ -311,16 +322,16 @@ def test_the_events_say_what_happened_to_statements_and_rules(client: Client) ->
         events = {}
         for event in watch:
             events[event.type] = event
-            if event.type == mnemon.EventType.RULE_REGISTERED:
+            if event.type == mnemon.ChangeType.RULE_REGISTERED:
                 break
 
     assert answer.decision is not None
-    resolved = events[mnemon.EventType.CONFLICT_RESOLVED].details
+    resolved = events[mnemon.ChangeType.CONFLICT_RESOLVED].details
     assert isinstance(resolved, mnemon.Decision) and resolved.decision_id == answer.decision.decision_id
-    saved, pruned = events[mnemon.EventType.SEMANTIC_SAVED], events[mnemon.EventType.SEMANTIC_PRUNED]
+    saved, pruned = events[mnemon.ChangeType.SEMANTIC_SAVED], events[mnemon.ChangeType.SEMANTIC_PRUNED]
     assert isinstance(saved.record, SemanticMemory) and saved.record.content == MUNICH
     assert (pruned.record_id, pruned.details) == (answer.decision.existing_id, "superseded")
-    assert events[mnemon.EventType.RULE_REGISTERED].details == {"name": "home", "priority": 4}
+    assert events[mnemon.ChangeType.RULE_REGISTERED].details == {"name": "home", "priority": 4}
 
 
 async def test_the_asyncio_client_does_the_same(client: Client, address: str) -> None:

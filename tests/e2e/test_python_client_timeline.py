@@ -127,7 +127,7 @@ def test_a_window_holds_what_happened_in_it_newest_first_and_page_by_page(client
     answer = client.query_window(since=since, until=until)
 
     assert contents(answer) == stories(24, 48, 72)
-    assert (answer.next_page_token, answer.scores) == ("", ())
+    assert (answer.next_page_token, answer.results[0].score) == ("", None)
     said = answer.diagnostics
     assert (said.total_scanned, said.filtered_by_window, said.returned, said.mode) == (5, 2, 3, None)
     assert contents(client.query_window()) == stories(0, 24, 48, 72)
@@ -157,10 +157,9 @@ def test_a_text_finds_the_events_of_the_window_that_fit_it_best_first(client: Cl
 
     assert contents(answer)[0] == "Ada planted roses, red roses."
     assert set(contents(answer)) == {"Ada planted roses, red roses.", "Ada saw a rose."}
-    assert [score.relevance for score in answer.scores] == sorted(
-        (score.relevance for score in answer.scores), reverse=True
-    )
-    assert (answer.scores[0].similarity, answer.diagnostics.mode, answer.diagnostics.pending) == (None, "keyword", 0)
+    scores = [match.score for match in answer.results if match.score]
+    assert [score.relevance for score in scores] == sorted((score.relevance for score in scores), reverse=True)
+    assert (scores[0].similarity, answer.diagnostics.mode, answer.diagnostics.pending) == (None, "keyword", 0)
     assert len(client.query_window("roses", last_days=90)) == 3
     assert not client.query_window(" ")
 
@@ -214,7 +213,9 @@ def test_what_is_pruned_is_gone_and_a_dry_run_only_names_it(client: Client) -> N
     assert (dry.pruned_count, dry.event_ids, dry.earliest) == (1, (ids[2],), NOW - 2 * HOUR)
     assert len(list(client.recent_events())) == 4
     assert client.prune_events(before=NOW - HOUR, event_types=["task"]).pruned_count == 1
-    assert client.prune_events([ids[0], "nowhere"]).event_ids == (ids[0],)
+    with pytest.raises(mnemon.EventNotFoundError, match="nowhere"):
+        client.prune_events([ids[0], "nowhere"])
+    assert client.prune_events([ids[0], "nowhere"], allow_missing=True).event_ids == (ids[0],)
     assert contents(client.recent_events()) == stories(1, 3)
     with pytest.raises(mnemon.EventNotFoundError):
         client.get_event(ids[0])
@@ -257,15 +258,19 @@ def test_the_bridge_makes_statements_and_takes_them_back(client: Client) -> None
     wait_until(caught_up)
 
     status = client.bridge_status()
-    assert (status.state, status.routed_count - before.routed_count) == ("running", 1)
+    assert (status.state, status.activity) == ("ready", "running")
+    assert status.routed_count - before.routed_count == 1
     assert status.skipped_counts["event_type"] - before.skipped_counts.get("event_type", 0) == 1
     assert status.handled_time is not None and status.timeline_lag_s is not None
     assert known() == ["Ada must call the bank."]
 
     client.pause_bridge()
-    assert client.bridge_status().state == mnemon.BridgeState.PAUSED
-    held = client.update_routing_policy(replace(client.routing_policy(), event_types=["emotion"], min_importance=0.2))
+    assert client.bridge_status().activity == mnemon.BridgeActivity.PAUSED
+    first = client.routing_policy()
+    held = client.update_routing_policy(event_types=["emotion"], min_importance=0.2, expected_revision=first.revision)
     assert (held.event_types, held.min_importance, held.content_max) == (("emotion",), 0.2, 512)
+    with pytest.raises(mnemon.RevisionMismatchError):
+        client.update_routing_policy(first, expected_revision=first.revision)
     client.record_event("emotion", "Ada is sad.", user="bridged", importance=0.3)
     assert client.bridge_status().queue_depth > 0
     client.resume_bridge()
@@ -279,34 +284,36 @@ def test_the_bridge_makes_statements_and_takes_them_back(client: Client) -> None
 
 
 def test_the_feed_says_what_happened_to_events(client: Client) -> None:
-    page = client.events_page(page_size=1000)
+    page = client.changes_page(page_size=1000)
     while not page.caught_up:
-        page = client.events_page(page.cursor, page_size=1000)
+        page = client.changes_page(page.cursor, page_size=1000)
     receipt = client.record_event("task", "Water the roses.", user="ada", importance=0.9, event_time=NOW - HOUR)
     wait_until(lambda: client.bridge_status().queue_depth == 0)
     client.prune_events([receipt.event_id])
 
-    told: dict[str, mnemon.Event] = {}
+    told: dict[str, mnemon.Change] = {}
     with client.watch(page.cursor, full=True) as watch:
         for event in watch:
             told[event.type] = event
-            if event.type == mnemon.EventType.BRIDGE_RECONCILED:
+            if event.type == mnemon.ChangeType.BRIDGE_RECONCILED:
                 break
 
-    saved = told[mnemon.EventType.EPISODIC_SAVED]
+    saved = told[mnemon.ChangeType.EPISODIC_SAVED]
     assert (saved.record_id, saved.scope.user, saved.record) == (receipt.event_id, "ada", None)
     assert isinstance(saved.details, mnemon.EpisodicSaved)
     assert (saved.details.event_type, saved.details.event_time, saved.details.importance) == ("task", NOW - HOUR, 0.9)
     assert saved.details.timeline_lag_s >= 3600
-    pruned = told[mnemon.EventType.EPISODIC_PRUNED].details
+    pruned = told[mnemon.ChangeType.EPISODIC_PRUNED].details
     assert pruned == mnemon.EpisodicPruned(
-        receipt.segment_id, "requested", (mnemon.PrunedEvent(receipt.event_id, saved.details.content_hash),)
+        receipt.segment_id,
+        mnemon.PruneReason.REQUESTED,
+        (mnemon.PrunedEvent(receipt.event_id, saved.details.content_hash),),
     )
-    reconciled = told[mnemon.EventType.BRIDGE_RECONCILED].details
+    reconciled = told[mnemon.ChangeType.BRIDGE_RECONCILED].details
     assert isinstance(reconciled, mnemon.Reconciliation)
     assert (reconciled.event_ids, reconciled.action, len(reconciled.memory_ids)) == (
         (receipt.event_id,),
-        "deleted",
+        mnemon.PruneAction.DELETE,
         1,
     )
     assert [event.to_dict()["sequence"] for event in told.values()]
@@ -335,7 +342,7 @@ async def test_the_asyncio_client_does_the_same(client: Client, address: str) ->
 async def test_the_asyncio_client_steers_the_bridge(client: Client, address: str) -> None:
     async with AsyncClient(address) as memory:
         await memory.pause_bridge()
-        assert (await memory.bridge_status()).state == "paused"
+        assert (await memory.bridge_status()).activity == "paused"
         await memory.resume_bridge()
         held = await memory.update_routing_policy(replace(await memory.routing_policy(), mode="any"))
         assert held.mode == (await memory.routing_policy()).mode == "any"

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2
-from mnemon.v1 import decisions_pb2, events_pb2, rules_pb2_grpc, semantic_pb2
+from mnemon.v1 import changes_pb2, common_pb2, decisions_pb2, rules_pb2_grpc, semantic_pb2
 from mnemon.v1 import rules_pb2 as pb
 
 from tests.support.server import Connection, detail, failure_of, reason, run_command, whole_server
@@ -34,9 +34,9 @@ HOME = pb.MergeRuleConfig(
 PHONE = pb.MergeRuleConfig(name="phone", extends="home", priority=3, conditions={"users": ["ada"]})
 TOOLS = pb.MergeRuleConfig(name="tools", conditions={"sources": ["skill"]})
 RULE_EVENTS = [
-    events_pb2.EVENT_TYPE_RULE_REGISTERED,
-    events_pb2.EVENT_TYPE_RULE_UPDATED,
-    events_pb2.EVENT_TYPE_RULE_DELETED,
+    changes_pb2.CHANGE_TYPE_RULE_REGISTERED,
+    changes_pb2.CHANGE_TYPE_RULE_UPDATED,
+    changes_pb2.CHANGE_TYPE_RULE_DELETED,
 ]
 
 
@@ -51,21 +51,28 @@ class Rules:
         version = 0
         for rule in rules:
             answer = await self.stub.RegisterRule(pb.RegisterRuleRequest(rule=rule))
-            assert answer.rule == rule
+            assert (written(answer.rule), answer.rule.revision) == (rule, 1)
             version = answer.registry_version
         return version
 
     async def get(self, name: str) -> pb.MergeRuleConfig:
         """The rule as it was written."""
-        return (await self.stub.GetRule(pb.GetRuleRequest(name=name))).rule
+        return written((await self.stub.GetRule(pb.GetRuleRequest(name=name))).rule)
+
+    async def revision(self, name: str) -> int:
+        """The rule's revision, which lists say, too."""
+        revision: int = (await self.stub.GetRule(pb.GetRuleRequest(name=name))).rule.revision
+        listed = await self.stub.ListRules(pb.ListRulesRequest())
+        assert {rule.name: rule.revision for rule in listed.rules}[name] == revision
+        return revision
 
     async def update(self, rule: pb.MergeRuleConfig, **terms: Any) -> pb.UpdateRuleResponse:
         """Changes a rule."""
         return await self.stub.UpdateRule(pb.UpdateRuleRequest(rule=rule, **terms))
 
-    async def delete(self, name: str, *, force: bool = False) -> pb.DeleteRuleResponse:
+    async def delete(self, name: str, **terms: Any) -> pb.DeleteRuleResponse:
         """Deletes a rule."""
-        return await self.stub.DeleteRule(pb.DeleteRuleRequest(name=name, force=force))
+        return await self.stub.DeleteRule(pb.DeleteRuleRequest(name=name, **terms))
 
     async def resolve(self, name: str) -> pb.ResolveRuleResponse:
         """The rule with all that it inherits."""
@@ -89,6 +96,14 @@ class Rules:
         """All rules, and the version."""
         exported = await self.export()
         return list(exported.rules), exported.registry_version
+
+
+def written(rule: pb.MergeRuleConfig) -> pb.MergeRuleConfig:
+    """A rule without what the server set."""
+    copy = pb.MergeRuleConfig()
+    copy.CopyFrom(rule)
+    copy.ClearField("revision")
+    return copy
 
 
 @pytest_asyncio.fixture
@@ -135,7 +150,7 @@ async def test_every_value_that_cannot_be_is_named_by_its_field(rules: Rules) ->
         name=" ",
         conditions={"importance_min": 0.6, "importance_max": 1.5},
         detection={"keyword_threshold": -1},
-        arbitration={"merge_threshold": 2, "weights": {"luck": 1}, "source_priority": {"user": 11}},
+        arbitration={"merge_threshold": 2, "weights": {"source": -1}, "source_priority": {"user": 11}},
     )
     error = await failure_of(rules.register(wrong))
     violations = detail(error, error_details_pb2.BadRequest).field_violations
@@ -143,7 +158,7 @@ async def test_every_value_that_cannot_be_is_named_by_its_field(rules: Rules) ->
     assert sorted(violation.field for violation in violations) == [
         "rule.arbitration.merge_threshold",
         "rule.arbitration.source_priority.user",
-        "rule.arbitration.weights.luck",
+        "rule.arbitration.weights.source",
         "rule.conditions.importance_max",
         "rule.detection.keyword_threshold",
         "rule.name",
@@ -175,7 +190,8 @@ async def test_rule_inheritance(rules: Rules) -> None:
     assert (rule.description, rule.enabled) == (STRICT.description, True)
     # Objects are merged key by key, lists replaced, and what nobody set is the default.
     assert (rule.arbitration.merge_threshold, rule.arbitration.allow_merge) == (0.1, False)
-    assert rule.arbitration.weights == {"importance": 0.4, "recency": 0.5, "source": 0.0, "semantic": 0.1}
+    weights = decisions_pb2.FactorWeights(importance=0.4, recency=0.5, source=0.0, semantic=0.1)
+    assert rule.arbitration.weights == weights
     assert rule.detection.time_window.ToTimedelta() == timedelta(seconds=90)
     assert list(rule.detection.signals) == [decisions_pb2.SIGNAL_TYPE_SEMANTIC]
     assert (rule.detection.semantic_threshold, rule.merge.deduplication_threshold) == (0.8, 0.8)
@@ -226,15 +242,29 @@ async def test_a_base_in_use_is_deleted_only_by_force(rules: Rules) -> None:
     await rules.register(STRICT, HOME, PHONE)
     before = (await rules.resolve("phone")).rule
     assert await refusal(rules.delete("strict")) == ("FAILED_PRECONDITION", "RULE_IN_USE")
-    assert await rules.delete("strict", force=True) == pb.DeleteRuleResponse(deleted=True, registry_version=5)
+    deleted = await rules.delete("strict", force=True)
+    assert (deleted.receipt.outcome, deleted.receipt.id) == (common_pb2.WRITE_OUTCOME_DELETED, "strict")
+    assert deleted.registry_version == 5
     assert (await rules.resolve("phone")).rule == before
     assert list((await rules.resolve("phone")).ancestors) == ["home"]
     assert not (await rules.get("home")).HasField("extends")
 
 
-async def test_the_default_rule_cannot_be_deleted_and_an_unknown_one_says_so(rules: Rules) -> None:
+async def test_the_default_rule_cannot_be_deleted(rules: Rules) -> None:
     assert await refusal(rules.delete("default", force=True)) == ("FAILED_PRECONDITION", "INVALID_OPERATION")
-    assert await rules.delete("nowhere") == pb.DeleteRuleResponse(deleted=False, registry_version=1)
+
+
+async def test_a_rule_that_is_not_there_is_deleted_only_where_that_is_allowed(rules: Rules) -> None:
+    unknown = ("NOT_FOUND", "RULE_NOT_FOUND")
+    assert await refusal(rules.delete("nowhere")) == unknown
+    assert await refusal(rules.delete("nowhere", expected_revision=1)) == unknown
+    missing = await rules.delete("nowhere", allow_missing=True, request_id="once")
+    assert (missing.receipt.outcome, missing.receipt.id) == (common_pb2.WRITE_OUTCOME_MISSING, "nowhere")
+    assert missing.receipt.HasField("commit_time")
+    assert missing.registry_version == 1
+    await rules.register(pb.MergeRuleConfig(name="nowhere"))
+    again = await rules.delete("nowhere", allow_missing=True, request_id="once")
+    assert (again.receipt.outcome, again.receipt.replayed) == (common_pb2.WRITE_OUTCOME_MISSING, True)
 
 
 # Scenario: Runtime rule updates
@@ -247,34 +277,57 @@ async def test_runtime_rule_updates(rules: Rules) -> None:
     expected = pb.MergeRuleConfig()
     expected.CopyFrom(HOME)
     expected.conditions.users[:] = ["eve"]
-    expected.arbitration.weights["semantic"] = 0.3
-    assert (answer.rule, answer.registry_version) == (expected, 5)
+    expected.arbitration.weights.semantic = 0.3
+    assert (written(answer.rule), answer.rule.revision, answer.registry_version) == (expected, 2, 5)
     assert await rules.get("home") == expected
     # The change reaches who inherits it.
     weights = (await rules.resolve("phone")).rule.arbitration.weights
-    assert weights == {"importance": 0.4, "recency": 0.5, "source": 0.0, "semantic": 0.3}
+    assert weights == decisions_pb2.FactorWeights(importance=0.4, recency=0.5, source=0.0, semantic=0.3)
 
 
-async def test_a_cleared_field_is_inherited_again(rules: Rules) -> None:
+async def test_with_a_mask_its_fields_alone_change_and_what_is_unset_is_inherited_again(rules: Rules) -> None:
     await rules.register(STRICT, HOME)
-    name = pb.MergeRuleConfig(name="home")
-    answer = await rules.update(name, clear_fields=["arbitration.weights.source", "conditions", "priority"])
-    assert answer.rule == pb.MergeRuleConfig(name="home", extends="strict", arbitration={"allow_merge": False})
-    await rules.update(pb.MergeRuleConfig(name="strict"), clear_fields=["detection.time_window"])
+    change = pb.MergeRuleConfig(name="home", description="not named", priority=7)
+    paths = ["arbitration.weights.source", "conditions", "priority"]
+    answer = await rules.update(change, update_mask={"paths": paths})
+    expected = pb.MergeRuleConfig(name="home", extends="strict", priority=7, arbitration={"allow_merge": False})
+    assert written(answer.rule) == expected
+    await rules.update(pb.MergeRuleConfig(name="strict"), update_mask={"paths": ["detection.time_window"]})
     assert (await rules.resolve("home")).rule.detection.time_window.ToTimedelta() == timedelta(minutes=5)
-    error = await failure_of(rules.update(name, clear_fields=["extends", "smell"]))
+    # A map is one field: its keys are any text, and no path can name that.
+    change = pb.MergeRuleConfig(name="home", arbitration={"source_priority": {"user": 1.0}})
+    await rules.update(change)
+    change.arbitration.source_priority.clear()
+    change.arbitration.source_priority["form.a"] = 2.0
+    answer = await rules.update(change, update_mask={"paths": ["arbitration.source_priority"]})
+    assert answer.rule.arbitration.source_priority == {"form.a": 2.0}
+
+
+@pytest.mark.parametrize("path", ["smell", "name", "arbitration.source_priority.user"])
+async def test_a_mask_that_names_no_field_is_refused(rules: Rules, path: str) -> None:
+    await rules.register(STRICT)
+    error = await failure_of(rules.update(STRICT, update_mask={"paths": ["extends", path]}))
     [violation] = detail(error, error_details_pb2.BadRequest).field_violations
-    assert violation.field == "clear_fields[1]"
-    assert (await rules.get("home")).extends == "strict"
+    assert (error.code().name, violation.field) == ("INVALID_ARGUMENT", "update_mask")
+    assert repr(path) in violation.description
+    assert await rules.get("strict") == STRICT
 
 
-async def test_an_update_may_expect_the_version_that_was_read(rules: Rules) -> None:
-    version = await rules.register(STRICT)
+async def test_a_change_may_expect_the_revision_that_was_read(rules: Rules) -> None:
+    await rules.register(STRICT)
+    revision = await rules.revision("strict")
+    await rules.register(HOME)
     change = pb.MergeRuleConfig(name="strict", priority=8)
-    assert (await rules.update(change, expected_version=version)).registry_version == version + 1
+    assert (await rules.update(change, expected_revision=revision)).rule.revision == revision + 1
+    mismatch = ("ABORTED", "REVISION_MISMATCH")
     change.priority = 9
-    assert await refusal(rules.update(change, expected_version=version)) == ("ABORTED", "REVISION_MISMATCH")
+    assert await refusal(rules.update(change, expected_revision=revision)) == mismatch
+    assert await refusal(rules.delete("strict", force=True, expected_revision=revision)) == mismatch
     assert (await rules.get("strict")).priority == 8
+    unknown = pb.MergeRuleConfig(name="nowhere")
+    assert await refusal(rules.update(unknown, expected_revision=1)) == ("NOT_FOUND", "RULE_NOT_FOUND")
+    deleted = await rules.delete("strict", force=True, expected_revision=revision + 1)
+    assert deleted.receipt.revision == revision + 1
 
 
 # Scenario: Conditional rule matching
@@ -324,11 +377,11 @@ async def test_rules_are_listed_as_registered_and_as_they_are_asked(rules: Rules
     assert await listed(pb.RULE_ORDER_MATCHING) == ["r2", "r5", "r1", "r4", "r0", "r3", "default"]
 
 
-# Scenario: Rule events
+# Scenario: Rule changes
 
 
-async def test_rule_events(connection: Connection, rules: Rules) -> None:
-    watch = connection.events.WatchEvents(events_pb2.WatchEventsRequest(filter={"types": RULE_EVENTS}))
+async def test_rule_changes(connection: Connection, rules: Rules) -> None:
+    watch = connection.changes.WatchChanges(changes_pb2.WatchChangesRequest(filter={"types": RULE_EVENTS}))
     assert (await watch.read()).HasField("started")
     await rules.register(STRICT, HOME)
     await rules.update(pb.MergeRuleConfig(name="home", priority=9))
@@ -338,20 +391,20 @@ async def test_rule_events(connection: Connection, rules: Rules) -> None:
     updated.priority = 9
     frozen = await rules.get("home")
     expected = [
-        (events_pb2.EVENT_TYPE_RULE_REGISTERED, "strict", STRICT),
-        (events_pb2.EVENT_TYPE_RULE_REGISTERED, "home", HOME),
-        (events_pb2.EVENT_TYPE_RULE_UPDATED, "home", updated),
-        (events_pb2.EVENT_TYPE_RULE_DELETED, "strict", STRICT),
-        (events_pb2.EVENT_TYPE_RULE_UPDATED, "home", frozen),
+        (changes_pb2.CHANGE_TYPE_RULE_REGISTERED, "strict", STRICT),
+        (changes_pb2.CHANGE_TYPE_RULE_REGISTERED, "home", HOME),
+        (changes_pb2.CHANGE_TYPE_RULE_UPDATED, "home", updated),
+        (changes_pb2.CHANGE_TYPE_RULE_DELETED, "strict", STRICT),
+        (changes_pb2.CHANGE_TYPE_RULE_UPDATED, "home", frozen),
     ]
-    events: list[Any] = []
-    while len(events) < len(expected):
-        events += (await watch.read()).batch.events
+    changes: list[Any] = []
+    while len(changes) < len(expected):
+        changes += (await watch.read()).batch.changes
     watch.cancel()
-    assert [(event.type, event.record_id, event.rule) for event in events] == expected
-    assert events[3].commit_id == events[4].commit_id != events[2].commit_id
-    listed = await connection.events.ListEvents(events_pb2.ListEventsRequest(filter={"types": RULE_EVENTS}))
-    assert list(listed.events) == events
+    assert [(change.type, change.record_id, change.rule) for change in changes] == expected
+    assert changes[3].commit_id == changes[4].commit_id != changes[2].commit_id
+    listed = await connection.changes.ListChanges(changes_pb2.ListChangesRequest(filter={"types": RULE_EVENTS}))
+    assert list(listed.changes) == changes
 
 
 # Scenario: Rule persistence

@@ -1,4 +1,4 @@
-"""What the event feed tells of statements, decisions, rules and warnings, live and from the log."""
+"""What the change feed tells of statements, decisions, rules and warnings, live and from the log."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1 import conflicts_pb2, decisions_pb2, rules_pb2, semantic_pb2
-from mnemon.v1 import events_pb2 as pb
 
 from tests.support.semantic_messages import axis, by_id, know, save
 from tests.support.server import Connection, failure_of, reason, whole_server
@@ -30,32 +30,32 @@ class Watch:
     def __init__(self, call: Any) -> None:
         self._call = call
 
-    async def next(self, count: int) -> list[pb.Event]:
-        """The next events."""
-        found: list[pb.Event] = []
+    async def next(self, count: int) -> list[pb.Change]:
+        """The next changes."""
+        found: list[pb.Change] = []
         async with asyncio.timeout(WAIT_S):
             while len(found) < count:
-                found += (await self._call.read()).batch.events
+                found += (await self._call.read()).batch.changes
         return found
 
 
-async def watch(connection: Connection, view: int = pb.EVENT_VIEW_BASIC) -> Watch:
+async def watch(connection: Connection, view: int = pb.CHANGE_VIEW_BASIC) -> Watch:
     """A watch that has started."""
-    call = connection.events.WatchEvents(pb.WatchEventsRequest(view=view))
+    call = connection.changes.WatchChanges(pb.WatchChangesRequest(view=view))
     assert (await call.read()).HasField("started")
     return Watch(call)
 
 
-async def from_the_log(connection: Connection, view: int = pb.EVENT_VIEW_BASIC) -> list[pb.Event]:
-    """All events of the log."""
-    page = await connection.events.ListEvents(pb.ListEventsRequest(page_size=1000, view=view))
+async def from_the_log(connection: Connection, view: int = pb.CHANGE_VIEW_BASIC) -> list[pb.Change]:
+    """All changes of the log."""
+    page = await connection.changes.ListChanges(pb.ListChangesRequest(page_size=1000, view=view))
     assert page.caught_up
-    return list(page.events)
+    return list(page.changes)
 
 
-def types(events: Sequence[pb.Event]) -> list[str]:
+def types(changes: Sequence[pb.Change]) -> list[str]:
     """What happened."""
-    return [pb.EventType.Name(event.type).removeprefix("EVENT_TYPE_") for event in events]
+    return [pb.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_") for change in changes]
 
 
 async def resolved(connection: Connection) -> semantic_pb2.SaveSemanticMemoryResponse:
@@ -66,7 +66,7 @@ async def resolved(connection: Connection) -> semantic_pb2.SaveSemanticMemoryRes
 
 
 async def test_a_save_is_told_and_a_duplicate_is_not(connection: Connection) -> None:
-    watching = await watch(connection, pb.EVENT_VIEW_FULL)
+    watching = await watch(connection, pb.CHANGE_VIEW_FULL)
     [first] = await know(connection.semantic, "one")
     await know(connection.semantic, "one", "two")
     one, two = await watching.next(2)
@@ -82,42 +82,43 @@ async def test_a_resolution_is_told_with_its_decision_in_one_commit(connection: 
     first, *told = await watching.next(5)
     assert types([first]) == ["SEMANTIC_SAVED"]
     assert sorted(types(told)) == ["CONFLICT_DETECTED", "CONFLICT_RESOLVED", "SEMANTIC_PRUNED", "SEMANTIC_SAVED"]
-    assert len({event.commit_id for event in told}) == 1
-    assert {event.request_id for event in told} == {"move"}
+    assert len({change.commit_id for change in told}) == 1
+    assert {change.request_id for change in told} == {"move"}
     by_type = dict(zip(types(told), told, strict=True))
     for name in ("CONFLICT_DETECTED", "CONFLICT_RESOLVED"):
-        event = by_type[name]
-        assert (event.WhichOneof("details"), event.record_id) == ("decision", saved.decision.decision_id)
-        assert event.decision.arbitration == saved.decision.arbitration
-        assert (event.decision.existing_id, event.decision.result_id) == (
+        change = by_type[name]
+        assert (change.WhichOneof("details"), change.record_id) == ("decision", saved.decision.decision_id)
+        assert change.decision.arbitration == saved.decision.arbitration
+        assert (change.decision.existing_id, change.decision.result_id) == (
             saved.decision.existing_id, saved.memory.memory_id,
         )  # fmt: skip
-        assert not any(signal.keywords for signal in event.decision.signals)
+        assert not any(signal.keywords for signal in change.decision.signals)
     pruned = by_type["SEMANTIC_PRUNED"]
-    assert (pruned.record_id, pruned.prune_reason) == (saved.decision.existing_id, "superseded")
-    assert all(event.WhichOneof("record") is None for event in [first, *told])
+    assert (pruned.record_id, pruned.prune_reason) == (saved.decision.existing_id, pb.SEMANTIC_PRUNE_REASON_SUPERSEDED)
+    assert all(change.WhichOneof("record") is None for change in [first, *told])
     assert await from_the_log(connection) == [first, *told]
 
 
 async def test_the_full_view_shows_what_gave_way_and_nothing_of_what_is_gone(connection: Connection) -> None:
     saved = await resolved(connection)
-    events = await from_the_log(connection, pb.EVENT_VIEW_FULL)
-    of_loser = [event for event in events if event.record_id == saved.decision.existing_id]
+    changes = await from_the_log(connection, pb.CHANGE_VIEW_FULL)
+    of_loser = [change for change in changes if change.record_id == saved.decision.existing_id]
     assert len(of_loser) == 2
-    for event in of_loser:
-        assert event.semantic_memory.superseded_by == saved.memory.memory_id
-        assert event.semantic_memory.content == "Ada lives in Berlin now."
-    decided = [event for event in events if event.HasField("decision")]
+    for change in of_loser:
+        assert change.semantic_memory.superseded_by == saved.memory.memory_id
+        assert change.semantic_memory.content == "Ada lives in Berlin now."
+    decided = [change for change in changes if change.HasField("decision")]
     assert len(decided) == 2
-    assert all(event.WhichOneof("record") is None for event in decided)
+    assert all(change.WhichOneof("record") is None for change in decided)
     request = semantic_pb2.DeleteSemanticMemoriesRequest(memory_ids=[saved.memory.memory_id])
     await connection.semantic.DeleteSemanticMemories(request)
-    after = await from_the_log(connection, pb.EVENT_VIEW_FULL)
-    assert all(event.WhichOneof("record") is None for event in after)
-    deleted = after[len(events) :]
-    assert {(event.record_id, event.prune_reason) for event in deleted} == {
-        (saved.memory.memory_id, "deleted"), (saved.decision.existing_id, "deleted"),
-    }  # fmt: skip
+    after = await from_the_log(connection, pb.CHANGE_VIEW_FULL)
+    assert all(change.WhichOneof("record") is None for change in after)
+    deleted = after[len(changes) :]
+    assert {(change.record_id, change.prune_reason) for change in deleted} == {
+        (memory_id, pb.SEMANTIC_PRUNE_REASON_DELETED)
+        for memory_id in (saved.memory.memory_id, saved.decision.existing_id)
+    }
     assert "Berlin" not in str(after)
 
 
@@ -128,24 +129,26 @@ async def test_a_merge_and_its_end_are_told_with_their_decision(connection: Conn
     merged = await connection.conflicts.MergeMemories(request)
     told = await watching.next(4)
     assert sorted(types(told)) == ["CONFLICT_MERGED", "SEMANTIC_PRUNED", "SEMANTIC_PRUNED", "SEMANTIC_SAVED"]
-    [decided] = [event for event in told if event.HasField("decision")]
+    [decided] = [change for change in told if change.HasField("decision")]
     assert decided.decision == merged.decision
     assert decided.decision.merge == merged.statistics
-    assert {event.prune_reason for event in told if event.HasField("prune_reason")} == {"merged"}
+    assert {change.prune_reason for change in told if change.HasField("prune_reason")} == {
+        pb.SEMANTIC_PRUNE_REASON_MERGED
+    }
 
     undo = conflicts_pb2.UnmergeMemoryRequest(decision_id=merged.decision.decision_id)
     undone = await connection.conflicts.UnmergeMemory(undo)
     told = await watching.next(4)
     assert sorted(types(told)) == ["CONFLICT_REVERTED", "SEMANTIC_PRUNED", "SEMANTIC_SAVED", "SEMANTIC_SAVED"]
-    [reverted] = [event for event in told if event.HasField("decision")]
+    [reverted] = [change for change in told if change.HasField("decision")]
     assert reverted.decision == undone.decision
     assert reverted.decision.HasField("revert_time")
-    [removed] = [event for event in told if event.HasField("prune_reason")]
-    assert (removed.record_id, removed.prune_reason) == (merged.memory.memory_id, "unmerged")
+    [removed] = [change for change in told if change.HasField("prune_reason")]
+    assert (removed.record_id, removed.prune_reason) == (merged.memory.memory_id, pb.SEMANTIC_PRUNE_REASON_UNMERGED)
 
 
 async def test_rules_are_told_as_they_are_written(connection: Connection) -> None:
-    watching = await watch(connection, pb.EVENT_VIEW_FULL)
+    watching = await watch(connection, pb.CHANGE_VIEW_FULL)
     rule = rules_pb2.MergeRuleConfig(name="guests", priority=5, arbitration={"weights": {"recency": 0.5}})
     await connection.rules.RegisterRule(rules_pb2.RegisterRuleRequest(rule=rule))
     update = rules_pb2.MergeRuleConfig(
@@ -155,30 +158,30 @@ async def test_rules_are_told_as_they_are_written(connection: Connection) -> Non
     await connection.rules.DeleteRule(rules_pb2.DeleteRuleRequest(name="guests"))
     told = await watching.next(3)
     assert types(told) == ["RULE_REGISTERED", "RULE_UPDATED", "RULE_DELETED"]
-    assert [event.rule for event in told] == [rule, updated.rule, updated.rule]
-    assert {(event.record_id, event.WhichOneof("record")) for event in told} == {("guests", None)}
+    updated.rule.ClearField("revision")
+    assert [change.rule for change in told] == [rule, updated.rule, updated.rule]
+    assert {(change.record_id, change.WhichOneof("record")) for change in told} == {("guests", None)}
 
 
 async def test_details_of_long_rules_come_in_messages_that_can_be_sent(connection: Connection) -> None:
-    # Each has about 60 KiB as JSON, and all of them together more than a message may hold.
+    # Each has about 60 KiB as JSON, and all changes of them together more than a message may hold.
     words = [f"user {i:>245}" for i in range(240)]
-    rules = [
-        rules_pb2.MergeRuleConfig(name=f"rule {i}", conditions={"users": words, "sources": [f"source {i}"]})
-        for i in range(300)
-    ]
-    for start in range(0, len(rules), 100):
-        request = rules_pb2.LoadRulesRequest(rules=rules[start : start + 100])
-        await connection.rules.LoadRules(request)
-    found: list[pb.Event] = []
-    request = pb.ListEventsRequest(page_size=1000)
+    rules = [rules_pb2.MergeRuleConfig(name=f"rule {i}", conditions={"users": words}) for i in range(15)]
+    for priority in range(20):
+        for rule in rules:
+            rule.priority = priority
+        await connection.rules.LoadRules(rules_pb2.LoadRulesRequest(rules=rules))
+    found: list[pb.Change] = []
+    request = pb.ListChangesRequest(page_size=1000)
     while True:
-        page = await connection.events.ListEvents(request)
+        page = await connection.changes.ListChanges(request)
         assert page.ByteSize() < 4 << 20
-        found += page.events
+        found += page.changes
         if page.caught_up:
             break
         request.cursor = page.cursor
-    assert [event.rule.name for event in found] == [rule.name for rule in rules]
+    told = [(change.rule.name, change.rule.priority) for change in found]
+    assert told == [(rule.name, priority) for priority in range(20) for rule in rules]
 
 
 async def test_the_end_of_room_is_told_and_so_is_its_return(tmp_path: Path) -> None:
@@ -190,7 +193,7 @@ async def test_the_end_of_room_is_told_and_so_is_its_return(tmp_path: Path) -> N
         *saved, warning = await watching.next(3)
         assert types(saved) == ["SEMANTIC_SAVED"] * 2
         assert (types([warning]), warning.record_id) == (["SEMANTIC_WARNING"], "semantic-index")
-        assert warning.warning.severity == "warning"
+        assert warning.warning.severity == pb.WARNING_SEVERITY_WARNING
         assert "capacity of 2" in warning.warning.message
         assert "delete" in warning.warning.remediation
         await server.semantic.DeleteSemanticMemories(
@@ -198,13 +201,13 @@ async def test_the_end_of_room_is_told_and_so_is_its_return(tmp_path: Path) -> N
         )
         pruned, healthy = await watching.next(2)
         assert types([pruned, healthy]) == ["SEMANTIC_PRUNED", "SEMANTIC_HEALTHY"]
-        assert (healthy.warning.severity, healthy.record_id) == ("info", "semantic-index")
+        assert (healthy.warning.severity, healthy.record_id) == (pb.WARNING_SEVERITY_INFO, "semantic-index")
         await know(server.semantic, "there is room again")
 
 
 @pytest.mark.parametrize("name", ["SEMANTIC_SAVED", "CONFLICT_RESOLVED"])
 async def test_events_can_be_chosen_by_their_new_types(connection: Connection, name: str) -> None:
     await resolved(connection)
-    where = pb.EventFilter(types=[pb.EventType.Value(f"EVENT_TYPE_{name}")])
-    page = await connection.events.ListEvents(pb.ListEventsRequest(filter=where))
-    assert set(types(page.events)) == {name}
+    where = pb.ChangeFilter(types=[pb.ChangeType.Value(f"CHANGE_TYPE_{name}")])
+    page = await connection.changes.ListChanges(pb.ListChangesRequest(filter=where))
+    assert set(types(page.changes)) == {name}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.semantic_crashing import SemanticTrial
 
-ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("MNEMON_CRASH_ROUNDS", "2"))
 
 
 @pytest.mark.timeout(1_200)

@@ -15,7 +15,8 @@ import pytest_asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc import aio
-from mnemon.v1 import events_pb2 as events
+from mnemon.v1 import changes_pb2 as changes
+from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.services.shared.write_pressure import RECOVERED_SHARE
 
@@ -74,13 +75,13 @@ async def search(semantic: Any, **request: Any) -> pb.SearchSimilarResponse:
     return await semantic.SearchSimilar(pb.SearchSimilarRequest(**{"vector": axis(1.0), **request}))
 
 
-async def told(connection: Connection, *names: str) -> list[events.Event]:
-    """All events of these types."""
-    numbers = [events.EventType.Value(f"EVENT_TYPE_{name}") for name in names]
-    request = events.ListEventsRequest(filter=events.EventFilter(types=numbers), page_size=1000)
-    page = await connection.events.ListEvents(request)
+async def told(connection: Connection, *names: str) -> list[changes.Change]:
+    """All changes of these types."""
+    numbers = [changes.ChangeType.Value(f"CHANGE_TYPE_{name}") for name in names]
+    request = changes.ListChangesRequest(filter=changes.ChangeFilter(types=numbers), page_size=1000)
+    page = await connection.changes.ListChanges(request)
     assert page.caught_up
-    return list(page.events)
+    return list(page.changes)
 
 
 async def test_persist_semantic_memory_record(connection: Connection) -> None:
@@ -94,7 +95,7 @@ async def test_persist_semantic_memory_record(connection: Connection) -> None:
     terms = {"scope": {"persona": "butler"}, "importance": 0.8, "source": "user", "metadata": metadata(topic="home")}
     answer = await semantic.SaveSemanticMemory(save("Ada lives in Berlin.", embedding=axis(0.0, 5.0), **terms))
     assert str(uuid.UUID(answer.receipt.id)) == answer.memory.memory_id
-    request = pb.GetSemanticMemoryRequest(memory_id=answer.memory.memory_id, include_embedding=True)
+    request = pb.GetSemanticMemoryRequest(memory_id=answer.memory.memory_id, view=common_pb2.VIEW_FULL)
     stored = (await semantic.GetSemanticMemory(request)).memory
     assert (stored.content, stored.scope.user, stored.scope.persona) == ("Ada lives in Berlin.", "ada", "butler")
     assert (stored.importance, stored.source, stored.metadata) == (0.8, "user", metadata(topic="home"))
@@ -107,7 +108,7 @@ async def test_persist_semantic_memory_record(connection: Connection) -> None:
     for other in ({"scope": {"persona": "coach"}}, {"scope": {"persona": "butler"}, "user": "bob"}):
         assert not (await semantic.SaveSemanticMemory(save("Ada lives in Berlin.", **other))).duplicate
     saved = await told(connection, "SEMANTIC_SAVED")
-    assert [event.scope.user for event in saved] == ["ada", "ada", "bob"]
+    assert [change.scope.user for change in saved] == ["ada", "ada", "bob"]
     assert saved[0].record_id == stored.memory_id
 
 
@@ -128,12 +129,12 @@ async def test_query_semantic_memory_records(semantic: Any) -> None:
     answer = await search(semantic, filter=mine)
     assert found(answer) == ["fact 0", "fact 1", "fact 2"]
     expected = [1.0, 1 / 1.01**0.5, 1 / 1.04**0.5]
-    assert [match.similarity for match in answer.results] == pytest.approx(expected, abs=1e-6)
+    assert [match.score.relevance for match in answer.results] == pytest.approx(expected, abs=1e-6)
     assert [(match.memory.source, match.memory.metadata) for match in answer.results] == [
         ("user", metadata(turn=turn)) for turn in range(3)
     ]
-    assert found(await search(semantic, filter=mine, top_k=1)) == ["fact 0"]
-    assert len((await search(semantic, filter=mine, top_k=100)).results) == 5
+    assert found(await search(semantic, filter=mine, limit=1)) == ["fact 0"]
+    assert len((await search(semantic, filter=mine, limit=100)).results) == 5
 
 
 async def test_threshold_and_window_enforcement(semantic: Any) -> None:
@@ -149,18 +150,18 @@ async def test_threshold_and_window_enforcement(semantic: Any) -> None:
     assert (counts.filtered_by_threshold, counts.filtered_by_window, counts.returned) == (2, 0, 2)
 
     # The bound counts, and so do both ends of the window.
-    assert found(await search(semantic, vector=axis(0.0, 1.0), min_similarity=1.0)) == ["aside"]
+    assert found(await search(semantic, vector=axis(0.0, 1.0), min_score=1.0)) == ["aside"]
     window = pb.SemanticMemoryFilter(
-        created_from=at(NOON + timedelta(hours=1)), created_to=at(NOON + timedelta(hours=2))
+        created={"start_time": at(NOON + timedelta(hours=1)), "end_time": at(NOON + timedelta(hours=2))}
     )
-    answer = await search(semantic, filter=window, min_similarity=0.0)
+    answer = await search(semantic, filter=window, min_score=0.0)
     assert found(answer) == ["close", "loose"]
     counts = answer.diagnostics
     assert (counts.filtered_by_window, counts.filtered_by_threshold, counts.matched_count) == (2, 0, 2)
-    nothing = await search(semantic, filter=window, min_similarity=0.9)
+    nothing = await search(semantic, filter=window, min_score=0.9)
     assert (found(nothing), nothing.diagnostics.matched_count, nothing.diagnostics.filtered_count) == ([], 0, 4)
-    # What top_k cuts off had matched all the same.
-    cut = await search(semantic, min_similarity=0.0, top_k=1)
+    # What the limit cuts off had matched all the same.
+    cut = await search(semantic, min_score=0.0, limit=1)
     assert (cut.diagnostics.matched_count, cut.diagnostics.returned) == (4, 1)
 
 
@@ -172,15 +173,15 @@ async def test_context_isolation(semantic: Any) -> None:
             await know(semantic, f"{household} {persona} {turn}", scope=scope, embedding=axis(1.0))
     for household, persona in homes:
         where = pb.SemanticMemoryFilter(scope={"household": household, "persona": persona})
-        answer = await search(semantic, filter=where, top_k=100)
+        answer = await search(semantic, filter=where, limit=100)
         assert sorted(found(answer)) == [f"{household} {persona} {turn}" for turn in range(5)]
         assert (answer.diagnostics.filtered_by_context, answer.diagnostics.total_candidates) == (15, 20)
         assert await contents_known(semantic, filter=where) == sorted(found(answer))
     nobody = pb.SemanticMemoryFilter(scope={"household": "east"})
-    assert found(await search(semantic, filter=nobody, min_similarity=0.0)) == []
+    assert found(await search(semantic, filter=nobody, min_score=0.0)) == []
     # A further filter narrows what the context leaves, and widens nothing.
     anything = pb.SemanticMemoryFilter(scope={"household": "north"}, filter=compare("persona", "EQ", "coach"))
-    assert {name.rsplit(" ", 1)[0] for name in found(await search(semantic, filter=anything, top_k=100))} == {
+    assert {name.rsplit(" ", 1)[0] for name in found(await search(semantic, filter=anything, limit=100))} == {
         "north coach"
     }
 
@@ -203,7 +204,7 @@ async def watch_warming(server: Connection, timeout_s: float) -> Warming:
     """Looks on until the index is warm."""
     seen = Warming()
     async with asyncio.timeout(timeout_s):
-        while (status := await status_of(server.semantic)).state == pb.INDEX_STATE_WARMING:
+        while (status := await status_of(server.semantic)).state == common_pb2.STATE_STARTING:
             assert f"{status.total_count:,}" in status.message
             seen.counts.append(status.indexed_count)
             seen.total = status.total_count
@@ -287,13 +288,13 @@ async def test_health_and_backpressure_at_the_capacity(tmp_path: Path) -> None:
     async with whole_server(tmp_path, semantic_capacity=3, health_check_interval_s=0.05) as server:
         semantic = server.semantic
         await know(semantic, "one", "two")
-        assert (await status_of(semantic)).state == pb.INDEX_STATE_READY
+        assert (await status_of(semantic)).state == common_pb2.STATE_READY
         await know(semantic, "three")
         refused = await failure_of(semantic.SaveSemanticMemory(save("four")))
         assert (refused.code(), reason(refused)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLED")
         assert detail(refused, error_details_pb2.RetryInfo).retry_delay.ToNanoseconds() > 0
         degraded = await status_of(semantic)
-        assert (degraded.state, degraded.capacity) == (pb.INDEX_STATE_DEGRADED, 3)
+        assert (degraded.state, degraded.capacity) == (common_pb2.STATE_DEGRADED, 3)
         assert "capacity" in degraded.message
         # It serves reads, and knows what it knows.
         assert (await semantic.SaveSemanticMemory(save("two"))).duplicate
@@ -305,7 +306,7 @@ async def test_health_and_backpressure_at_the_capacity(tmp_path: Path) -> None:
             pb.DeleteSemanticMemoriesRequest(filter=pb.SemanticMemoryFilter(filter=compare("content", "EQ", "one")))
         )
         await eventually(lambda: _told(server, "SEMANTIC_HEALTHY", 1))
-        assert (await status_of(semantic)).state == pb.INDEX_STATE_READY
+        assert (await status_of(semantic)).state == common_pb2.STATE_READY
         await know(semantic, "four")
 
 
@@ -316,7 +317,7 @@ async def test_health_and_backpressure_under_overload(tmp_path: Path) -> None:
     async with whole_server(tmp_path / "busy", semantic_write_latency_target_ms=2 * usual_ms) as server:
         semantic, overload = server.semantic, Overload(server.semantic)
         async with overload.of(300):
-            degraded = await until_state(semantic, pb.INDEX_STATE_DEGRADED)
+            degraded = await until_state(semantic, common_pb2.STATE_DEGRADED)
             await until(lambda: overload.refusals)
             # Some are let through all the same.
             before = overload.saved
@@ -331,7 +332,7 @@ async def test_health_and_backpressure_under_overload(tmp_path: Path) -> None:
         assert all(delay.ToNanoseconds() > 0 for delay in delays)
 
         # It recovers by itself, and whoever writes at leisure then is not refused.
-        recovered = await until_state(semantic, pb.INDEX_STATE_READY)
+        recovered = await until_state(semantic, common_pb2.STATE_READY)
         assert recovered.message == ""
         await know(semantic, *(f"at leisure {i}" for i in range(20)))
         await eventually(lambda: _is_well_again(server))
@@ -351,7 +352,7 @@ async def _refusal(call: Awaitable[Any]) -> aio.AioRpcError | None:
 
 
 async def _told(server: Connection, name: str, count: int) -> bool:
-    """Whether there were so many events of this type."""
+    """Whether there were so many changes of this type."""
     return len(await told(server, name)) >= count
 
 

@@ -93,8 +93,8 @@ async def test_every_field_that_is_wrong_is_named_at_once(semantic: Any) -> None
         "conflict_policy", "memory.content", "memory.importance", "memory.metadata.unset", "memory.scope.user",
         "request_id",
     }  # fmt: skip
-    search = pb.SearchSimilarRequest(vector=[1.0], top_k=0, min_similarity=-1.0)
-    assert violations(await failure_of(semantic.SearchSimilar(search))) == {"vector", "top_k", "min_similarity"}
+    search = pb.SearchSimilarRequest(vector=[1.0], limit=101, min_score=-1.0)
+    assert violations(await failure_of(semantic.SearchSimilar(search))) == {"vector", "limit", "min_score"}
     where = pb.SemanticMemoryFilter(filter=compare("no_such", "EQ", 1))
     page = pb.ListSemanticMemoriesRequest(filter=where)
     assert violations(await failure_of(semantic.ListSemanticMemories(page))) == {"filter.filter.no_such"}
@@ -130,26 +130,61 @@ async def test_a_search_finds_by_vector_and_by_text_what_is_near_enough(semantic
     await know(semantic, "far", embedding=axis(0.0, 1.0))
     answer = await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0)))
     assert [match.memory.content for match in answer.results] == ["near", "nearly"]
-    assert [match.similarity for match in answer.results] == pytest.approx([1.0, 0.8], abs=1e-6)
+    assert [match.score.relevance for match in answer.results] == pytest.approx([1.0, 0.8], abs=1e-6)
     assert not answer.results[0].memory.embedding
+    assert [match.score.vector for match in answer.results] == [match.score.relevance for match in answer.results]
+    assert not answer.results[0].score.HasField("keyword")
+    ids = await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), view=common_pb2.VIEW_IDS))
+    assert [match.memory for match in ids.results] == [
+        pb.SemanticMemory(memory_id=match.memory.memory_id, revision=1) for match in answer.results
+    ]
+    assert [match.score for match in ids.results] == [match.score for match in answer.results]
     diagnostics = answer.diagnostics
     assert (diagnostics.total_candidates, diagnostics.filtered_by_threshold, diagnostics.exact) == (3, 1, True)
     assert (diagnostics.matched_count, diagnostics.filtered_count, diagnostics.returned) == (2, 1, 2)
     [best] = (
-        await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), top_k=1, include_embedding=True))
+        await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), limit=1, view=common_pb2.VIEW_FULL))
     ).results
     assert list(best.memory.embedding) == pytest.approx(axis(1.0))
     await know(semantic, "Ada lives in Berlin.")
     by_text = await semantic.SearchSimilar(pb.SearchSimilarRequest(query="Ada lives in Berlin."))
     assert by_text.results[0].memory.content == "Ada lives in Berlin."
-    assert by_text.results[0].similarity == pytest.approx(1.0, abs=1e-6)
+    assert by_text.results[0].score.vector == pytest.approx(1.0, abs=1e-6)
     assert not (await semantic.SearchSimilar(pb.SearchSimilarRequest(query="  "))).results
 
 
 async def test_a_statement_shows_its_vector_where_it_is_asked_for(semantic: Any) -> None:
     [stored] = await know(semantic, "pointing", embedding=axis(3.0, 4.0))
-    shown = await get(semantic, stored.memory_id, include_embedding=True)
+    shown = await get(semantic, stored.memory_id, view=common_pb2.VIEW_FULL)
     assert list(shown.embedding) == pytest.approx(axis(0.6, 0.8))
+    assert await get(semantic, stored.memory_id) == stored
+    ids = await get(semantic, stored.memory_id, view=common_pb2.VIEW_IDS)
+    assert ids == pb.SemanticMemory(memory_id=stored.memory_id, revision=1)
+
+
+async def test_a_view_that_there_is_not_is_refused(semantic: Any) -> None:
+    assert violations(await failure_of(semantic.SearchSimilar(pb.SearchSimilarRequest(view=9)))) == {"view"}  # type: ignore[arg-type]
+    assert violations(await failure_of(get(semantic, "some", view=9))) == {"view"}
+
+
+async def test_a_limit_of_nothing_is_the_default_and_a_negative_one_is_refused(semantic: Any) -> None:
+    await know(semantic, *(f"fact {number}" for number in range(4)), embedding=axis(1.0))
+    assert len((await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), limit=0))).results) == 3
+    assert len((await semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), limit=4))).results) == 4
+    refused = await failure_of(semantic.SearchSimilar(pb.SearchSimilarRequest(vector=axis(1.0), limit=-1)))
+    assert violations(refused) == {"limit"}
+
+
+async def test_a_range_of_time_does_not_end_before_it_starts(semantic: Any) -> None:
+    early, late = Timestamp(seconds=1), Timestamp(seconds=2)
+    where = pb.SemanticMemoryFilter(created={"start_time": late, "end_time": early})
+    calls = [
+        semantic.SearchSimilar(pb.SearchSimilarRequest(query="a", filter=where)),
+        semantic.ListSemanticMemories(pb.ListSemanticMemoriesRequest(filter=where)),
+        semantic.DeleteSemanticMemories(pb.DeleteSemanticMemoriesRequest(filter=where)),
+    ]
+    for call in calls:
+        assert violations(await failure_of(call)) == {"filter.created.end_time"}
 
 
 async def test_pages_hold_every_statement_once_in_the_order_of_saving(semantic: Any) -> None:
@@ -177,12 +212,18 @@ async def test_statements_are_deleted_by_their_ids_or_by_a_filter_and_a_dry_run_
     first, second, third = await know(semantic, "first", "second", "third")
     await know(semantic, "of bob", user="bob")
     ids = [first.memory_id, second.memory_id, NOBODY]
-    dry = await semantic.DeleteSemanticMemories(pb.DeleteSemanticMemoriesRequest(memory_ids=ids, dry_run=True))
+    request = pb.DeleteSemanticMemoriesRequest(memory_ids=ids, allow_missing=True, dry_run=True)
+    dry = await semantic.DeleteSemanticMemories(request)
     assert (dry.deleted_count, dry.replayed, len(await contents_known(semantic))) == (2, False, 4)
-    request = pb.DeleteSemanticMemoriesRequest(memory_ids=ids, request_id="once")
-    assert (await semantic.DeleteSemanticMemories(request)).deleted_count == 2
+    assert not (dry.receipts or dry.HasField("commit_time"))
+    request = pb.DeleteSemanticMemoriesRequest(memory_ids=ids, allow_missing=True, request_id="once")
+    answer = await semantic.DeleteSemanticMemories(request)
+    deleted, missing = common_pb2.WRITE_OUTCOME_DELETED, common_pb2.WRITE_OUTCOME_MISSING
+    assert [(one.id, one.outcome) for one in answer.receipts] == [*zip(ids, (deleted, deleted, missing), strict=True)]
+    assert (answer.deleted_count, answer.receipts[0].revision, answer.replayed) == (2, 1, False)
     again = await semantic.DeleteSemanticMemories(request)
-    assert (again.deleted_count, again.replayed) == (2, True)
+    assert (again.deleted_count, again.replayed, again.commit_time) == (2, True, answer.commit_time)
+    assert all(one.replayed and one.commit_time == answer.commit_time for one in again.receipts)
     assert await contents_known(semantic) == ["third", "of bob"]
     request.memory_ids[:] = [third.memory_id]
     error = await failure_of(semantic.DeleteSemanticMemories(request))
@@ -192,6 +233,32 @@ async def test_statements_are_deleted_by_their_ids_or_by_a_filter_and_a_dry_run_
     assert violations(await failure_of(semantic.DeleteSemanticMemories(both))) == {"filter"}
     answer = await semantic.DeleteSemanticMemories(pb.DeleteSemanticMemoriesRequest(filter=where))
     assert (answer.deleted_count, await contents_known(semantic)) == (1, ["of bob"])
+
+
+async def test_ids_that_are_not_there_are_named_and_nothing_is_deleted(semantic: Any) -> None:
+    [known] = await know(semantic, "known")
+    request = pb.DeleteSemanticMemoriesRequest(memory_ids=[known.memory_id, NOBODY, "nothing"])
+    for dry_run in (True, False):
+        request.dry_run = dry_run
+        error = await failure_of(semantic.DeleteSemanticMemories(request))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
+        assert NOBODY in error.details() and "nothing" in error.details()
+        assert known.memory_id not in error.details()
+    assert await contents_known(semantic) == ["known"]
+
+
+async def test_a_statement_is_deleted_at_the_revision_that_was_read_or_not_at_all(semantic: Any) -> None:
+    [known] = await know(semantic, "known")
+    request = pb.DeleteSemanticMemoriesRequest(memory_ids=[known.memory_id], expected_revision=known.revision + 1)
+    error = await failure_of(semantic.DeleteSemanticMemories(request))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.ABORTED, "REVISION_MISMATCH")
+    unknown = pb.DeleteSemanticMemoriesRequest(memory_ids=[NOBODY], expected_revision=1)
+    error = await failure_of(semantic.DeleteSemanticMemories(unknown))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.NOT_FOUND, "MEMORY_NOT_FOUND")
+    several = pb.DeleteSemanticMemoriesRequest(memory_ids=[known.memory_id, NOBODY], expected_revision=1)
+    assert violations(await failure_of(semantic.DeleteSemanticMemories(several))) == {"expected_revision"}
+    request.expected_revision = known.revision
+    assert (await semantic.DeleteSemanticMemories(request)).deleted_count == 1
 
 
 async def test_a_repeated_save_is_answered_as_the_first_time_and_the_same_content_is_stored_once(semantic: Any) -> None:
@@ -230,7 +297,7 @@ async def test_each_statement_of_a_bulk_stream_succeeds_or_fails_alone(semantic:
         run_of(save("one"), save(" "), save("one"), save("two", request_id="r")),
         run_of(save("two", user="bob"), save("three", request_id="r")),
     ]
-    first, second = [response async for response in semantic.SaveSemanticMemories(iter(requests))]
+    first, second = [response async for response in semantic.BulkSaveSemanticMemories(iter(requests))]
     one, blank, repeated, two = first.results
     assert one.saved.receipt.outcome == common_pb2.WRITE_OUTCOME_CREATED
     assert (blank.error.code, blank.error.reason) == (3, errors_pb2.ERROR_REASON_INVALID_ARGUMENT)
@@ -247,7 +314,8 @@ async def test_a_bulk_stream_keeps_the_order_of_a_users_statements(semantic: Any
     # The first message takes longest to embed, and the others wait for it all the same.
     texts = [" ".join(f"word{i} {j}" for j in range(2000 if i == 0 else 1)) for i in range(40)]
     responses = [
-        response async for response in semantic.SaveSemanticMemories(run_of(save(text)) for text in [*texts, texts[0]])
+        response
+        async for response in semantic.BulkSaveSemanticMemories(run_of(save(text)) for text in [*texts, texts[0]])
     ]
     assert await contents_known(semantic) == texts
     assert responses[-1].results[0].saved.duplicate
@@ -259,7 +327,7 @@ async def test_a_bulk_stream_says_how_conflicts_were_decided(semantic: Any) -> N
         save(f"Ada lives in {city} now.", importance=importance, conflict_policy=pb.CONFLICT_POLICY_RESOLVE)
         for city, importance in (("Berlin", 0.2), ("Rome", 0.9))
     ]
-    [response] = [response async for response in semantic.SaveSemanticMemories(iter([run_of(*saves)]))]
+    [response] = [response async for response in semantic.BulkSaveSemanticMemories(iter([run_of(*saves)]))]
     first, second = response.results
     assert (first.saved.decision_id, str(uuid.UUID(second.saved.decision_id))) == ("", second.saved.decision_id)
     assert await contents_known(semantic) == ["Ada lives in Rome now."]
@@ -267,7 +335,7 @@ async def test_a_bulk_stream_says_how_conflicts_were_decided(semantic: Any) -> N
 
 @pytest.mark.parametrize("count", [0, 1001])
 async def test_a_run_that_is_empty_or_too_long_ends_the_stream(semantic: Any, count: int) -> None:
-    call = semantic.SaveSemanticMemories(iter([run_of(save("kept")), run_of(*[save()] * count)]))
+    call = semantic.BulkSaveSemanticMemories(iter([run_of(save("kept")), run_of(*[save()] * count)]))
     responses, error = await stream_end(call)
     assert (len(responses), violations(error)) == (1, {"requests"})
 
@@ -278,7 +346,7 @@ async def test_the_status_tells_what_is_known_and_what_may_be(tmp_path: Path) ->
         resolve = save("Ada lives in Rome now.", importance=0.9, conflict_policy=pb.CONFLICT_POLICY_RESOLVE)
         await server.semantic.SaveSemanticMemory(resolve)
         status = await status_of(server.semantic)
-        assert (status.state, status.message) == (pb.INDEX_STATE_READY, "")
+        assert (status.state, status.message) == (common_pb2.STATE_READY, "")
         assert (status.record_count, status.superseded_count, status.capacity) == (1, 1, 7)
         assert status.write_latency_target.ToMilliseconds() == 1500
         assert 0 < status.write_latency.ToNanoseconds() < 10**10
@@ -291,12 +359,17 @@ async def test_a_snapshot_is_written_when_asked_for_or_there_is_a_reason_why_not
         answer = await server.semantic.CreateSnapshot(pb.CreateSnapshotRequest())
         assert not answer.HasField("snapshot_time")
         assert "one by one" in answer.message
+        once = pb.CreateSnapshotRequest(request_id="once")
+        first = await server.semantic.CreateSnapshot(once)
+        await know(server.semantic, "two")
+        again = await server.semantic.CreateSnapshot(once)
+        assert (again.message, again.replayed, first.replayed) == (first.message, True, False)
 
 
 async def test_before_its_vaults_are_there_only_the_status_is_answered() -> None:
     async with bare_server() as server:
         status = await status_of(server.semantic)
-        assert (status.state, status.message) == (pb.INDEX_STATE_WARMING, "the server is starting")
+        assert (status.state, status.message) == (common_pb2.STATE_STARTING, "the server is starting")
         calls = [
             server.semantic.SaveSemanticMemory(save()),
             server.semantic.SearchSimilar(pb.SearchSimilarRequest(query="a")),

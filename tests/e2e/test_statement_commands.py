@@ -59,9 +59,13 @@ def test_what_was_learnt_is_found_listed_and_shown(address: str, client: Client)
     assert "roses" not in shown
     [answer] = run_json(address, "similar", BERLIN, "--where", "importance>=0.5", "--until", "1d")
     assert [hit["memory_id"] for hit in answer["results"]] == [memory_id]
-    nothing = run(address, "similar", "tax returns")
+    nearest = run(address, "similar", "tax returns")
+    assert BERLIN in nearest.stdout and "roses" in nearest.stdout and nearest.stdout.count("(below)") == 2
+    assert nearest.stderr == "note: below 0.7: 2\n"
+    assert run_json(address, "similar", "tax returns")[0]["results"] == []
+    nothing = run(address, "similar", "tax returns", "--min-similarity", "0.7")
     assert nothing.stdout == "nothing found\n"
-    assert "note: 2 are less similar than 0.7" in nothing.stderr
+    assert nothing.stderr == "note: below 0.7: 2\n"
     sheet = run(address, "known", memory_id).stdout
     assert BERLIN in sheet and "home, city" in sheet
     listed = run(address, "known", "--limit", "1")
@@ -124,6 +128,8 @@ def test_unlearning_asks_and_a_dry_run_only_counts(address: str, client: Client)
     refused = run(address, "unlearn", first, stdin="n\n")
     assert refused.returncode == 1 and "Remove 1 statement for good?" in refused.stderr
     assert run(address, "unlearn", first, "--yes").stdout == "1 statement removed\n"
+    again = run(address, "unlearn", first, second, "--yes")
+    assert again.returncode == 1 and first in again.stderr
     [answer] = run_json(address, "unlearn", "--where", "content~two", "--yes")
     assert (answer["deleted_count"], answer["dry_run"]) == (1, False)
     missing = run(address, "known", second)

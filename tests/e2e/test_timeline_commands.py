@@ -76,8 +76,9 @@ def test_what_was_recorded_is_listed_shown_counted_and_found(address: str, clien
     found = run(address, "timeline", "passport")
     assert "Renew the passport." in found.stdout and "photo" in found.stdout and "lunch" not in found.stdout
     [answer] = run_json(address, "timeline", "passport", "--since", "30d", "--mode", "keyword")
-    assert [each["content"] for each in answer["events"]] == ["Renew the passport."]
-    assert answer["scores"][0]["relevance"] > 0
+    [match] = answer["results"]
+    assert match["event"]["content"] == "Renew the passport."
+    assert match["score"]["relevance"] > 0
 
 
 def test_what_is_known_is_not_recorded_again(address: str, client: Client) -> None:
@@ -123,7 +124,9 @@ def test_pruning_asks_and_a_dry_run_only_counts(address: str, client: Client) ->
     refused = run(address, "prune", first, stdin="n\n")
     assert refused.returncode == 1 and "Remove 1 event from " in refused.stderr
     assert len(list(client.recent_events())) == 3
-    assert run(address, "prune", first, "--yes").stdout.startswith("1 event from ")
+    missing = run(address, "prune", first, "nowhere", "--yes")
+    assert missing.returncode == 1 and "'nowhere'" in missing.stderr
+    assert run(address, "prune", first, "nowhere", "--allow-missing", "--yes").stdout.startswith("1 event from ")
     [answer] = run_json(address, "prune", "--type", "task", "--before", "1h", "--yes")
     assert (answer["event_ids"], answer["dry_run"]) == ([second], False)
     assert run(address, "prune", "--user", "nobody", "--yes").stdout == "0 events removed\n"

@@ -1,5 +1,6 @@
 """The tool service over gRPC: what tools there are, how they are called, and those that operators add."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -17,12 +18,13 @@ from mnemon_server.domain.errors import ConfigurationError
 
 from tests.support.fact_messages import refused
 from tests.support.memory_messages import metadata
-from tests.support.server import Connection, bare_server, detail, failure_of, reason, whole_server
+from tests.support.server import Connection, bare_server, detail, failure_of, reason, until, whole_server
 from tests.support.timeline_messages import violations
 from tests.support.tool_endpoints import saying, tool_server
 from tests.support.tool_messages import call, context, everything, put, recall, remember, struct
 from tests.support.tool_providers import tool_provider
 
+CREATE, UPDATE, DELETE = pb.MEMORY_ACTION_CREATE, pb.MEMORY_ACTION_UPDATE, pb.MEMORY_ACTION_DELETE
 INVALID, MISSING = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 UNCONFIGURED = (grpc.StatusCode.FAILED_PRECONDITION, "CONFIGURATION")
 CITY = (
@@ -65,33 +67,35 @@ async def test_both_memory_tools_are_told_with_their_schemas(tools: Any) -> None
     manage, search = (MessageToDict(tool.parameters) for tool in found.values())
     assert manage["properties"]["action"]["enum"] == ["create", "update", "delete"]
     assert (search["required"], search["properties"]["limit"]["maximum"]) == (["query"], 1_000)
-    assert list(found["manage_memory"].actions_permitted) == ["create", "update", "delete"]
+    assert list(found["manage_memory"].actions_permitted) == [CREATE, UPDATE, DELETE]
     assert list(found["search_memory"].actions_permitted) == []
 
 
 async def test_what_a_model_is_told_follows_what_is_permitted_and_instructed(tools: Any) -> None:
-    found = await listed(tools, actions_permitted=["create"], manage_instructions="Only on Sundays.")
+    found = await listed(tools, actions_permitted=[CREATE], manage_instructions="Only on Sundays.")
     manage, search = found.values()
-    assert list(manage.actions_permitted) == ["create"]
+    assert list(manage.actions_permitted) == [CREATE]
     assert manage.description.endswith("Only on Sundays.")
     assert "id" not in MessageToDict(manage.parameters)["properties"]
     assert search.description == (await listed(tools))["search_memory"].description
     silent = await listed(tools, manage_instructions="", search_instructions="")
     assert all("\n" not in tool.description for tool in silent.values())
-    error = await failure_of(tools.ListTools(pb.ListToolsRequest(actions_permitted=["fly"])))
-    assert violations(error) == {"actions_permitted"}
+    error = await failure_of(tools.ListTools(pb.ListToolsRequest(actions_permitted=[CREATE, 0, 9])))
+    assert violations(error) == {"actions_permitted[1]", "actions_permitted[2]"}
+    unknown = call(tools, "search_memory", {"query": "x"}, context(actions_permitted=[9]))
+    assert violations(await failure_of(unknown)) == {"context.actions_permitted[0]"}
 
 
 async def test_the_server_says_what_is_permitted_at_most_and_whose_memory_it_is(tmp_path: Path) -> None:
     settings = {"tool_actions_permitted": ("create", "update"), "tool_namespace": ("{user_id}", "memories")}
     async with whole_server(tmp_path, **settings) as connected:
-        assert list((await listed(connected.tools))["manage_memory"].actions_permitted) == ["create", "update"]
+        assert list((await listed(connected.tools))["manage_memory"].actions_permitted) == [CREATE, UPDATE]
         key = await remember(connected.tools, "Ada has a cat.")
         [fact] = await everything(connected.facts)
         assert (tuple(fact.namespace), fact.key) == (("ada", "memories"), key)
         deletion = call(connected.tools, "manage_memory", {"action": "delete", "id": key})
         assert violations(await failure_of(deletion)) == {"action"}
-        more = context(actions_permitted=["delete"])
+        more = context(actions_permitted=[DELETE])
         asked = call(connected.tools, "manage_memory", {"action": "delete", "id": key}, more)
         assert violations(await failure_of(asked)) == {"context.actions_permitted"}
         assert await refused(remember(connected.tools, "x", context({"org_id": "acme"}))) == UNCONFIGURED
@@ -133,7 +137,7 @@ async def test_the_facts_themselves_come_where_they_are_asked_for(tools: Any) ->
     assert both.content == plain.content
     [match] = both.artifact
     [said] = json.loads(both.content)
-    assert (match.fact.key, match.score) == (key, said["score"])
+    assert (match.fact.key, match.score.relevance) == (key, said["score"])
 
 
 async def test_nothing_found_is_an_empty_list(tools: Any) -> None:
@@ -145,7 +149,7 @@ async def test_an_unknown_tool_is_not_found_and_those_there_are_named(tools: Any
     assert (error.code(), reason(error)) == (MISSING, "TOOL_NOT_FOUND")
     assert "'manage_memory', 'search_memory'" in str(error.details())
     resource = detail(error, error_details_pb2.ResourceInfo)
-    assert (resource.resource_type, resource.resource_name) == ("mnemon.v1.Tool", "format_disk")
+    assert (resource.resource_type, resource.resource_name) == ("mnemon.Tool", "format_disk")
 
 
 @pytest.mark.parametrize(
@@ -275,6 +279,26 @@ async def test_calls_are_forwarded_over_http_and_over_grpc(tmp_path: Path) -> No
     assert results[1].error.reason == errors_pb2.ERROR_REASON_TOOL_NOT_FOUND
 
 
+async def test_a_tool_whose_pattern_could_take_without_bound_is_not_offered_and_named(tmp_path: Path) -> None:
+    look_ahead = {"type": "object", "properties": {"city": {"pattern": "^(?=T)"}}}
+    with tool_server(saying("21 degrees")) as http:
+        rest = f"http = '{http.url}'"
+        file = tools_file(tmp_path, f"name = 'weather'\n{rest}", f"name = 'slow'\n{rest}")
+        head, found, tail = file.read_text().rpartition(CITY)
+        file.write_text(head + json.dumps(look_ahead) + tail)
+        async with whole_server(tmp_path / "data", tools_file=file, tool_endpoints_allowed=("127.0.0.1",)) as connected:
+            tools = connected.tools
+            answer = await tools.ListTools(pb.ListToolsRequest())
+            unknown = await refused(call(tools, "slow", {"city": "Turin"}))
+            assert (await call(tools, "weather", {"city": "Turin"})).content == "21 degrees"
+    assert found
+    assert [tool.name for tool in answer.tools] == ["manage_memory", "search_memory", "weather"]
+    [unoffered] = answer.unoffered
+    assert unoffered.name == "slow"
+    assert unoffered.reason.startswith("the pattern '^(?=T)' cannot be used here")
+    assert unknown == (grpc.StatusCode.NOT_FOUND, "TOOL_NOT_FOUND")
+
+
 async def test_what_goes_wrong_with_an_operators_tool_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     with tool_server(saying("out of order", status=500)) as http:
         async with tool_provider() as provider:
@@ -311,6 +335,31 @@ async def test_what_ran_is_told_where_the_answers_together_have_no_room(tmp_path
     assert [result.error.reason for result in (first, third) if result.HasField("error")] == [
         errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE
     ]
+
+
+async def test_calls_of_a_slow_tool_beyond_its_places_are_refused_at_once_and_others_are_served(tmp_path: Path) -> None:
+    answering = asyncio.Event()
+
+    async def late(request: Any, context: Any) -> str:
+        await answering.wait()
+        return "at last"
+
+    async with tool_provider(late) as provider:
+        file = tools_file(tmp_path, f"name = 'slow'\ngrpc = '{provider.address}'")
+        settings = {"tools_file": file, "tool_endpoints_allowed": ("127.0.0.1",), "tool_calls_max": 5}
+        async with whole_server(tmp_path / "data", **settings) as connected:
+            calls = [asyncio.create_task(call(connected.tools, "slow", {"city": "Turin"})) for _ in range(30)]
+            await until(lambda: sum(each.done() for each in calls) == 25 and len(provider.received) == 5)
+            refusals = [await failure_of(each) for each in calls if each.done()]
+            waiting = [each for each in calls if not each.done()]
+            assert {(error.code(), reason(error)) for error in refusals} == {
+                (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS")
+            }
+            assert all(detail(error, error_details_pb2.RetryInfo).HasField("retry_delay") for error in refusals)
+            assert await remember(connected.tools, "Ada has a cat.")
+            answering.set()
+            assert [(await each).content for each in waiting] == ["at last"] * 5
+            assert (await call(connected.tools, "slow", {"city": "Turin"})).content == "at last"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ async def test_trap_1_bytes_that_are_no_message_are_an_invalid_argument() -> Non
 
 async def test_trap_1_bytes_that_are_no_message_end_a_stream_with_an_invalid_argument(tmp_path: Path) -> None:
     async with whole_server(tmp_path) as connection:
-        call = connection.channel.stream_stream("/mnemon.v1.KnowledgeStoreService/IndexDocuments")()
+        call = connection.channel.stream_stream("/mnemon.v1.KnowledgeStoreService/BulkIndexDocuments")()
         await call.write(b"\xff\xff\xff")
         _, error = await stream_end(call)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -119,9 +119,13 @@ async def test_a_request_that_is_too_large_says_so() -> None:
     assert far_too_large.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_a_message_may_be_larger_than_the_four_mebibytes_of_the_runtime() -> None:
-    async with bare_server(Misbehaving(), channel_options=(("grpc.max_receive_message_length", -1),)) as connection:
-        assert len(await method(connection.channel, "echo")(bytes(15 << 20))) == 15 << 20
+async def test_a_message_is_as_large_as_any_client_of_grpc_takes_by_itself() -> None:
+    async with bare_server(Misbehaving()) as connection:
+        echo = method(connection.channel, "echo")
+        assert len(await echo(bytes(4 << 20))) == 4 << 20
+        error = await failure_of(echo(bytes((4 << 20) + 1)))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE")
+        assert "4,194,304" in (error.details() or "")
 
 
 async def test_a_request_id_goes_back_to_the_client_and_into_the_log(capfd: pytest.CaptureFixture[str]) -> None:
@@ -141,6 +145,19 @@ async def test_a_request_id_goes_back_to_the_client_and_into_the_log(capfd: pyte
     lines = _log_lines(capfd.readouterr().err)
     logged = [(line["request_id"], line["code"]) for line in lines if line["event"] == "rpc"]
     assert logged == [("my-id.1", "OK"), ("my-id.2", "INTERNAL"), (made, "OK")]
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+async def test_a_path_that_would_colour_the_terminal_is_escaped_in_the_log(
+    log_format: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging(log_format=log_format, level="info")
+    async with bare_server() as connection:
+        error = await failure_of(connection.channel.unary_unary("/x\x1b[31mred\x07")(b""))
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    log = capfd.readouterr().err
+    assert "x1b[31mred" in log
+    assert not {"\x1b", "\x07"} & set(log)
 
 
 async def test_the_log_never_holds_what_users_wrote(capfd: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +198,8 @@ async def test_trap_12_reflection_is_served_under_both_of_its_names(version: str
             assert answer.file_descriptor_response.file_descriptor_proto, service
     assert {
         "mnemon.v1.ConflictService",
-        "mnemon.v1.EventService",
+        "mnemon.v1.ChangeService",
+        "mnemon.v1.ServerService",
         "mnemon.v1.KnowledgeStoreService",
         "mnemon.v1.MemoryService",
         "mnemon.v1.RulesService",

@@ -2,16 +2,23 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
+from grpc import aio
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from mnemon_server.logs import configure_logging
 
-from tests.support.handlers import Misbehaving, method
+from tests.support.handlers import Misbehaving, method, path
+from tests.support.http2 import raw_connection
 from tests.support.server import Connection, bare_server, detail, failure_of, health_of, reason, stream_end, until
+
+REFUSED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS")
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
 async def test_trap_3_health_answers_while_every_slot_is_taken() -> None:
@@ -50,6 +57,29 @@ async def test_trap_3_streams_take_no_slots_of_single_calls() -> None:
             stream.cancel()
 
 
+async def test_one_connection_cannot_take_the_slots_of_all_others() -> None:
+    handlers = Misbehaving()
+    async with (
+        bare_server(handlers, streams_max=32, unary_calls_max=32) as connection,
+        aio.insecure_channel(str(connection.server.address), OWN_CONNECTION) as other,
+    ):
+        greedy = [method(connection.channel, "idle")(b"") for _ in range(40)]
+        calls = [method(connection.channel, "wait")(b"") for _ in range(40)]
+        await until(lambda: sum(each.done() for each in (*greedy, *calls)) == 24)
+        assert (handlers.waiting, handlers.opened) == (28, 28)
+        ends = [(await stream_end(stream))[1] for stream in greedy if stream.done()]
+        ends += [await failure_of(call) for call in calls if call.done()]
+        assert {(error.code(), reason(error)) for error in ends} == {REFUSED}
+
+        modest = [method(other, "idle")(b"") for _ in range(3)]
+        assert [len(await stream.read()) for stream in modest] == [1] * 3
+        assert [await method(other, "echo")(b"x") for _ in range(20)] == [b"x"] * 20
+        handlers.release.set()
+        assert sorted({await call for call in calls if not call.done()}) == [b"released"]
+        for stream in (*greedy, *modest):
+            stream.cancel()
+
+
 async def test_a_call_without_a_deadline_gets_the_servers() -> None:
     handlers = Misbehaving()
     async with bare_server(handlers, default_deadline_s=0.2) as connection:
@@ -83,6 +113,66 @@ async def test_a_call_with_a_deadline_keeps_its_own() -> None:
         await until(lambda: time.monotonic() - started > 0.2)
         handlers.release.set()
         assert await call == b"released"
+
+
+async def test_a_request_that_never_ends_ends_its_call_and_takes_no_slot() -> None:
+    async with (
+        bare_server(Misbehaving(), request_timeout_s=0.5, unary_calls_max=1) as connection,
+        raw_connection(str(connection.server.address)) as raw,
+    ):
+        half = [await raw.begin(path("echo"), announced=4 << 20, sent=100_000) for _ in range(3)]
+        half.append(await raw.begin(path("idle"), announced=4 << 20, sent=0))
+        assert await method(connection.channel, "echo")(b"x") == b"x"
+        ends = [await raw.end_of(call) for call in half]
+    assert {end["grpc-status"] for end in ends} == {str(grpc.StatusCode.DEADLINE_EXCEEDED.value[0])}
+    assert {end["grpc-message"] for end in ends} == {"the request did not arrive within 0.5 s"}
+
+
+async def test_calls_that_are_reset_before_their_request_leave_no_line_in_the_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging(log_format="json", level="info")
+    async with bare_server(Misbehaving()) as connection:
+        async with raw_connection(str(connection.server.address)) as raw:
+            for _ in range(50):
+                await raw.begin(path("echo"), announced=100, sent=10)
+        assert await method(connection.channel, "echo")(b"x") == b"x"
+    assert capfd.readouterr().err.count('"event": "rpc"') == 1
+
+
+async def test_a_request_that_is_far_too_large_is_refused_before_it_is_sent() -> None:
+    async with (
+        bare_server(Misbehaving()) as connection,
+        raw_connection(str(connection.server.address)) as raw,
+    ):
+        end = await raw.end_of(await raw.begin(path("echo"), announced=30 << 20, sent=0))
+    assert end["grpc-status"] == str(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+
+
+async def test_what_nobody_reads_yet_is_bounded_for_each_stream() -> None:
+    handlers = Misbehaving()
+    async with (
+        bare_server(handlers, channel_options=OWN_CONNECTION) as connection,
+        raw_connection(str(connection.server.address)) as raw,
+    ):
+        call = asyncio.create_task(raw.begin(path("deaf"), announced=3 << 20, sent=1 << 20))
+        await until(lambda: handlers.opened == 1)
+        done, _ = await asyncio.wait([call], timeout=0.5)
+        assert not done
+        call.cancel()
+
+
+async def test_connections_beyond_the_most_are_closed() -> None:
+    async with bare_server(connections_max=3) as connection:
+        assert await health_of(connection, "liveness") == "SERVING"
+        async with AsyncExitStack() as stack:
+            # The first is that of the channel.
+            for _ in range(2):
+                await (await stack.enter_async_context(raw_connection(str(connection.server.address)))).greeted()
+            with pytest.raises((AssertionError, ConnectionResetError)):
+                async with raw_connection(str(connection.server.address)) as surplus:
+                    await surplus.greeted()
+        assert await health_of(connection, "liveness") == "SERVING"
 
 
 async def test_a_handler_is_cancelled_when_its_client_has_left() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mnemon.v1 import events_pb2, memory_pb2
+from mnemon.v1 import changes_pb2, memory_pb2
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.engines.folder import FolderLock
 
@@ -30,13 +30,13 @@ async def test_an_idle_vault_gives_its_folder_back_and_opens_again_when_it_is_wa
 
 async def test_a_vault_that_somebody_watches_stays_open(tmp_path: Path) -> None:
     async with whole_server(tmp_path, vault_idle_s=0.002) as server:
-        watch = server.events.WatchEvents(events_pb2.WatchEventsRequest())
+        watch = server.changes.WatchChanges(changes_pb2.WatchChangesRequest())
         assert (await watch.read()).HasField("started")
-        # Each write and its event take longer than a vault may be idle.
+        # Each write and its change take longer than a vault may be idle.
         for number in range(3):
             memory = memory_pb2.Memory(content=f"note {number}")
             await server.memories.CreateMemory(memory_pb2.CreateMemoryRequest(memory=memory))
-            assert len((await watch.read()).batch.events) == 1
+            assert len((await watch.read()).batch.changes) == 1
             assert not is_free(tmp_path / "tenants" / "default")
         watch.cancel()
         await until(lambda: is_free(tmp_path / "tenants" / "default"))
@@ -44,14 +44,14 @@ async def test_a_vault_that_somebody_watches_stays_open(tmp_path: Path) -> None:
 
 async def test_a_watch_resumes_on_a_vault_that_was_closed_meanwhile(tmp_path: Path) -> None:
     async with whole_server(tmp_path, vault_idle_s=0.2) as server:
-        watch = server.events.WatchEvents(events_pb2.WatchEventsRequest())
+        watch = server.changes.WatchChanges(changes_pb2.WatchChangesRequest())
         cursor = (await watch.read()).cursor
         watch.cancel()
         memory = memory_pb2.Memory(content="while nobody watched")
         created = await server.memories.CreateMemory(memory_pb2.CreateMemoryRequest(memory=memory))
         await until(lambda: is_free(tmp_path / "tenants" / "default"))
-        again = server.events.WatchEvents(events_pb2.WatchEventsRequest(cursor=cursor))
+        again = server.changes.WatchChanges(changes_pb2.WatchChangesRequest(cursor=cursor))
         assert (await again.read()).HasField("started")
-        [event] = (await again.read()).batch.events
-        assert event.record_id == created.memory.memory_id
+        [change] = (await again.read()).batch.changes
+        assert change.record_id == created.memory.memory_id
         again.cancel()

@@ -100,7 +100,7 @@ def test_changes_of_facts_are_named_by_namespace_and_key(address: str) -> None:
         with Client(address) as client:
             client.facts.delete(("user", "ada"), "seat")
         assert line(process).rstrip().endswith("user.ada  seat  requested")
-    assert event["details"] == {"namespace": ["user", "ada"], "key": "seat", "reason": ""}
+    assert event["details"] == {"namespace": ["user", "ada"], "key": "seat", "reason": None}
     assert (event["record"]["value"], event["record"]["ttl_s"]) == ({"row": 7}, 86400.0)
 
 
@@ -110,3 +110,13 @@ def test_what_it_cannot_do_it_says_in_one_line(address: str) -> None:
     assert refused.stderr.startswith("Error: cursor: must be that of an earlier answer")
     assert run(address, "watch", "--type", "memory").returncode == 2
     assert "--full needs --json" in run(address, "watch", "--full").stderr
+
+
+def test_changes_shows_what_is_kept_and_ends(address: str) -> None:
+    with Client(address) as client:
+        client.index("listed", "kept")
+    listed = run(address, "changes", "--id", "listed")
+    assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 1), listed.stderr
+    assert "knowledge:indexed" in listed.stdout
+    assert run(address, "changes", "--since", "now").returncode == 1
+    assert "--full needs --json" in run(address, "changes", "--full").stderr

@@ -1,6 +1,7 @@
 """The server's memory stays flat however many watchers read too slowly, and the others are served all the same."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,18 +11,19 @@ import grpc
 import pytest
 from grpc import aio
 from mnemon import AsyncClient, Document, Scope
-from mnemon.v1 import events_pb2 as pb
-from mnemon.v1.events_pb2_grpc import EventServiceStub
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
-from tests.support.server import server_process, until
+from tests.support.server import reason, server_process, stream_end, until
 
 DOCUMENTS = 20
 SCOPE = Scope(*(["x" * 250] * 5))
-"""Makes an event nearly two kilobytes, so that a reader that stalls has soon left much unread."""
+"""Makes a change nearly two kilobytes, so that a reader that stalls has soon left much unread."""
 STALL_S = 2.5
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 SMALL_WINDOW = [*OWN_CONNECTION, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 16)]
 """Left to itself, gRPC takes in megabytes for a reader that does not read."""
+SLOW_READER = (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
 GROWTH_KIB_MAX = 48 << 10
 
 
@@ -52,15 +54,15 @@ class Crowd:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow(self, sequences: list[int], ready: asyncio.Semaphore) -> None:
-        async for message in self.stub.WatchEvents(pb.WatchEventsRequest()):
+        async for message in self.stub.WatchChanges(pb.WatchChangesRequest()):
             if message.HasField("started"):
                 ready.release()
-            sequences += [event.sequence for event in message.batch.events]
+            sequences += [change.sequence for change in message.batch.changes]
 
     async def _stall(self) -> None:
         """Reads one message, and nothing more until the server has had enough; then comes back to do the same."""
         while True:
-            call = self.stalled.WatchEvents(pb.WatchEventsRequest(earliest=True, max_batch_size=10))
+            call = self.stalled.WatchChanges(pb.WatchChangesRequest(earliest=True, max_batch_size=10))
             with suppress(aio.AioRpcError):
                 await call.read()
                 await asyncio.sleep(STALL_S)
@@ -78,7 +80,7 @@ async def overload(tmp_path: Path, *, watchers: int, writes: int) -> None:
             aio.insecure_channel(server.address(), OWN_CONNECTION) as channel,
             aio.insecure_channel(server.address(), SMALL_WINDOW) as other_channel,
         ):
-            crowd = Crowd(EventServiceStub(channel), EventServiceStub(other_channel))
+            crowd = Crowd(ChangeServiceStub(channel), ChangeServiceStub(other_channel))
             await write(client, DOCUMENTS * 10)
             await crowd.gather(watchers)
             try:
@@ -86,7 +88,7 @@ async def overload(tmp_path: Path, *, watchers: int, writes: int) -> None:
                 await until(lambda: crowd.ended_slow >= watchers // 2, 60)
                 before = resident_kib(server.process.pid)
                 await write(client, writes)
-                expected = [event.sequence async for event in client.events()][-(writes + writes // 10) :]
+                expected = [change.sequence async for change in client.changes()][-(writes + writes // 10) :]
                 await until(lambda: all(len(each) == len(expected) for each in crowd.seen), 60)
                 grown = resident_kib(server.process.pid) - before
             finally:
@@ -94,6 +96,43 @@ async def overload(tmp_path: Path, *, watchers: int, writes: int) -> None:
 
         assert all(each == expected for each in crowd.seen)
         assert grown < GROWTH_KIB_MAX, f"{grown} KiB"
+
+
+async def test_watchers_of_large_records_that_read_nothing_cost_less_than_a_mebibyte_each(tmp_path: Path) -> None:
+    watchers, write_timeout_s = 60, 1
+    with server_process(
+        tmp_path, "--knowledge-store-backend", "local", "--stream-write-timeout-s", str(write_timeout_s)
+    ) as server:
+        async with (
+            AsyncClient(server.address()) as client,
+            aio.insecure_channel(server.address(), SMALL_WINDOW) as channel,
+        ):
+            assert all([r.receipt is not None async for r in client.index_many(large_documents())])
+            request = pb.WatchChangesRequest(earliest=True, view=pb.CHANGE_VIEW_FULL, max_batch_size=1000)
+            before = resident_kib(server.process.pid)
+            watches = [ChangeServiceStub(channel).WatchChanges(request) for _ in range(watchers)]
+            assert [(await watch.read()).HasField("started") for watch in watches] == [True] * watchers
+            most = await most_resident(server.process.pid, 3 * write_timeout_s)
+            assert most - before < watchers * 1024, f"{most - before} KiB"
+            # By now all are cut: one that is read before that goes on for ever.
+            ends = [(await stream_end(watch))[1] for watch in watches]
+            assert {(error.code(), reason(error)) for error in ends} == {SLOW_READER}
+            await until(lambda: resident_kib(server.process.pid) - before < watchers * 512)
+
+
+def large_documents() -> Iterator[Document]:
+    for i in range(8):
+        yield Document(f"large-{i}", f"large {i} " + "z" * 700_000, scope=SCOPE)
+
+
+async def most_resident(pid: int, seconds: float) -> int:
+    """The most memory that the process has within a time, in KiB."""
+    loop = asyncio.get_running_loop()
+    most, end = 0, loop.time() + seconds
+    while loop.time() < end:
+        most = max(most, resident_kib(pid))
+        await asyncio.sleep(0.02)
+    return most
 
 
 async def write(client: AsyncClient, count: int) -> None:

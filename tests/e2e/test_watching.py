@@ -11,10 +11,10 @@ import grpc
 import pytest
 from mnemon import (
     AsyncClient,
+    Change,
+    ChangeType,
     Client,
     CursorExpiredError,
-    Event,
-    EventType,
     InvalidArgumentError,
     InvalidCursorError,
     Memory,
@@ -22,8 +22,8 @@ from mnemon import (
     ServerUnreachableError,
     _channel,
 )
-from mnemon.v1 import events_pb2 as pb
-from mnemon.v1.events_pb2_grpc import EventServiceStub
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.server import (
@@ -67,34 +67,34 @@ def test_a_watch_tells_what_is_written_in_its_block(client: Client) -> None:
         client.update_memory(memory.memory_id, content="Ada prefers green tea.")
         client.delete("note")
 
-        events = [next(watch) for _ in range(4)]
+        changes = [next(watch) for _ in range(4)]
 
-    assert [(event.type, event.record_id) for event in events] == [
-        (EventType.KNOWLEDGE_INDEXED, "note"),
-        (EventType.MEMORY_CREATED, memory.memory_id),
-        (EventType.MEMORY_UPDATED, memory.memory_id),
-        (EventType.KNOWLEDGE_DELETED, "note"),
+    assert [(change.type, change.record_id) for change in changes] == [
+        (ChangeType.KNOWLEDGE_INDEXED, "note"),
+        (ChangeType.MEMORY_CREATED, memory.memory_id),
+        (ChangeType.MEMORY_UPDATED, memory.memory_id),
+        (ChangeType.KNOWLEDGE_DELETED, "note"),
     ]
-    assert events[0].request_id == "r-1"
-    assert events[0].scope == Scope(user="ada")
-    assert events[2].revision == 2
-    assert "content" in events[2].changed_fields
-    assert [event.sequence for event in events] == sorted({event.sequence for event in events})
+    assert changes[0].request_id == "r-1"
+    assert changes[0].scope == Scope(user="ada")
+    assert changes[2].revision == 2
+    assert "content" in changes[2].changed_fields
+    assert [change.sequence for change in changes] == sorted({change.sequence for change in changes})
 
 
 def test_a_watch_can_begin_at_a_time_a_cursor_or_the_beginning(client: Client) -> None:
     client.index("early", "text")
     between = datetime.now(UTC)
-    page = client.events_page(between - timedelta(days=1), page_size=1000)
+    page = client.changes_page(between - timedelta(days=1), page_size=1000)
     client.index("late", "text")
 
     with client.watch("earliest") as watch:
-        assert next(watch) == next(client.events())
+        assert next(watch) == next(client.changes())
     with client.watch(between) as watch:
         assert next(watch).record_id == "late"
     with client.watch(page.cursor) as watch:
         assert next(watch).record_id == "late"
-    assert [event.record_id for event in client.events(page.cursor)] == ["late"]
+    assert [change.record_id for change in client.changes(page.cursor)] == ["late"]
 
 
 def test_filters_and_the_full_view_reach_the_server(client: Client) -> None:
@@ -102,11 +102,11 @@ def test_filters_and_the_full_view_reach_the_server(client: Client) -> None:
         client.index("hers", "text", scope=Scope(user="grace"))
         client.remember("of somebody else", user="ada")
         memory = client.remember("Grace reads at night.", user="grace")
-        event = next(watch)
+        change = next(watch)
 
-    assert isinstance(event.record, Memory)
-    assert (event.record_id, event.record.content) == (memory.memory_id, "Grace reads at night.")
-    found = list(client.events(ids=[memory.memory_id]))
+    assert isinstance(change.record, Memory)
+    assert (change.record_id, change.record.content) == (memory.memory_id, "Grace reads at night.")
+    found = list(client.changes(ids=[memory.memory_id]))
     assert [(each.record_id, each.record) for each in found] == [(memory.memory_id, None)]
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_asked_for_names_the_field(client: Client) -> None:
         next(client.watch("no-cursor"))
     assert [violation.field for violation in caught.value.violations] == ["cursor"]
     with pytest.raises(InvalidCursorError):
-        list(client.events("no-cursor"))
+        list(client.changes("no-cursor"))
     with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
         next(client.watch(datetime.now(UTC) + timedelta(days=1)))
     with pytest.raises(InvalidArgumentError, match=r"types: must be among 'knowledge:indexed', .*, not 'memory'"):
@@ -128,7 +128,7 @@ def test_what_cannot_be_asked_for_names_the_field(client: Client) -> None:
 
 def test_closing_the_client_ends_a_watch_that_waits_in_another_thread(address: str) -> None:
     client = Client(address)
-    seen: list[Event] = []
+    seen: list[Change] = []
     watch = client.watch("earliest")
     reader = threading.Thread(target=lambda: seen.extend(watch))
     client.index("closing", "text")
@@ -152,19 +152,19 @@ def test_a_cursor_of_events_that_were_trimmed_has_expired(tmp_path: Path) -> Non
         pages = []
         for name in "abcdef":
             client.index(name, "text")
-            pages.append(client.events_page(page_size=1000))
+            pages.append(client.changes_page(page_size=1000))
         running.end()
     with (
-        server_process(tmp_path, *LOCAL, "--event-retention-max", "3") as running,
+        server_process(tmp_path, *LOCAL, "--change-retention-max", "3") as running,
         Client(running.address()) as client,
     ):
         # It trims when it opens the vault, in the background.
-        wait_until(lambda: len(list(client.events())) == 3)
+        wait_until(lambda: len(list(client.changes())) == 3)
 
         for page in pages[:2]:
             with pytest.raises(CursorExpiredError):
                 next(client.watch(page.cursor))
-        assert [event.record_id for event in client.events(pages[2].cursor)] == ["d", "e", "f"]
+        assert [change.record_id for change in client.changes(pages[2].cursor)] == ["d", "e", "f"]
         with client.watch("earliest") as watch:
             assert [next(watch).record_id for _ in range(3)] == ["d", "e", "f"]
 
@@ -173,11 +173,11 @@ async def test_an_async_watch_is_ended_by_close_and_by_cancelling_its_reader(add
     async with AsyncClient(address) as client:
         await client.index("async", "text")
         watch, other = client.watch("earliest"), client.watch("earliest")
-        seen: list[Event] = []
+        seen: list[Change] = []
 
-        async def follow(events: Any) -> str:
-            async for event in events:
-                seen.append(event)  # noqa: PERF401 - it must be seen while the watch goes on
+        async def follow(changes: Any) -> str:
+            async for change in changes:
+                seen.append(change)  # noqa: PERF401 - it must be seen while the watch goes on
             return "ended"
 
         reading, cancelled = asyncio.create_task(follow(watch)), asyncio.create_task(follow(other))
@@ -209,8 +209,8 @@ async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(con
     address = str(connection.server.address)
     async with AsyncClient(address) as client, grpc.aio.insecure_channel(address, SMALL_WINDOW) as channel:
         await fill(client)
-        stub: Any = EventServiceStub(channel)
-        call = stub.WatchEvents(pb.WatchEventsRequest(earliest=True, view=pb.EVENT_VIEW_FULL))
+        stub: Any = ChangeServiceStub(channel)
+        call = stub.WatchChanges(pb.WatchChangesRequest(earliest=True, view=pb.CHANGE_VIEW_FULL))
         started = await call.read()
         began = asyncio.get_running_loop().time()
         await until(lambda: connection.server.open_streams == 0)
@@ -220,9 +220,11 @@ async def test_a_reader_that_stalls_is_ended_within_its_bound_and_can_resume(con
         assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER")
         assert 0.5 <= took < 3.0
         assert started.HasField("started")
-        seen = [event.record_id for message in messages for event in message.batch.events]
-        rest = [event.record_id async for event in client.events(messages[-1].cursor if messages else started.cursor)]
-        assert seen + rest == [event.record_id async for event in client.events()]
+        seen = [change.record_id for message in messages for change in message.batch.changes]
+        rest = [
+            change.record_id async for change in client.changes(messages[-1].cursor if messages else started.cursor)
+        ]
+        assert seen + rest == [change.record_id async for change in client.changes()]
 
 
 async def test_the_clients_watch_outlives_its_own_slowness(
@@ -231,7 +233,7 @@ async def test_the_clients_watch_outlives_its_own_slowness(
     monkeypatch.setattr(_channel, "CHANNEL_OPTIONS", [*_channel.CHANNEL_OPTIONS, *SMALL_WINDOW])
     async with AsyncClient(str(connection.server.address)) as client:
         await fill(client)
-        expected = [event async for event in client.events(full=True)]
+        expected = [change async for change in client.changes(full=True)]
         async with client.watch("earliest", full=True) as watch:
             seen = [await anext(watch)]
             await until(lambda: connection.server.open_streams == 0)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.support.repository import ROOT, tracked_files, written_python
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+FOLDER_MODULES_MAX = 30
 
 # Put together from halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|NotImplemented" r"Error)\b")
@@ -36,6 +38,12 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     lengths = {_name(file): len(file.read_text(encoding="utf-8").splitlines()) for file in written_python()}
     assert len(lengths) > 20
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can_hold() -> None:
+    folders = Counter(_name(file.parent) for file in written_python("server", "clients/python"))
+    assert len(folders) > 20
+    assert {folder: count for folder, count in folders.items() if count > FOLDER_MODULES_MAX} == {}
 
 
 def test_no_function_is_longer_than_a_reader_can_hold() -> None:

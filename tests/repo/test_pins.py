@@ -1,4 +1,4 @@
-"""The pinned versions are complete, plain, and agree with each other."""
+"""The pinned versions are complete, agree with each other, and are known by the hashes of their files."""
 
 import re
 import tomllib
@@ -7,24 +7,20 @@ import pytest
 
 from tests.support.repository import ROOT
 
-PIN = re.compile(r"([A-Za-z0-9._-]+)==([0-9][A-Za-z0-9.]*)")
+NAMES = ["build", "dev", "fuzz", "generate", "lock", "reference", "server", "weights"]
+# A version, perhaps for some platforms alone, and the hashes of all its files; nothing that names a place.
+PIN = re.compile(r"([a-z0-9.-]+)==([0-9][A-Za-z0-9.]*)(?: ; [^\n\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
 
 def _pins(name: str) -> dict[str, str]:
-    lines = (ROOT / f"requirements/{name}.txt").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    matches = [PIN.fullmatch(pin) for pin in pins]
-    assert [pin for pin, match in zip(pins, matches, strict=True) if match is None] == []
-    return {_normalised(match[1]): match[2] for match in matches if match}
-
-
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    text = re.sub(r"^ *#.*\n", "", (ROOT / f"requirements/{name}.txt").read_text(), flags=re.MULTILINE)
+    assert PIN.sub("", text) == ""
+    return {match[1]: match[2] for match in PIN.finditer(text)}
 
 
 def _names(requirements: list[object]) -> set[str]:
     texts = (requirement for requirement in requirements if isinstance(requirement, str))
-    return {_normalised(re.split(r"[<>=!~;\[ ]", text)[0]) for text in texts}
+    return {re.sub(r"[-_.]+", "-", re.split(r"[<>=!~;\[ ]", text)[0]).lower() for text in texts}
 
 
 @pytest.fixture
@@ -32,32 +28,47 @@ def project() -> dict[str, dict[str, object]]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-@pytest.mark.parametrize("name", ["server", "dev", "generate", "fuzz", "weights"])
-def test_every_line_is_one_exact_version_from_no_particular_place(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_line_is_one_exact_version_with_its_hashes_from_no_particular_place(name: str) -> None:
     assert _pins(name)
 
 
-def test_what_the_server_asks_for_is_pinned_and_torch_is_not_among_it(project: dict[str, dict[str, object]]) -> None:
+def test_no_other_file_pins_anything() -> None:
+    assert sorted(file.stem for file in (ROOT / "requirements").iterdir()) == NAMES
+
+
+def test_what_the_server_asks_for_is_pinned(project: dict[str, dict[str, object]]) -> None:
     asked = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["server"]
     assert _names(asked) - _pins("server").keys() == set()
-    assert "torch" not in _pins("server")
-    assert [name for name in _pins("server") if name.startswith(("nvidia-", "cuda-"))] == []
 
 
-def test_what_the_tests_ask_for_is_pinned(project: dict[str, dict[str, object]]) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_torch_and_its_drivers_are_pinned_nowhere(name: str) -> None:
+    """Neither the server nor `make test` downloads them."""
+    assert [pin for pin in _pins(name) if re.match(r"torch$|triton$|nvidia-|cuda-", pin)] == []
+    assert name == "reference" or not {"sentence-transformers", "transformers"} & _pins(name).keys()
+
+
+def test_what_the_tasks_ask_for_is_pinned(project: dict[str, dict[str, object]]) -> None:
     groups = project["dependency-groups"]
-    asked = _names(groups["dev"] + groups["test"] + groups["lint"] + groups["buf"])
-    assert asked - _pins("dev").keys() == set()
+    extras = project["project"]["optional-dependencies"]
+    dev = groups["dev"] + groups["test"] + groups["lint"] + groups["buf"] + extras["langgraph"] + extras["mcp"]
+    assert _names(dev) - _pins("dev").keys() == set()
+    assert _names(groups["test"] + extras["sentence-transformers"]) - _pins("reference").keys() == set()
     assert _names(groups["generate"] + groups["buf"]) - _pins("generate").keys() == set()
-    assert _names(groups["fuzz"]) - _pins("fuzz").keys() == set()
+    for name in ("build", "fuzz", "lock", "weights"):
+        assert _names(groups[name]) - _pins(name).keys() == set()
 
 
-def test_the_tests_run_the_versions_that_are_served() -> None:
-    server, dev = _pins("server"), _pins("dev")
-    assert {name: version for name, version in server.items() if dev.get(name) != version} == {}
-    assert _pins("fuzz")["json-repair"] == server["json-repair"]
+@pytest.mark.parametrize("name", ["dev", "reference"])
+def test_the_tests_run_the_versions_that_are_served(name: str) -> None:
+    server, tested = _pins("server"), _pins(name)
+    assert {name: version for name, version in server.items() if tested.get(name) != version} == {}
 
 
-def test_torch_is_the_version_that_the_makefile_asks_for() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    assert f"\nTORCH := {_pins('dev')['torch']}\n" in makefile
+def test_what_is_installed_first_is_not_replaced_afterwards() -> None:
+    build = _pins("build")
+    for name in ("server", "dev", "reference"):
+        pins = _pins(name)
+        assert {name: version for name, version in build.items() if pins.get(name, version) != version} == {}
+    assert _pins("fuzz")["json-repair"] == _pins("server")["json-repair"]

@@ -1,51 +1,179 @@
-"""What the README shows runs as printed, against a real server."""
+"""What the READMEs show runs as printed, from the first block to the last, against one real server each."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from mnemon import Client
 
 from tests.support.repository import ROOT
 from tests.support.server import server_process
+from tests.support.shell_lines import Shell
 
 PRINTED_ADDRESS = "127.0.0.1:50051"
+OTHER_SERVER = "unix:/run/other.sock"
 EXAMPLE_LINES_MAX = 8
 LOOP_LINES_MAX = 16
 """Of an example with a loop over what a model says, all lines of it."""
 SCRIPTED_MODEL = ROOT / "tests" / "support" / "scripted_model"
 """Stands in for a vendor's package, so that no example needs a key or a network."""
+README, CLIENT_README = ROOT / "README.md", ROOT / "clients" / "python" / "README.md"
+
+SHOWN_ELSEWHERE = {
+    "make serve": "runs until it is stopped",
+    "make test": "runs this",
+    "mnemon mcp --transport http --user ada": "runs until it is stopped: tests/e2e/test_mcp_server.py",
+}
+SHOWN = {
+    "index docker protos/mnemon": r"\d+ created, 0 replaced, 0 unchanged, 0 failed",
+    'search "which port must never be published?"': r"docker/docker-compose\.yml",
+    "buf curl": r'"docId": *"tea"',
+    'remember "Ada is allergic to nuts."': "remembered ",
+    'recall "is she allergic to anything?"': r"\n *0\.\d+ +100% +Ada is allergic to nuts\.",
+    "forecast --by": "Ada is allergic to nuts|fade_time",
+    'learn "Ada lives in Munich now."': "learnt |known already",
+    'similar "Ada lives in Munich"': r"0\.9\d\d +Ada lives in Munich now\.",
+    "decisions --user ada": "newer by|more important",
+    "rules export": "",
+    'record "Ada must renew her passport."': "recorded |known already",
+    "timeline passport": "Ada must renew her passport",
+    "bridge policy": "0.8",
+    "prune --user ada": "0 events|would",
+    "tools list --style anthropic": '"manage_memory"',
+    "tools call search_memory": "no meat since May",
+    "facts list user.ada": "no meat since May",
+    "index docs/": "1 created",
+    'search "how do I renew a passport"': "passport.md",
+    "list --json": "",
+    "delete --project handbook --dry-run": "1 ",
+    "info": "absolute scores",
+    'remember "Ada likes green tea."': "remembered ",
+    'recall "what does she drink?"': "Ada likes green tea|nothing found",
+    "memories --json": "0 remembered, 0 updated, [1-9]",
+    "forget --purge": "would",
+    "unmerge": "restored ",
+    "timeline --json": "0 recorded, [1-9]",
+    "update passport.md": "replaced passport.md, revision 2",
+    "summary": "task",
+    "facts put user.ada": "stored user.ada tea",
+    'facts search "what does she drink?"': "Ada likes green tea",
+    "facts list user --below": "[1-9] stored, 0 failed",
+    "tools call manage_memory": "created memory",
+    "tools execute answer.txt": '"created memory',
+    "export vault.jsonl": "unchanged",
+    "import memories.json --from mem0": "1 created",
+}
+"""What each command prints, by how it begins; the first row that fits counts."""
 
 
-def _examples() -> list[tuple[str, str]]:
-    """Every Python block with the text block behind it: what it prints."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    assert len(found) == readme.count("```python\n") > 0, "a Python block without what it prints"
-    return found
+@dataclass(frozen=True)
+class Block:
+    """A block of code, and what it prints where the document says so."""
+
+    language: str
+    text: str
+    printed: str | None
 
 
-def test_every_example_is_short() -> None:
-    for program, _ in _examples():
-        most = LOOP_LINES_MAX if "while " in program else EXAMPLE_LINES_MAX
-        assert len([line for line in program.splitlines() if line]) <= most
+def blocks(document: Path) -> list[Block]:
+    """The blocks that run, in order."""
+    text = document.read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
+    return [Block(language, code, printed or None) for language, code, printed in found if language in RUN]
+
+
+def python(block: Block, address: str) -> None:
+    """Runs it, and compares what it prints; … stands for anything there."""
+    program = block.text.replace(PRINTED_ADDRESS, address)
+    if "with Client(" not in program:
+        program = f'from mnemon import Client, F\nmemory = Client("{address}")\n{program}'
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTED_MODEL), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, ""), block.text
+    expected = ".*".join(map(re.escape, (block.printed or "").split("…")))
+    assert re.fullmatch(expected, run.stdout), f"{block.text}\nprinted\n{run.stdout}"
+
+
+def commands(block: Block, address: str) -> None:
+    """Runs each line, and looks at what it prints."""
+    for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
+        command = re.sub(r"^\$ |\s+#.*$", "", line).strip()
+        if command in SHOWN_ELSEWHERE:
+            continue
+        said = said_by(command)
+        returncode, output, problems = run_line(command, address)
+        assert returncode == 0, f"{command}\n{output}{problems}"
+        assert re.search(said, output), f"{command}\nprinted\n{output}{problems}"
+
+
+def said_by(command: str) -> str:
+    """What the command is known to print."""
+    name = command.removeprefix(".venv/server/bin/").removeprefix("mnemon ")
+    rows = [said for begin, said in SHOWN.items() if name.startswith(begin)]
+    assert rows, f"nothing says what this prints: {command}"
+    return rows[0]
+
+
+def run_line(command: str, address: str) -> tuple[int, str, str]:
+    if command.startswith("buf "):
+        words = shlex.split(command.replace(PRINTED_ADDRESS, address))
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("buf")), *words[1:]], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+    with Client(address) as memory:
+        decisions = [each.decision_id for each in memory.list_decisions()]
+    command = re.sub(r"unmerge \S+", lambda _: f"unmerge {decisions[0]}", command).replace(OTHER_SERVER, address)
+    shown = Shell(address).run(command)
+    return shown.returncode, shown.stdout, shown.stderr
+
+
+RUN = {"python": python, "sh": commands, "console": commands}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with what the documents name."""
+    working = tmp_path / "working"
+    working.mkdir()
+    for name in ("docker", "protos"):
+        (working / name).symlink_to(ROOT / name)
+    (working / "docs").mkdir()
+    (working / "docs" / "passport.md").write_text("To renew a passport, bring the old one.", encoding="utf-8")
+    (working / "docs" / "photo.png").write_bytes(b"\x89PNG\0")
+    call = '[[ABP_TOOL:manage_memory]]{"content": "Ada runs."}[[END_ABP_TOOL]]'
+    (working / "answer.txt").write_text(call, encoding="utf-8")
+    mem0 = '{"results": [{"id": "1", "memory": "Ada sings.", "user_id": "ada"}]}'
+    (working / "memories.json").write_text(mem0, encoding="utf-8")
+    monkeypatch.chdir(working)
+    return working
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("number", range(len(_examples())))
-def test_a_python_example_prints_what_the_readme_says(tmp_path: Path, number: int) -> None:
-    program, printed = _examples()[number]
-    assert PRINTED_ADDRESS in program
-    with server_process(tmp_path, "--embedding-model", "sentence-transformers/all-MiniLM-L6-v2") as server:
-        program = program.replace(PRINTED_ADDRESS, server.address())
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(SCRIPTED_MODEL)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    assert (run.stdout, run.stderr) == (printed, "")
+@pytest.mark.parametrize("document", [README, CLIENT_README], ids=["README", "clients"])
+def test_every_block_and_command_does_what_is_printed(document: Path, folder: Path, tmp_path: Path) -> None:
+    flags = ("--embedding-model", "sentence-transformers/all-MiniLM-L6-v2", "--knowledge-store-backend", "local")
+    with server_process(tmp_path / "data", *flags) as server:
+        address = server.address()
+        for block in blocks(document):
+            RUN[block.language](block, address)
+
+
+def test_every_example_of_the_first_page_is_short_and_says_what_it_prints() -> None:
+    examples = [block for block in blocks(README) if block.language == "python"]
+    assert len(examples) > 3
+    for example in examples:
+        most = LOOP_LINES_MAX if "while " in example.text else EXAMPLE_LINES_MAX
+        assert len([line for line in example.text.splitlines() if line]) <= most
+        assert example.printed

@@ -1,5 +1,6 @@
 """Archive stores over either kind of vault, with a clock that only the test moves, and records to import."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,13 +17,13 @@ from mnemon_server.domain.archive import (
     RecordKind,
     VectorModel,
 )
-from mnemon_server.domain.changes import Event, EventFilter
+from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.exporting import Part
 from mnemon_server.services.archive.store import ArchiveStore
 from mnemon_server.services.archive.writes import Became
@@ -65,9 +66,9 @@ class OpenedArchive:
         assert found is not None
         return found
 
-    def events(self, after: int = 0) -> list[Event]:
+    def changes(self, after: int = 0) -> list[Change]:
         """What the log says."""
-        return list(self.vault.events.read(after, limit=10_000, where=EventFilter()).events)
+        return list(self.vault.changes.read(after, limit=10_000, where=ChangeFilter()).changes)
 
 
 @asynccontextmanager
@@ -78,6 +79,7 @@ async def open_archive(engine: str, folder: Path, *, capacity: int | None = None
     rules = RuleStore(vault)
     limit = None if capacity is None else Capacity(capacity, lambda: 0)
     try:
+        assert await asyncio.to_thread(vault.timeline.wait_until_warm, 60.0)
         async with EmbeddingBatcher(embedder) as batcher:
             store = ArchiveStore(vault, batcher, model=embedder.model, rules=rules, capacity=limit, clock=clock)
             yield OpenedArchive(store, vault, rules, clock)

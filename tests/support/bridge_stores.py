@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mnemon_server.domain.bridge import LINK_KEY, BridgeStatus
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, EventSelection, PruneReason
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.records import RequestKey, Scope
@@ -19,8 +19,8 @@ from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.engines.promises.timeline import EventWrite, Timeline, TimelineWarning
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.bridge.state import STATE_KEY, state_from_json
 from mnemon_server.services.conflicts.resolution import ConflictResolver
@@ -107,9 +107,9 @@ class BridgedStores:
         """Notes that the timeline is unwell, or with None that it is well."""
         self.timeline.warn(warning).result()
 
-    def events(self, *types: EventType) -> list[Event]:
+    def changes(self, *types: ChangeType) -> list[Change]:
         """What the log says."""
-        return list(self.vault.events.read(0, limit=100_000, where=EventFilter(frozenset(types))).events)
+        return list(self.vault.changes.read(0, limit=100_000, where=ChangeFilter(frozenset(types))).changes)
 
     async def statements(self, *, hidden: bool = True) -> list[SemanticMemory]:
         """All that is known."""
@@ -126,12 +126,12 @@ class BridgedStores:
 
     async def settled(self, bridge: Bridge) -> BridgeStatus:
         """The status once nothing is left to be handled, and the whole log was looked at."""
-        found = BridgeStatus(state=(await bridge.status()).state)
+        found = BridgeStatus(activity=(await bridge.status()).activity)
 
         async def is_settled() -> bool:
             nonlocal found
             found = await bridge.status()
-            at_rest = bridge.keep_after() == self.vault.events.state().head
+            at_rest = bridge.keep_after() == self.vault.changes.state().head
             return at_rest and not found.queue_depth and not found.message
 
         await eventually(is_settled)
@@ -220,7 +220,7 @@ def links(memory: SemanticMemory) -> tuple[str, ...]:
     return found
 
 
-def details(event: Event) -> dict[str, Any]:
+def details(event: Change) -> dict[str, Any]:
     """What an event says beyond its type."""
     return json.loads(event.details)  # type: ignore[no-any-return]
 

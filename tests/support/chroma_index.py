@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mnemon_server.engines.base import Vector
 from mnemon_server.engines.chroma import ChromaIndex
+from mnemon_server.engines.promises.values import Vector
 
 from tests.contract.vector_index import DIMENSION, MODEL
 from tests.support.chroma_server import ChromaServer

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mnemon_server.domain.changes import Event, EventFilter
+from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import Decision
 from mnemon_server.domain.documents import Document
@@ -18,7 +18,8 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vault, VaultTransaction, Vector
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore
@@ -94,9 +95,9 @@ class OpenedConflicts:
         rows = self.vault.collection(DECISIONS).list_documents(EVERYTHING, limit=10_000)
         return [stored_decision(document) for _, document in rows]
 
-    def events(self, after: int = 0) -> Sequence[Event]:
+    def changes(self, after: int = 0) -> Sequence[Change]:
         """What the log says."""
-        return self.vault.events.read(after, limit=10_000, where=EventFilter()).events
+        return self.vault.changes.read(after, limit=10_000, where=ChangeFilter()).changes
 
 
 @asynccontextmanager

@@ -13,16 +13,18 @@ import grpc
 from mnemon.v1 import (
     bridge_pb2,
     bridge_pb2_grpc,
+    changes_pb2,
+    changes_pb2_grpc,
+    common_pb2,
     episodic_pb2,
     episodic_pb2_grpc,
-    events_pb2,
-    events_pb2_grpc,
     semantic_pb2,
     semantic_pb2_grpc,
 )
 
-from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.kill_trials import KillTrial, all_changes, pages, run_trial
 from tests.support.killable import PASSING, insist_on
+from tests.support.timeline_messages import bulk
 
 WORKERS = 6
 RETENTION_DAYS = 90
@@ -41,6 +43,9 @@ DAY_S = 86_400
 SETTLE_S = 120.0
 
 
+REQUESTED, RETENTION = episodic_pb2.PRUNE_REASON_REQUESTED, episodic_pb2.PRUNE_REASON_RETENTION
+
+
 class Stubs:
     """The services that a client calls."""
 
@@ -48,7 +53,7 @@ class Stubs:
         self.episodic = episodic_pb2_grpc.EpisodicMemoryServiceStub(channel)
         self.bridge = bridge_pb2_grpc.BridgeServiceStub(channel)
         self.semantic = semantic_pb2_grpc.SemanticMemoryServiceStub(channel)
-        self.events = events_pb2_grpc.EventServiceStub(channel)
+        self.changes = changes_pb2_grpc.ChangeServiceStub(channel)
 
 
 @dataclass
@@ -92,8 +97,7 @@ class Worker:
 
     def _record_many(self, stubs: Stubs) -> None:
         events = [self._new_event() for _ in range(self.rng.randint(2, 30))]
-        request = episodic_pb2.RecordEventsWithReceiptsRequest(events=events)
-        [answer] = insist_on(lambda: list(stubs.episodic.RecordEventsWithReceipts(iter([request]), timeout=5)))
+        [answer] = insist_on(lambda: list(stubs.episodic.BulkRecordEvents(iter([bulk(events)]), timeout=5)))
         assert [result.receipt.event_id for result in answer.results] == [event.event_id for event in events], answer
         for event in events:
             self._note(event)
@@ -202,14 +206,14 @@ class EpisodicTrial(KillTrial):
             assert listed == expected, (len(listed), len(expected))
         status = stubs.episodic.GetTimelineStatus(episodic_pb2.GetTimelineStatusRequest(), timeout=60)
         assert not status.lost, status
-        assert status.state == episodic_pb2.TIMELINE_STATE_READY, status
+        assert status.state == common_pb2.STATE_READY, status
 
     def check_feed(self, stubs: Stubs) -> None:
         """The feed told each recorded event once, each removal once with its reason, and no warning."""
         saved: Counter[str] = Counter()
-        removed: dict[str, Counter[str]] = {"requested": Counter(), "retention": Counter()}
-        for event in all_events(stubs.events):
-            kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
+        removed: dict[int, Counter[str]] = {REQUESTED: Counter(), RETENTION: Counter()}
+        for event in all_changes(stubs.changes):
+            kind = changes_pb2.ChangeType.Name(event.type).removeprefix("CHANGE_TYPE_")
             assert kind not in ("EPISODIC_WARNING", "BRIDGE_SUSPENDED"), event
             if kind == "EPISODIC_SAVED":
                 saved[event.record_id] += 1
@@ -218,9 +222,9 @@ class EpisodicTrial(KillTrial):
         lasting = Counter(event_id for worker in self.workers for event_id in (*worker.kept, *worker.pruned))
         expired = {event_id for worker in self.workers for event_id in worker.expired}
         assert Counter({key: saved[key] for key in saved if key not in expired}) == lasting
-        assert removed["requested"] == Counter(event_id for worker in self.workers for event_id in worker.pruned)
+        assert removed[REQUESTED] == Counter(event_id for worker in self.workers for event_id in worker.pruned)
         # One that was pruned before its answer arrived was sent, stored and pruned again.
-        assert removed["retention"] == Counter({event_id: saved[event_id] for event_id in expired})
+        assert removed[RETENTION] == Counter({event_id: saved[event_id] for event_id in expired})
         assert all(saved[event_id] for event_id in expired)
 
     def check_statements(self, stubs: Stubs) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import bridge_pb2, events_pb2
+from mnemon.v1 import bridge_pb2, changes_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 PAGE_MAX = 1_000
@@ -59,9 +59,9 @@ async def recent(episodic: Any, **request: Any) -> list[pb.EpisodicEvent]:
             return events
 
 
-async def compact(episodic: Any) -> list[pb.CompactTimelineResponse]:
+async def compact(episodic: Any, request_id: str = "") -> list[pb.CompactTimelineResponse]:
     """Compacts the timeline; every step that was told."""
-    return [step async for step in episodic.CompactTimeline(pb.CompactTimelineRequest())]
+    return [step async for step in episodic.CompactTimeline(pb.CompactTimelineRequest(request_id=request_id))]
 
 
 async def timeline_status(episodic: Any) -> pb.GetTimelineStatusResponse:
@@ -74,16 +74,16 @@ async def bridge_status(bridge: Any) -> bridge_pb2.GetBridgeStatusResponse:
     return await bridge.GetBridgeStatus(bridge_pb2.GetBridgeStatusRequest())
 
 
-async def told(events: Any, type_name: str, *, full: bool = False) -> list[events_pb2.Event]:
-    """All events of the feed of one type, in their order; with their records, where `full`."""
-    where = events_pb2.EventFilter(types=[f"EVENT_TYPE_{type_name}"])
-    view = events_pb2.EVENT_VIEW_FULL if full else events_pb2.EVENT_VIEW_BASIC
-    found: list[events_pb2.Event] = []
+async def told(changes: Any, type_name: str, *, full: bool = False) -> list[changes_pb2.Change]:
+    """All changes of one type, in their order; with their records, where `full`."""
+    where = changes_pb2.ChangeFilter(types=[f"CHANGE_TYPE_{type_name}"])
+    view = changes_pb2.CHANGE_VIEW_FULL if full else changes_pb2.CHANGE_VIEW_BASIC
+    found: list[changes_pb2.Change] = []
     cursor: dict[str, str] = {}
     while True:
-        request = events_pb2.ListEventsRequest(filter=where, view=view, page_size=PAGE_MAX, **cursor)
-        page = await events.ListEvents(request)
-        found += page.events
+        request = changes_pb2.ListChangesRequest(filter=where, view=view, page_size=PAGE_MAX, **cursor)
+        page = await changes.ListChanges(request)
+        found += page.changes
         if page.caught_up:
             return found
         cursor = {"cursor": page.cursor}

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.episodic import (
     CompactionProgress,
     EpisodicEvent,
@@ -25,9 +25,9 @@ from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.timeline import EventWrite, Timeline
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.services.timeline.pruning import PAUSE_S
@@ -131,15 +131,15 @@ class OpenedEpisodic:
             assert time.monotonic() < deadline, "the text index does not catch up"
             await asyncio.sleep(0.01)
 
-    def feed(self, *types: EventType) -> list[Event]:
+    def feed(self, *types: ChangeType) -> list[Change]:
         """What the log says, of some types or of all."""
-        return list(self.vault.events.read(0, limit=10_000, where=EventFilter(frozenset(types))).events)
+        return list(self.vault.changes.read(0, limit=10_000, where=ChangeFilter(frozenset(types))).changes)
 
     def warnings(self) -> list[str]:
         """What the log says of the timeline's health: a warning by its message, and "healthy"."""
-        types = (EventType.EPISODIC_WARNING, EventType.EPISODIC_HEALTHY)
+        types = (ChangeType.EPISODIC_WARNING, ChangeType.EPISODIC_HEALTHY)
         return [
-            "healthy" if event.type is EventType.EPISODIC_HEALTHY else json.loads(event.details)["message"]
+            "healthy" if event.type is ChangeType.EPISODIC_HEALTHY else json.loads(event.details)["message"]
             for event in self.feed(*types)
         ]
 

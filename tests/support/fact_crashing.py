@@ -1,4 +1,4 @@
-"""A server that is killed at random moments while facts change, and the check of its facts and of its event log.
+"""A server that is killed at random moments while facts change, and the check of its facts and of its change log.
 
 python -m tests.support.fact_crashing --rounds 200
 """
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from mnemon.v1 import common_pb2, events_pb2, events_pb2_grpc, facts_pb2, facts_pb2_grpc
+from mnemon.v1 import changes_pb2, changes_pb2_grpc, common_pb2, facts_pb2, facts_pb2_grpc
 
-from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.kill_trials import KillTrial, all_changes, pages, run_trial
 from tests.support.killable import insist_on
 from tests.support.tool_messages import struct
 
@@ -23,7 +23,7 @@ VERSIONS_MAX = 10
 Name = tuple[str, str, str]
 """Two labels of a namespace, and a key."""
 Change = tuple[str, int, str]
-"""Type, revision and request id of an event."""
+"""Type, revision and request id of a change."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,14 @@ class Worker:
 
     def _put_many(self, stub: Any, names: list[Name]) -> None:
         requests = [self._request(name) for name in names]
-        message = facts_pb2.PutFactsRequest(requests=requests)
-        [answer] = insist_on(lambda: list(stub.PutFacts(iter([message]), timeout=5)))
+        message = facts_pb2.BulkPutFactsRequest(requests=requests)
+        [answer] = insist_on(lambda: list(stub.BulkPutFacts(iter([message]), timeout=5)))
         for name, request, result in zip(names, requests, answer.results, strict=True):
             self._stored(name, request, result.receipt)
 
     def _delete(self, stub: Any, name: Name) -> None:
         request = facts_pb2.DeleteFactRequest(namespace=name[:2], key=name[2], request_id=self._request_id())
+        request.allow_missing = True
         receipt = insist_on(lambda: stub.DeleteFact(request, timeout=5)).receipt
         known = self.facts.pop(name, None)
         assert receipt.revision == (known.revision if known else 0), (name, known, receipt)
@@ -111,7 +112,7 @@ class Stubs:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.facts = facts_pb2_grpc.FactServiceStub(channel)
-        self.events = events_pb2_grpc.EventServiceStub(channel)
+        self.changes = changes_pb2_grpc.ChangeServiceStub(channel)
 
 
 class FactTrial(KillTrial):
@@ -135,8 +136,8 @@ class FactTrial(KillTrial):
     def check(self, stubs: Stubs) -> str:
         for worker in self.workers:
             self.check_facts(stubs.facts, worker)
-        self.check_events(stubs.events)
-        return f"{self.writes} writes: each fact as acknowledged, with its versions; one event for each change"
+        self.check_changes(stubs.changes)
+        return f"{self.writes} writes: each fact as acknowledged, with its versions; one change for each change"
 
     def check_facts(self, stub: Any, worker: Worker) -> None:
         """Every fact is what was acknowledged last, with what it was before, and each is found by its word alone."""
@@ -152,15 +153,15 @@ class FactTrial(KillTrial):
                 found = [_name(match.fact) for match in stub.SearchFacts(query, timeout=60).results]
                 assert found == ([name] if content == known.content else []), (name, known, content, found)
 
-    def check_events(self, stub: events_pb2_grpc.EventServiceStub) -> None:
+    def check_changes(self, stub: changes_pb2_grpc.ChangeServiceStub) -> None:
         """The log holds each acknowledged change once, those of a fact in their order, and nothing else."""
         names: dict[str, Name] = {}
         logged: dict[Name, list[Change]] = defaultdict(list)
-        for event in all_events(stub):
-            kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
-            if event.fact_change.key:
-                names[event.record_id] = _name(event.fact_change)
-            logged[names[event.record_id]].append((kind, event.revision, event.request_id))
+        for change in all_changes(stub):
+            kind = changes_pb2.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_")
+            if change.fact_change.key:
+                names[change.record_id] = _name(change.fact_change)
+            logged[names[change.record_id]].append((kind, change.revision, change.request_id))
         assert logged == {name: changes for worker in self.workers for name, changes in worker.history.items()}
 
 

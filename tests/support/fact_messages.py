@@ -29,7 +29,7 @@ async def get_fact(facts: Any, key: str, namespace: Sequence[str] = ADA, **how: 
 
 async def search(facts: Any, query: str = "", namespace: Sequence[str] = ADA, **how: Any) -> list[str]:
     """The keys of what is found, best first."""
-    where = pb.FactFilter(namespace=namespace, subtree=how.pop("subtree", False), where=struct(how.pop("where", {})))
+    where = pb.FactFilter(namespace=namespace, subtree=how.pop("subtree", False), filter=how.pop("where", None))
     answer = await facts.SearchFacts(pb.SearchFactsRequest(filter=where, query=query, **how))
     return [match.fact.key for match in answer.results]
 

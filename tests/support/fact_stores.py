@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mnemon_server.domain.changes import Event, EventFilter
+from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.facts import Fact, FactFilter, FactMatch, PutFact
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.embedding.batcher import WAITING_TEXTS_MAX, EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.facts.store import FactStore
 
@@ -39,13 +39,15 @@ class OpenedFacts:
         where = FactFilter(namespace=None if namespace is None else Namespace(namespace), **fields)
         return [fact.key for fact in (await self.store.list(where, limit=1_000)).facts]
 
-    def events(self) -> list[Event]:
+    def changes(self) -> list[Change]:
         """What the log says."""
-        return list(self.vault.events.read(0, limit=1_000, where=EventFilter()).events)
+        return list(self.vault.changes.read(0, limit=1_000, where=ChangeFilter()).changes)
 
     def told(self) -> list[tuple[str, str, str]]:
-        """Type, key and reason of each event."""
-        said = [(event.type.value.removeprefix("memory:fact:"), json.loads(event.details)) for event in self.events()]
+        """Type, key and reason of each change."""
+        said = [
+            (change.type.value.removeprefix("memory:fact:"), json.loads(change.details)) for change in self.changes()
+        ]
         return [(kind, details["key"], details.get("reason", "")) for kind, details in said]
 
 

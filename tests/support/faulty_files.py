@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from mnemon_server.engines.timeline.format.files import AppendFile, Files, ReadFile, copy_file, translated
+from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.timeline.format.files import AppendFile, Files, ReadFile, copy_file
 
 SECTOR = 512
 

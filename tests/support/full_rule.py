@@ -42,6 +42,7 @@ FULL: dict[str, Any] = {
         "keywords_strategy": "intersection",
         "deduplicate": False,
         "deduplication_threshold": 0.8,
+        "deduplication_guard": False,
         "keep_history": True,
     },
 }

@@ -29,7 +29,7 @@ class Misbehaving(grpc.GenericRpcHandler):
         behaviour = getattr(self, name)
         if name in ("flood", "idle", "raise_midway"):
             return grpc.unary_stream_rpc_method_handler(behaviour)
-        if name == "echo_stream":
+        if name in ("echo_stream", "deaf"):
             return grpc.stream_stream_rpc_method_handler(behaviour)
         return grpc.unary_unary_rpc_method_handler(behaviour)
 
@@ -84,15 +84,25 @@ class Misbehaving(grpc.GenericRpcHandler):
         yield b"first"
         raise ValueError(EXCEPTION_TEXT)
 
+    async def deaf(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> AsyncIterator[bytes]:
+        """Reads nothing of what it is sent."""
+        self.opened += 1
+        await asyncio.Event().wait()
+        yield b""
+
     async def echo_stream(self, requests: AsyncIterator[bytes], context: aio.ServicerContext) -> AsyncIterator[bytes]:
         """Answers each message with itself."""
         async for request in requests:
             yield request
 
 
+def path(name: str) -> str:
+    """Where a method is called."""
+    return f"/test.Misbehaving/{name}"
+
+
 def method(channel: aio.Channel, name: str) -> Callable[..., Any]:
     """The client's side of one method."""
-    path = f"/test.Misbehaving/{name}"
     if name in ("flood", "idle", "raise_midway"):
-        return channel.unary_stream(path)
-    return channel.stream_stream(path) if name == "echo_stream" else channel.unary_unary(path)
+        return channel.unary_stream(path(name))
+    return channel.stream_stream(path(name)) if name == "echo_stream" else channel.unary_unary(path(name))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
-from mnemon.v1 import events_pb2, events_pb2_grpc
+from mnemon.v1 import changes_pb2, changes_pb2_grpc
 
 from tests.support.killable import KillableServer
 
@@ -99,12 +99,12 @@ def pages(call: Callable[..., Any], request: Any, items: str) -> Iterator[Any]:
         request.page_token = page.next_page_token
 
 
-def all_events(stub: events_pb2_grpc.EventServiceStub) -> Iterator[Any]:
+def all_changes(stub: changes_pb2_grpc.ChangeServiceStub) -> Iterator[Any]:
     """The whole log."""
-    request = events_pb2.ListEventsRequest(page_size=1000)
+    request = changes_pb2.ListChangesRequest(page_size=1000)
     while True:
-        page = stub.ListEvents(request, timeout=60)
-        yield from page.events
+        page = stub.ListChanges(request, timeout=60)
+        yield from page.changes
         if page.caught_up:
             return
         request.cursor = page.cursor

@@ -1,6 +1,5 @@
 """A server that is killed and started again, on one port and one folder, and clients that insist on an answer."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -36,7 +35,7 @@ class KillableServer:
         command = [sys.executable, "-m", "mnemon_server", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir), "--embedding-model", "hashing", *self._flags]
         with self._log_path.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, env=_environment())
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
         with Client(self.address) as client:
             client.wait_until_ready(120)
 
@@ -66,11 +65,6 @@ class KillableServer:
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
-
-
-def _environment() -> dict[str, str]:
-    """Without what measures coverage: a process that is killed writes nothing down, or half of it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
 
 
 def insist(call: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.store.base import BaseStore, Op
 from langgraph.store.memory import InMemoryStore
 from mnemon import AsyncClient, Client
-from mnemon.langgraph import AsyncMnemonStore, MnemonStore
+from mnemon.langgraph import AsyncMnemonStore, IndexFields, MnemonStore
 
 DIMENSION = 256
 
@@ -68,7 +68,7 @@ async def opened(way: str, address: str, fields: list[str] | None = None, **opti
     if way in REFERENCES:
         yield Store(InMemoryStore(index={"dims": DIMENSION, "embed": embedded, "fields": fields}), way)
         return
-    index = {"fields": fields} if fields else None
+    index: IndexFields | None = {"fields": fields} if fields else None
     with Client(address) as client:
         client.facts.delete_many((), subtree=True)
         if way.startswith("blocking"):

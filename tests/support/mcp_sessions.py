@@ -85,8 +85,14 @@ async def inner_session(address: str, identity: Identity) -> AsyncIterator[Clien
         yield client
 
 
+def texts_of(result: types.CallToolResult) -> list[str]:
+    """The texts of a result, which holds nothing else."""
+    texts = [content.text for content in result.content if isinstance(content, types.TextContent)]
+    assert len(texts) == len(result.content)
+    return texts
+
+
 def text_of(result: types.CallToolResult) -> str:
     """The one text of a result."""
-    (content,) = result.content
-    assert isinstance(content, types.TextContent)
-    return content.text
+    (text,) = texts_of(result)
+    return text

@@ -1,4 +1,4 @@
-"""A server that is killed at random moments while memories change, and the check of its memories and of its event log.
+"""A server that is killed at random moments while memories change, and the check of its memories and of its change log.
 
 python -m tests.support.memory_crashing --rounds 200
 """
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from mnemon.v1 import common_pb2, events_pb2, events_pb2_grpc, memory_pb2, memory_pb2_grpc
+from mnemon.v1 import changes_pb2, changes_pb2_grpc, common_pb2, memory_pb2, memory_pb2_grpc
 from mnemon.v1.memory_pb2 import DecayPolicy
 
-from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.kill_trials import KillTrial, all_changes, pages, run_trial
 from tests.support.killable import insist_on
 
 WORKERS = 8
 MEMORIES_PER_WORKER = 10
 
 Change = tuple[str, int, str]
-"""Type, revision and request id of an event."""
+"""Type, revision and request id of a change."""
 
 
 @dataclass
@@ -68,17 +68,14 @@ class Worker:
         self._note(answer.memory.memory_id, "MEMORY_CREATED", 1, request_id)
 
     def _update(self, stub: Any, memory_id: str, known: Expected, request_id: str) -> None:
-        memory = memory_pb2.Memory(memory_id=memory_id)
+        request = memory_pb2.UpdateMemoryRequest(memory={"memory_id": memory_id}, request_id=request_id)
         if self.rng.random() < 0.5:
             known.content = f"{request_id.replace('-', 'n')} is remembered otherwise"
-            memory.content = known.content
-            mask = ["content"]
+            request.memory.content = known.content
+            request.update_mask.paths.append("content")
         else:
             known.topic = request_id
-            memory.metadata["topic"].string_value = request_id
-            mask = ["metadata.topic"]
-        request = memory_pb2.UpdateMemoryRequest(memory=memory, request_id=request_id)
-        request.update_mask.paths.extend(mask)
+            request.set_metadata["topic"].string_value = request_id
         answer = insist_on(lambda: stub.UpdateMemory(request, timeout=5))
         self._changed(memory_id, known, "MEMORY_UPDATED", answer.receipt.revision, request_id)
 
@@ -102,7 +99,7 @@ class Worker:
     def _purge(self, stub: Any, memory_id: str, known: Expected, request_id: str) -> None:
         request = memory_pb2.PurgeMemoriesRequest(only_deleted=True, request_id=request_id)
         condition = request.filter.filter.condition
-        condition.field, condition.operator = "memory_id", common_pb2.FILTER_OPERATOR_EQ
+        condition.field, condition.comparator = "memory_id", common_pb2.COMPARATOR_EQ
         condition.values.add(string_value=memory_id)
         answer = insist_on(lambda: stub.PurgeMemories(request, timeout=5))
         assert answer.purged_count == 1, answer
@@ -123,7 +120,7 @@ class Stubs:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.memories = memory_pb2_grpc.MemoryServiceStub(channel)
-        self.events = events_pb2_grpc.EventServiceStub(channel)
+        self.changes = changes_pb2_grpc.ChangeServiceStub(channel)
 
 
 class MemoryTrial(KillTrial):
@@ -146,8 +143,8 @@ class MemoryTrial(KillTrial):
 
     def check(self, stubs: Stubs) -> str:
         self.check_memories(stubs.memories)
-        self.check_events(stubs.events)
-        return f"{self.writes} writes: each memory as acknowledged, one event for each change, none without"
+        self.check_changes(stubs.changes)
+        return f"{self.writes} writes: each memory as acknowledged, one change for each change, none without"
 
     def check_memories(self, stub: memory_pb2_grpc.MemoryServiceStub) -> None:
         """Every memory is what was acknowledged last, none is there twice, and each is found by its word."""
@@ -168,15 +165,15 @@ class MemoryTrial(KillTrial):
             found = [match.memory.memory_id for match in stub.SearchMemories(request, timeout=60).results]
             assert found == ([] if known.deleted else [memory_id]), (known, found)
 
-    def check_events(self, stub: events_pb2_grpc.EventServiceStub) -> None:
+    def check_changes(self, stub: changes_pb2_grpc.ChangeServiceStub) -> None:
         """The log holds each acknowledged change once, those of a record in their order, and nothing else."""
         logged: dict[str, list[Change]] = defaultdict(list)
         last = 0
-        for event in all_events(stub):
-            assert event.sequence > last
-            last = event.sequence
-            kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
-            logged[event.record_id].append((kind, event.revision, event.request_id))
+        for change in all_changes(stub):
+            assert change.sequence > last
+            last = change.sequence
+            kind = changes_pb2.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_")
+            logged[change.record_id].append((kind, change.revision, change.request_id))
         assert logged == {record: changes for worker in self.workers for record, changes in worker.history.items()}
 
 

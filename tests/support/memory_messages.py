@@ -8,7 +8,7 @@ from mnemon.v1 import memory_pb2 as pb
 
 _KINDS = {str: "string_value", bool: "bool_value", int: "int_value", float: "double_value"}
 Plain = str | int | float | bool
-_TERMS = ("embedding", "request_id", "ack", "expected_revision")
+_TERMS = ("embedding", "request_id", "ack", "expected_revision", "set_metadata", "remove_metadata")
 
 
 def value(plain: Plain) -> common_pb2.MetadataValue:
@@ -36,8 +36,8 @@ def update(memory_id: str, *paths: str, **fields: Any) -> pb.UpdateMemoryRequest
 
 def compare(field: str, operator: str, *values: Plain) -> common_pb2.Filter:
     """One comparison: `compare("agent", "EQ", "claude")`."""
-    number = common_pb2.FilterOperator.Value(f"FILTER_OPERATOR_{operator}")
-    condition = common_pb2.Condition(field=field, operator=number, values=[value(plain) for plain in values])
+    number = common_pb2.Comparator.Value(f"COMPARATOR_{operator}")
+    condition = common_pb2.Condition(field=field, comparator=number, values=[value(plain) for plain in values])
     return common_pb2.Filter(condition=condition)
 
 
@@ -51,9 +51,9 @@ def any_of(*parts: common_pb2.Filter) -> common_pb2.Filter:
     return common_pb2.Filter(any_of=common_pb2.FilterList(filters=parts))
 
 
-def negation(part: common_pb2.Filter) -> common_pb2.Filter:
-    """The part must not hold."""
-    return common_pb2.Filter(**{"not": part})
+def none_of(*parts: common_pb2.Filter) -> common_pb2.Filter:
+    """No part may hold."""
+    return common_pb2.Filter(none_of=common_pb2.FilterList(filters=parts))
 
 
 def where(*parts: common_pb2.Filter, **fields: Any) -> pb.MemoryFilter:

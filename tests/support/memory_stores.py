@@ -12,9 +12,9 @@ from mnemon_server.domain.memories import CreateMemory, DecayPolicy, Memory, Mem
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.memories.store import MemoryStore
 

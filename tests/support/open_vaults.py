@@ -34,5 +34,8 @@ def open_vault_with(
         tools=nothing,
         archive=nothing,
         feed=nothing,
+        model=nothing,
+        vault_id="",
+        page_key=b"",
         close=close,
     )

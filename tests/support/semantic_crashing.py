@@ -10,18 +10,19 @@ from pathlib import Path
 
 import grpc
 from mnemon.v1 import (
+    changes_pb2,
+    changes_pb2_grpc,
+    common_pb2,
     conflicts_pb2,
     conflicts_pb2_grpc,
     decisions_pb2,
-    events_pb2,
-    events_pb2_grpc,
     rules_pb2,
     rules_pb2_grpc,
     semantic_pb2,
     semantic_pb2_grpc,
 )
 
-from tests.support.kill_trials import KillTrial, all_events, pages, run_trial
+from tests.support.kill_trials import KillTrial, all_changes, pages, run_trial
 from tests.support.killable import insist_on
 from tests.support.semantic_messages import DIMENSION, by_id, save
 from tests.support.statement_ledger import HOLDER, MERGING, NEWCOMER, REFUSING, Known, Ledger, Settled, Told
@@ -43,7 +44,7 @@ class Stubs:
         self.semantic = semantic_pb2_grpc.SemanticMemoryServiceStub(channel)
         self.conflicts = conflicts_pb2_grpc.ConflictServiceStub(channel)
         self.rules = rules_pb2_grpc.RulesServiceStub(channel)
-        self.events = events_pb2_grpc.EventServiceStub(channel)
+        self.changes = changes_pb2_grpc.ChangeServiceStub(channel)
 
 
 @dataclass
@@ -146,7 +147,7 @@ class SemanticTrial(KillTrial):
         self.check_statements(stubs)
         self.check_index(stubs)
         self.check_decisions(stubs)
-        self.check_events(stubs)
+        self.check_changes(stubs)
         return f"{self.writes} writes: each was done as a whole and once, and the index finds what the records hold"
 
     def check_statements(self, stubs: Stubs) -> None:
@@ -169,9 +170,9 @@ class SemanticTrial(KillTrial):
             memory_id: known for worker in self.workers for memory_id, known in worker.ledger.statements.items()
         }
         for memory_id, known in statements.items():
-            request = semantic_pb2.GetSemanticMemoryRequest(memory_id=memory_id, include_embedding=True)
+            request = semantic_pb2.GetSemanticMemoryRequest(memory_id=memory_id, view=common_pb2.VIEW_FULL)
             memory = stubs.semantic.GetSemanticMemory(request, timeout=60).memory
-            query = semantic_pb2.SearchSimilarRequest(vector=memory.embedding, min_similarity=0.9999)
+            query = semantic_pb2.SearchSimilarRequest(vector=memory.embedding, min_score=0.9999)
             found = [match.memory.memory_id for match in stubs.semantic.SearchSimilar(query, timeout=60).results]
             assert found == ([] if known.superseded_by else [memory_id]), (known, found)
         status = stubs.semantic.GetIndexStatus(semantic_pb2.GetIndexStatusRequest(), timeout=60)
@@ -190,16 +191,16 @@ class SemanticTrial(KillTrial):
             assert stored == decisions
             assert list(stored) == list(reversed(decisions))
 
-    def check_events(self, stubs: Stubs) -> None:
-        """The log holds the events of each acknowledged call in one commit, and nothing else."""
+    def check_changes(self, stubs: Stubs) -> None:
+        """The log holds the changes of each acknowledged call in one commit, and nothing else."""
         logged: dict[str, list[Told]] = defaultdict(list)
         commits: dict[str, set[str]] = defaultdict(set)
-        for event in all_events(stubs.events):
-            kind = events_pb2.EventType.Name(event.type).removeprefix("EVENT_TYPE_")
+        for change in all_changes(stubs.changes):
+            kind = changes_pb2.ChangeType.Name(change.type).removeprefix("CHANGE_TYPE_")
             if not kind.startswith("RULE_"):
-                logged[event.request_id].append((kind, event.record_id))
-                commits[event.request_id].add(event.commit_id)
-        assert logged == {call: told for worker in self.workers for call, told in worker.ledger.events.items()}
+                logged[change.request_id].append((kind, change.record_id))
+                commits[change.request_id].add(change.commit_id)
+        assert logged == {call: told for worker in self.workers for call, told in worker.ledger.changes.items()}
         assert all(len(of_call) == 1 for of_call in commits.values())
 
 

@@ -24,7 +24,7 @@ async def load(semantic: Any, count: int, users: int) -> None:
     """Saves so many statements, in turn of so many users, whose vectors point in all directions."""
     rng = np.random.default_rng(4)
 
-    def messages() -> Iterator[pb.SaveSemanticMemoriesRequest]:
+    def messages() -> Iterator[pb.BulkSaveSemanticMemoriesRequest]:
         for start in range(0, count, RUN):
             vectors = rng.standard_normal((min(count - start, RUN), DIMENSION), np.float32)
             yield run_of(
@@ -35,7 +35,7 @@ async def load(semantic: Any, count: int, users: int) -> None:
             )
 
     saved = 0
-    async for response in semantic.SaveSemanticMemories(messages()):
+    async for response in semantic.BulkSaveSemanticMemories(messages()):
         assert {result.WhichOneof("outcome") for result in response.results} == {"saved"}
         saved += len(response.results)
     assert saved == count
@@ -47,10 +47,10 @@ async def answers(semantic: Any, users: int) -> Found:
     for turn, vector in enumerate(np.random.default_rng(5).standard_normal((20, DIMENSION), np.float32)):
         scope = {"user": f"user {turn % users}"} if turn % 2 else {}
         request = pb.SearchSimilarRequest(
-            vector=vector, filter=pb.SemanticMemoryFilter(scope=scope), top_k=10, min_similarity=0.0
+            vector=vector, filter=pb.SemanticMemoryFilter(scope=scope), limit=10, min_score=0.0
         )
         answer = await semantic.SearchSimilar(request)
-        found.append([(match.memory.memory_id, round(match.similarity, 5)) for match in answer.results])
+        found.append([(match.memory.memory_id, round(match.score.relevance, 5)) for match in answer.results])
     assert all(len(results) == 10 for results in found)
     return found
 

@@ -23,9 +23,9 @@ def save(content: str = "Ada lives in Berlin.", **fields: Any) -> pb.SaveSemanti
     return pb.SaveSemanticMemoryRequest(memory=statement(content, **fields), **terms)
 
 
-def run_of(*requests: pb.SaveSemanticMemoryRequest) -> pb.SaveSemanticMemoriesRequest:
+def run_of(*requests: pb.SaveSemanticMemoryRequest) -> pb.BulkSaveSemanticMemoriesRequest:
     """A run of statements in a bulk stream."""
-    return pb.SaveSemanticMemoriesRequest(requests=requests)
+    return pb.BulkSaveSemanticMemoriesRequest(requests=requests)
 
 
 async def know(semantic: Any, *contents: str, **fields: Any) -> list[pb.SemanticMemory]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.records import Scope
@@ -19,9 +19,10 @@ from mnemon_server.domain.semantic import SavedSemantic, SaveSemantic, SemanticM
 from mnemon_server.embedding.base import Embedder
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import DocumentWrite, Vault, VaultTransaction
 from mnemon_server.engines.hnsw.settings import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.values import DocumentWrite
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
 from mnemon_server.services.semantic.store import SemanticStore
@@ -51,9 +52,9 @@ class OpenedSemantic:
         assert saved.memory is not None
         return saved.memory
 
-    def events(self, *types: EventType) -> list[Event]:
+    def changes(self, *types: ChangeType) -> list[Change]:
         """What the log says, of some types or of all."""
-        return list(self.vault.events.read(0, limit=10_000, where=EventFilter(frozenset(types))).events)
+        return list(self.vault.changes.read(0, limit=10_000, where=ChangeFilter(frozenset(types))).changes)
 
 
 def statement(
@@ -119,9 +120,9 @@ def contents(found: Sequence[SemanticMatch] | SemanticPage) -> list[str]:
     return [match.memory.content for match in found]
 
 
-def details(event: Event) -> dict[str, Any]:
-    """What an event says beyond its type."""
-    return json.loads(event.details)  # type: ignore[no-any-return]
+def details(change: Change) -> dict[str, Any]:
+    """What a change says beyond its type."""
+    return json.loads(change.details)  # type: ignore[no-any-return]
 
 
 async def supersede(opened: OpenedSemantic, memory: SemanticMemory, by: str) -> SemanticMemory:
@@ -145,7 +146,7 @@ async def supersede(opened: OpenedSemantic, memory: SemanticMemory, by: str) -> 
         put_semantic(tx, hidden, np.eye(DIMENSION, dtype=np.float32)[0])
         document = decision_document(decision, decision_to_json(decision))
         tx.collection(DECISIONS).put_document(
-            DocumentWrite(document=document, passages=[], event=EventType.CONFLICT_RESOLVED)
+            DocumentWrite(document=document, passages=[], change=ChangeType.CONFLICT_RESOLVED)
         )
         return ""
 

@@ -22,14 +22,15 @@ from grpc_status import rpc_status
 from mnemon.v1 import (
     archive_pb2_grpc,
     bridge_pb2_grpc,
+    changes_pb2_grpc,
     conflicts_pb2_grpc,
     episodic_pb2_grpc,
-    events_pb2_grpc,
     facts_pb2_grpc,
     knowledge_store_pb2_grpc,
     memory_pb2_grpc,
     rules_pb2_grpc,
     semantic_pb2_grpc,
+    server_pb2_grpc,
     tools_pb2_grpc,
 )
 from mnemon_server.config.settings import Settings
@@ -99,9 +100,14 @@ class Connection:
         return archive_pb2_grpc.ArchiveServiceStub(self.channel)
 
     @property
-    def events(self) -> Any:
+    def changes(self) -> Any:
         """The stub of the event service."""
-        return events_pb2_grpc.EventServiceStub(self.channel)
+        return changes_pb2_grpc.ChangeServiceStub(self.channel)
+
+    @property
+    def info(self) -> Any:
+        """The stub of the service that tells what the server is."""
+        return server_pb2_grpc.ServerServiceStub(self.channel)
 
     @property
     def health(self) -> Any:
@@ -266,7 +272,7 @@ def detail(error: aio.AioRpcError, kind: type[Any]) -> Any:
 def reason(error: aio.AioRpcError) -> str:
     """The reason that the error carries."""
     info = detail(error, error_details_pb2.ErrorInfo)
-    assert info.domain == "mnemon.v1"
+    assert info.domain == "mnemon"
     return str(info.reason)
 
 

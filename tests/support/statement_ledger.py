@@ -7,7 +7,7 @@ MERGING, NEWCOMER, HOLDER, REFUSING = "merging", "newcomer", "holder", "refusing
 """The rules by which saves are settled: both become one, the new one stays, the known one stays, nothing is stored."""
 
 Told = tuple[str, str]
-"""Type and record of an event."""
+"""Type and record of a change."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Settled:
 
 @dataclass
 class Ledger:
-    """The statements of a user in the order of saving, the decisions about them, and each call's events."""
+    """The statements of a user in the order of saving, the decisions about them, and each call's changes."""
 
     statements: dict[str, Known] = field(default_factory=dict)
     decisions: dict[str, Settled] = field(default_factory=dict)
-    events: dict[str, list[Told]] = field(default_factory=dict)
+    changes: dict[str, list[Told]] = field(default_factory=dict)
 
     def visible(self) -> list[str]:
         """The statements that can be found."""
@@ -60,7 +60,7 @@ class Ledger:
     def saved(self, request_id: str, memory_id: str, known: Known) -> None:
         """A statement without conflict."""
         self.statements[memory_id] = known
-        self.events[request_id] = [("SEMANTIC_SAVED", memory_id)]
+        self.changes[request_id] = [("SEMANTIC_SAVED", memory_id)]
 
     def settled(self, request_id: str, decision_id: str, settled: Settled, new: Known) -> None:
         """A save that met a conflict."""
@@ -77,12 +77,12 @@ class Ledger:
             self.statements[settled.candidate] = replace(new, superseded_by=settled.existing)
             changes = [("SEMANTIC_PRUNED", settled.candidate)]
         noted = [("CONFLICT_DETECTED", decision_id), *changes, ("CONFLICT_RESOLVED", decision_id)]
-        self.events[request_id] = noted + [("CONFLICT_MERGED", decision_id)] * (settled.rule == MERGING)
+        self.changes[request_id] = noted + [("CONFLICT_MERGED", decision_id)] * (settled.rule == MERGING)
 
     def merged(self, request_id: str, decision_id: str, settled: Settled) -> None:
         """A merge of two stored statements."""
         self.decisions[decision_id] = settled
-        self.events[request_id] = [*self._merge(settled), ("CONFLICT_MERGED", decision_id)]
+        self.changes[request_id] = [*self._merge(settled), ("CONFLICT_MERGED", decision_id)]
 
     def reverted(self, request_id: str, decision_id: str) -> None:
         """A decision that was taken back."""
@@ -95,7 +95,7 @@ class Ledger:
             told.append(("SEMANTIC_PRUNED", settled.result))
             del self.statements[settled.result]
             self._forget_decisions_about(settled.result, but=decision_id)
-        self.events[request_id] = [*told, ("CONFLICT_REVERTED", decision_id)]
+        self.changes[request_id] = [*told, ("CONFLICT_REVERTED", decision_id)]
 
     def _merge(self, settled: Settled) -> Iterator[Told]:
         first, second = self.statements[settled.existing], self.statements[settled.candidate]

@@ -105,5 +105,6 @@ def merge_configs(contents: st.SearchStrategy[ContentStrategy]) -> st.SearchStra
         keywords_strategy=st.sampled_from(KeywordsStrategy),
         deduplicate=st.booleans(),
         deduplication_threshold=SHARES,
+        deduplication_guard=st.booleans(),
         keep_history=st.booleans(),
     )

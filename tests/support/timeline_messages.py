@@ -8,6 +8,7 @@ import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc import aio
+from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from tests.support.server import detail, reason
@@ -42,9 +43,9 @@ def record(
     return pb.RecordEventRequest(event=happened(content, at, **fields), request_id=request_id)
 
 
-def around_noon(first: float = -1_000, last: float = 1_000) -> pb.TimeRange:
+def around_noon(first: float = -1_000, last: float = 1_000) -> common_pb2.TimeRange:
     """A range of time, in minutes after noon."""
-    return pb.TimeRange(**{"from": minutes(first), "to": minutes(last)})
+    return common_pb2.TimeRange(start_time=minutes(first), end_time=minutes(last))
 
 
 def window(**fields: Any) -> pb.QueryWindowRequest:
@@ -54,9 +55,14 @@ def window(**fields: Any) -> pb.QueryWindowRequest:
     return pb.QueryWindowRequest(**fields)
 
 
-def ids(answer: Any) -> list[str]:
-    """The ids of the events of an answer."""
-    return [event.event_id for event in answer.events]
+def events_of(answer: pb.QueryWindowResponse) -> list[pb.EpisodicEvent]:
+    """The events of a window, without their scores."""
+    return [match.event for match in answer.results]
+
+
+def ids(answer: pb.QueryWindowResponse) -> list[str]:
+    """Their ids."""
+    return [event.event_id for event in events_of(answer)]
 
 
 async def sent(*messages: Any) -> AsyncIterator[Any]:
@@ -65,10 +71,14 @@ async def sent(*messages: Any) -> AsyncIterator[Any]:
         yield message
 
 
+def bulk(events: Iterable[pb.EpisodicEvent]) -> pb.BulkRecordEventsRequest:
+    """A message of a bulk stream with these events."""
+    return pb.BulkRecordEventsRequest(requests=[pb.RecordEventRequest(event=event) for event in events])
+
+
 async def remember(episodic: Any, events: Iterable[pb.EpisodicEvent]) -> list[pb.EventReceipt]:
     """Stores events in their order; all must be fine."""
-    request = pb.RecordEventsWithReceiptsRequest(events=events)
-    [answer] = [answer async for answer in episodic.RecordEventsWithReceipts(sent(request))]
+    [answer] = [answer async for answer in episodic.BulkRecordEvents(sent(bulk(events)))]
     assert all(result.WhichOneof("outcome") == "receipt" for result in answer.results)
     return [result.receipt for result in answer.results]
 

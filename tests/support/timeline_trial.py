@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from mnemon_server.domain.episodic import CompactionProgress, EpisodicEvent, LostRange
 from mnemon_server.domain.errors import MnemonError, StorageFailedError
 from mnemon_server.domain.records import Scope
+from mnemon_server.engines.file_errors import translated
 from mnemon_server.engines.promises.timeline import TimelineWarning
-from mnemon_server.engines.timeline.format.files import ReadFile, translated
+from mnemon_server.engines.timeline.format.files import ReadFile
 from mnemon_server.engines.timeline.format.layout import SegmentDamagedError
 from mnemon_server.engines.timeline.index.event_rows import event_row
 from mnemon_server.engines.timeline.index.index import TimelineIndex
@@ -241,7 +242,7 @@ class Trial:
         """An empty one, warm."""
         clocks, manifest = TrialClocks(), MemoryManifest()
         files, quarantine = files or TrialFiles(), FaultyFiles()
-        parts = _open(settings, clocks, files, quarantine, manifest)
+        parts = open_keeper(settings, clocks, files, quarantine, manifest)
         trial = cls(settings, clocks, files, quarantine, manifest, *parts, {})
         trial.run()
         return trial
@@ -306,7 +307,7 @@ class Trial:
     def reopen(self, *, run: bool = True) -> None:
         """The process ends as if it were killed, and a new one starts."""
         self.manifest.noted.clear()
-        parts = _open(self.settings, self.clocks, self.files, self.quarantine, self.manifest)
+        parts = open_keeper(self.settings, self.clocks, self.files, self.quarantine, self.manifest)
         self.index, self.keeper = parts
         if run:
             self.run()
@@ -390,13 +391,16 @@ def content_of(sequence: int) -> str:
     return f"what {sequence} was"
 
 
-def _open(
+def open_keeper(
     settings: TimelineSettings,
     clocks: TrialClocks,
-    files: TrialFiles,
+    files: FaultyFiles,
     quarantine: FaultyFiles,
     manifest: MemoryManifest,
+    *,
+    monotonic: Callable[[], float] | None = None,
 ) -> tuple[TimelineIndex, TimelineKeeper]:
+    """A keeper of these, and the index that it fills; its seconds are those of the clocks unless others are given."""
     index = TimelineIndex()
     keeper = TimelineKeeper(
         files=files,
@@ -405,6 +409,6 @@ def _open(
         index=index,
         clock=lambda: clocks.now,
         settings=settings,
-        monotonic=lambda: clocks.seconds,
+        monotonic=monotonic or (lambda: clocks.seconds),
     )
     return index, keeper

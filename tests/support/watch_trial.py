@@ -1,4 +1,4 @@
-"""Watchers that are disconnected at random from a server that is killed and restarted: no event may be missing.
+"""Watchers that are disconnected at random from a server that is killed and restarted: no change may be missing.
 
 python -m tests.support.watch_trial --disconnects 200 --restarts 20
 """
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mnemon import Client, Event, EventType
+from mnemon import Change, ChangeType, Client
 
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.killable import KillableServer, insist
@@ -21,15 +21,15 @@ CATCH_UP_S = 60.0
 
 
 class Watcher(threading.Thread):
-    """Follows the log through the proxy, from its beginning, and notes every event.
+    """Follows the log through the proxy, from its beginning, and notes every change.
 
     One that `reopens` is closed and opened again at random places, from its cursor, as a program would that restarts:
-    there, the events of one message may come a second time, and nothing else.
+    there, the changes of one message may come a second time, and nothing else.
     """
 
     def __init__(self, address: str, *, reopens: bool, seed: int) -> None:
         super().__init__(daemon=True)
-        self.events: list[Event] = []
+        self.changes: list[Change] = []
         self.repeated = 0
         self.failure: Exception | None = None
         self._client = Client(address)
@@ -39,11 +39,11 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """Follows until it is closed."""
         try:
-            for event in self._all_events():
-                if self.events and event.sequence <= self.events[-1].sequence:
+            for change in self._all_events():
+                if self.changes and change.sequence <= self.changes[-1].sequence:
                     self.repeated += 1
                 else:
-                    self.events.append(event)
+                    self.changes.append(change)
         except Exception as error:
             self.failure = error
 
@@ -52,17 +52,17 @@ class Watcher(threading.Thread):
         self._client.close()
         self.join(10)
 
-    def _all_events(self) -> Iterator[Event]:
+    def _all_events(self) -> Iterator[Change]:
         since = "earliest"
         while True:
             # A watch that could not be opened has ended: each try is a new one.
             with insist(lambda since=since: self._client.watch(since, batch_size=50).__enter__()) as watch:  # type: ignore[misc]
                 left = self._rng.randrange(1, 200) if self._reopens else -1
                 while left:
-                    event = next(watch, None)
-                    if event is None:
+                    change = next(watch, None)
+                    if change is None:
                         return
-                    yield event
+                    yield change
                     left -= 1
                 since = watch.cursor
 
@@ -74,11 +74,11 @@ class WatchTrial:
         self._rng = random.Random(seed)
         self._server = KillableServer(folder, "--knowledge-store-backend", "local")
         self._stop = threading.Event()
-        self._acknowledged: list[tuple[EventType, str]] = []
+        self._acknowledged: list[tuple[ChangeType, str]] = []
         self._seed = seed
 
     def run(self, *, disconnects: int, restarts: int, report: Callable[[str], None]) -> None:
-        """Raises AssertionError where a watcher missed an event, saw one twice, or out of order."""
+        """Raises AssertionError where a watcher missed a change, saw one twice, or out of order."""
         self._server.start()
         try:
             with CuttingProxy(self._server.address) as proxy:
@@ -116,26 +116,26 @@ class WatchTrial:
                 number += 1
                 name = f"w{writer}-{number}"
                 insist(lambda name=name: client.index(name, f"text {name}", request_id=name))  # type: ignore[misc]
-                self._acknowledged.append((EventType.KNOWLEDGE_INDEXED, name))
+                self._acknowledged.append((ChangeType.KNOWLEDGE_INDEXED, name))
                 if rng.random() < 0.3:
                     insist(
                         lambda name=name: client.delete(name, request_id=f"{name}-gone", allow_missing=True)  # type: ignore[misc]
                     )
-                    self._acknowledged.append((EventType.KNOWLEDGE_DELETED, name))
+                    self._acknowledged.append((ChangeType.KNOWLEDGE_DELETED, name))
 
     def _check(self, watchers: list[Watcher], report: Callable[[str], None]) -> None:
         with Client(self._server.address) as client:
-            log = list(client.events())
-        assert sorted((event.type, event.record_id) for event in log) == sorted(self._acknowledged)
+            log = list(client.changes())
+        assert sorted((change.type, change.record_id) for change in log) == sorted(self._acknowledged)
         deadline = time.monotonic() + CATCH_UP_S
         for watcher in watchers:
-            while len(watcher.events) < len(log) and watcher.failure is None:
-                assert time.monotonic() < deadline, f"{len(watcher.events)} of {len(log)} events"
+            while len(watcher.changes) < len(log) and watcher.failure is None:
+                assert time.monotonic() < deadline, f"{len(watcher.changes)} of {len(log)} changes"
                 time.sleep(0.02)
             assert watcher.failure is None, watcher.failure
-            assert watcher.events == log
+            assert watcher.changes == log
         assert watchers[0].repeated == watchers[2].repeated == 0
-        report(f"{len(log)} events, each one seen once and in order by {len(watchers)} watchers")
+        report(f"{len(log)} changes, each one seen once and in order by {len(watchers)} watchers")
 
 
 def main() -> None:

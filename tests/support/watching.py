@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from mnemon_server.domain.changes import Event, EventFilter
+from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.feed import Batch, Edge, FeedMessage, Progress, Start, Started, WatchQuery
-from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.feed.feed import ChangeFeed
 
 WAIT_S = 60.0
 
@@ -23,15 +23,15 @@ class Watching:
             return await anext(self._messages)
 
     async def batches(self, count: int) -> list[Batch]:
-        """The next batches, until they hold `count` events."""
+        """The next batches, until they hold `count` changes."""
         found: list[Batch] = []
-        while sum(len(batch.events) for batch in found) < count:
+        while sum(len(batch.changes) for batch in found) < count:
             if isinstance(message := await self.message(), Batch):
                 found.append(message)
         return found
 
-    async def events(self, count: int) -> list[Event]:
-        return [event for batch in await self.batches(count) for event in batch.events]
+    async def changes(self, count: int) -> list[Change]:
+        return [change for batch in await self.batches(count) for change in batch.changes]
 
     async def progress(self) -> Progress:
         message = await self.message()
@@ -41,17 +41,17 @@ class Watching:
 
 @asynccontextmanager
 async def watching(
-    feed: EventFeed,
+    feed: ChangeFeed,
     start: Start = Edge.NOW,
     *,
-    where: EventFilter | None = None,
+    where: ChangeFilter | None = None,
     heartbeat_s: float | None = None,
     batch_max: int = 500,
     full: bool = False,
 ) -> AsyncIterator[Watching]:
     """A watch that has started."""
     query = WatchQuery(
-        start=start, where=where or EventFilter(), heartbeat_s=heartbeat_s, batch_max=batch_max, full=full
+        start=start, where=where or ChangeFilter(), heartbeat_s=heartbeat_s, batch_max=batch_max, full=full
     )
     async with aclosing(feed.watch(query)) as messages:
         started = await anext(messages)

@@ -17,7 +17,7 @@ from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
 from mnemon._values.archive import FORMAT_VERSION, ArchiveLine, RecordKind
 from mnemon.v1 import archive_pb2 as pb
-from mnemon.v1 import common_pb2, episodic_pb2, knowledge_store_pb2
+from mnemon.v1 import common_pb2, episodic_pb2
 
 MARK = "mnemon_archive"
 """The key of a header that holds the version of the format."""
@@ -156,7 +156,7 @@ def header_to_pb(line: ArchiveLine) -> pb.ArchiveHeader:
         given = _object("embedding_model", model, set(_MODEL))
         texts = {name: convert.text(f"embedding_model.{name}", given.get(name, "")) for name in _MODEL[:-1]}
         dimension = _whole("embedding_model.dimension", given.get("dimension"))
-        header.embedding_model.CopyFrom(knowledge_store_pb2.EmbeddingModel(**texts, dimension=dimension))
+        header.embedding_model.CopyFrom(common_pb2.EmbeddingModel(**texts, dimension=dimension))
     return header
 
 

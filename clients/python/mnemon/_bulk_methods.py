@@ -19,7 +19,7 @@ from mnemon._values import facts, memories, semantic, timeline
 from mnemon.v1 import episodic_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, semantic_pb2
 
 
-class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
+class BulkIndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
     """Stores documents; `scope` counts for those that have none."""
 
     noun = "document"
@@ -34,7 +34,7 @@ class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
 
     def message(self, requests: Sequence[Message]) -> Message:
         """One message of the stream."""
-        return knowledge_store_pb2.IndexDocumentsRequest(requests=requests)  # type: ignore[arg-type]
+        return knowledge_store_pb2.BulkIndexDocumentsRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(
         self, position: int, request: Message, answer: knowledge_store_pb2.IndexDocumentResult
@@ -49,7 +49,7 @@ class IndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
         return values.IndexResult(requests.id_of(given), error=error)
 
 
-class CreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
+class BulkCreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
     """Stores memories; `scope` counts for those that have none."""
 
     noun = "memory"
@@ -64,7 +64,7 @@ class CreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
 
     def message(self, requests: Sequence[Message]) -> Message:
         """One message of the stream."""
-        return memory_pb2.CreateMemoriesRequest(requests=requests)  # type: ignore[arg-type]
+        return memory_pb2.BulkCreateMemoriesRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(self, position: int, request: Message, answer: memory_pb2.CreateMemoryResult) -> memories.RememberResult:
         """What became of one memory."""
@@ -94,7 +94,7 @@ class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.Save
 
     def message(self, requests: Sequence[Message]) -> Message:
         """One message of the stream."""
-        return semantic_pb2.SaveSemanticMemoriesRequest(requests=requests)  # type: ignore[arg-type]
+        return semantic_pb2.BulkSaveSemanticMemoriesRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(
         self, position: int, request: Message, answer: semantic_pb2.SaveSemanticMemoryResult
@@ -127,22 +127,23 @@ class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
         if not event.event_id:
             event.event_id = timeline_requests.new_id()
             self._new_ids.add(event.event_id)
-        return event
+        return episodic_pb2.RecordEventRequest(event=event)
 
     def message(self, requests: Sequence[Message]) -> Message:
         """One message of the stream."""
-        return episodic_pb2.RecordEventsWithReceiptsRequest(events=requests)  # type: ignore[arg-type]
+        return episodic_pb2.BulkRecordEventsRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(
-        self, position: int, request: episodic_pb2.EpisodicEvent, answer: episodic_pb2.RecordEventResult
+        self, position: int, request: episodic_pb2.RecordEventRequest, answer: episodic_pb2.RecordEventResult
     ) -> timeline.RecordResult:
         """What became of one event."""
-        is_new = request.event_id in self._new_ids
-        self._new_ids.discard(request.event_id)
+        event_id = request.event.event_id
+        is_new = event_id in self._new_ids
+        self._new_ids.discard(event_id)
         if answer.WhichOneof("outcome") != "receipt":
             return timeline.RecordResult(position, error=error_from_item(answer.error))
         receipt = timeline_convert.receipt_from_pb(answer.receipt)
-        if receipt.duplicate and is_new and receipt.event_id == request.event_id:
+        if receipt.duplicate and is_new and receipt.event_id == event_id:
             # Nobody else knows the id: what is stored there came with an earlier try of this run.
             receipt = replace(receipt, duplicate=False, replayed=True)
         return timeline.RecordResult(position, receipt=receipt)
@@ -152,7 +153,7 @@ class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
         return timeline.RecordResult(position, error=error)
 
 
-class PutFacts(BulkMethod[facts.FactLike, facts.PutResult]):
+class BulkPutFacts(BulkMethod[facts.FactLike, facts.PutResult]):
     """Stores facts, all of them in the same mode."""
 
     noun = "fact"
@@ -167,7 +168,7 @@ class PutFacts(BulkMethod[facts.FactLike, facts.PutResult]):
 
     def message(self, requests: Sequence[Message]) -> Message:
         """One message of the stream."""
-        return facts_pb2.PutFactsRequest(requests=requests)  # type: ignore[arg-type]
+        return facts_pb2.BulkPutFactsRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(self, position: int, request: Message, answer: facts_pb2.PutFactResult) -> facts.PutResult:
         """What became of one fact."""

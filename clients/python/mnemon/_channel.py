@@ -14,118 +14,21 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 ADDRESS_VARIABLE = "MNEMON_ADDRESS"
 DEFAULT_PORT = 50051
 DEFAULT_TIMEOUT_S = 30.0
-MESSAGE_BYTES_MAX = 16 << 20
+MESSAGE_BYTES_MAX = 4 << 20
+"""What a server takes by default, and what gRPC takes in without being told."""
 
-# Calls that the channel repeats by itself. Writes are among them, because each one carries a request_id; calls of tools
-# are not, because what an operator's tool does may be nothing to do twice.
-_REPEATED = {
-    "mnemon.v1.KnowledgeStoreService": (
-        "SearchDocuments",
-        "GetDocument",
-        "ListDocuments",
-        "CountDocuments",
-        "CheckHealth",
-        "IndexDocument",
-        "DeleteDocument",
-        "DeleteDocuments",
-    ),
-    "mnemon.v1.EventService": ("ListEvents",),
-    "mnemon.v1.MemoryService": (
-        "SearchMemories",
-        "GetMemory",
-        "ListMemories",
-        "CountMemories",
-        "ForecastMemories",
-        "GetStatus",
-        "CreateMemory",
-        "UpdateMemory",
-        "ReinforceMemory",
-        "DeleteMemory",
-        "UndeleteMemory",
-        "PurgeMemories",
-    ),
-    "mnemon.v1.SemanticMemoryService": (
-        "SaveSemanticMemory",
-        "SearchSimilar",
-        "GetSemanticMemory",
-        "ListSemanticMemories",
-        "DeleteSemanticMemories",
-        "GetIndexStatus",
-        "CreateSnapshot",
-    ),
-    "mnemon.v1.ConflictService": (
-        "DetectConflicts",
-        "ArbitrateConflict",
-        "MergeMemories",
-        "PreviewResolution",
-        "UnmergeMemory",
-        "ListDecisions",
-    ),
-    "mnemon.v1.RulesService": (
-        "RegisterRule",
-        "GetRule",
-        "UpdateRule",
-        "DeleteRule",
-        "ListRules",
-        "FindMatchingRule",
-        "ResolveRule",
-        "ExportRules",
-        "LoadRules",
-        "ResetRules",
-    ),
-    "mnemon.v1.EpisodicMemoryService": (
-        "RecordEvent",
-        "QueryWindow",
-        "ListRecentEvents",
-        "SummarizeRange",
-        "GetEvent",
-        "PruneEvents",
-        "GetTimelineStatus",
-    ),
-    "mnemon.v1.FactService": (
-        "PutFact",
-        "GetFact",
-        "GetFacts",
-        "SearchFacts",
-        "ListFacts",
-        "ListNamespaces",
-        "DeleteFact",
-        "DeleteFacts",
-    ),
-    "mnemon.v1.ToolService": ("ListTools", "ParseToolCalls", "GetProtocolStats"),
-    "mnemon.v1.BridgeService": (
-        "GetBridgeStatus",
-        "GetRoutingPolicy",
-        "UpdateRoutingPolicy",
-        "PauseBridge",
-        "ResumeBridge",
-    ),
-}
 
-SERVICE_CONFIG: dict[str, Any] = {
-    "loadBalancingConfig": [{"round_robin": {}}],
-    "methodConfig": [
-        {
-            "name": [
-                {"service": service, "method": method} for service, methods in _REPEATED.items() for method in methods
-            ],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "1s",
-                "backoffMultiplier": 2,
-                # A server that shuts down cancels what its runtime had taken and no handler had seen yet; a call that
-                # its caller cancels is not repeated.
-                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-            },
-        }
-    ],
-    "retryThrottling": {"maxTokens": 20, "tokenRatio": 0.5},
-}
+def _service_config() -> dict[str, Any]:
+    """The published one, which says what the channel repeats by itself; each call names its own deadline."""
+    config: dict[str, Any] = json.loads((Path(__file__).parent / "v1/service_config.json").read_text("utf-8"))
+    for each in config["methodConfig"]:
+        del each["timeout"]
+    return config
+
+
+SERVICE_CONFIG = _service_config()
 
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     # A server that was restarted is found within seconds; the default grows to two minutes.

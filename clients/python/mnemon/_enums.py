@@ -1,9 +1,11 @@
-"""Both directions between the members of an enumeration and the numbers of the wire."""
+"""Members of enumerations: by their names, and by the numbers of the wire."""
 
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor
+
+from mnemon._errors import InvalidArgumentError
 
 _Member = TypeVar("_Member", bound=StrEnum)
 
@@ -28,3 +30,12 @@ def value_names(enum: EnumDescriptor) -> dict[int, str]:
 def words_by_number(enum: EnumDescriptor) -> dict[int, str]:
     """The values as words of a rule, such as "keep-candidate"; without UNSPECIFIED."""
     return {number: name.lower().replace("_", "-") for number, name in value_names(enum).items()}
+
+
+def choice(field: str, given: str, among: type[_Member]) -> _Member:
+    """The member that is named, or an error that lists the names."""
+    try:
+        return among(given)
+    except ValueError:
+        names = ", ".join(repr(str(each)) for each in among)
+        raise InvalidArgumentError.of(field, f"must be one of {names}, not {given!r}") from None

@@ -14,6 +14,7 @@ MnemonError                             code, reason, request_id
 │   └── ToolNotFoundError
 ├── AlreadyExistsError
 │   ├── FactExistsError
+│   ├── MemoryExistsError
 │   ├── RequestIdReusedError            the same request_id, another request
 │   └── RuleExistsError
 ├── FailedPreconditionError             the state of the resource, or the configuration, forbids it
@@ -39,6 +40,8 @@ MnemonError                             code, reason, request_id
 │   ├── BackendUnreachableError         the server's vector database does not answer
 │   ├── IndexWarmingError               an index is being loaded or built
 │   └── ToolUnreachableError            the endpoint of an operator's tool does not answer
+├── DataLossError                       what is stored was damaged
+│   └── RecordDamagedError              that of one record; others are not concerned
 ├── DeadlineExceededError               no answer in time
 ├── CallCancelledError
 ├── UnauthenticatedError
@@ -171,6 +174,10 @@ class RuleExistsError(AlreadyExistsError):
     """A merge rule of this name is there."""
 
 
+class MemoryExistsError(AlreadyExistsError):
+    """There is a memory of this id, forgotten or not."""
+
+
 class FactExistsError(AlreadyExistsError):
     """The namespace has a fact of this key."""
 
@@ -275,6 +282,16 @@ class IndexWarmingError(UnavailableError):
 
 class ToolUnreachableError(UnavailableError):
     """The endpoint of an operator's tool cannot be reached, or did not answer in time."""
+
+
+class DataLossError(MnemonError):
+    """What is stored was damaged, and cannot be read."""
+
+    code = "DATA_LOSS"
+
+
+class RecordDamagedError(DataLossError):
+    """What is stored of a record is not what was written, as the message says; other records are not concerned."""
 
 
 class DeadlineExceededError(MnemonError):

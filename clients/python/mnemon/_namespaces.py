@@ -53,7 +53,7 @@ def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str
 
 def is_label(text: str) -> bool:
     """Whether a text can be a label of a namespace."""
-    return bool(text) and "." not in text and _is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
+    return bool(text) and "." not in text and is_unicode(text) and len(text.encode()) <= LABEL_BYTES_MAX
 
 
 def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]:
@@ -61,14 +61,14 @@ def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]
     return {
         key: _text_of(key, value) if key in wanted else None
         for key, value in config.items()
-        if isinstance(key, str) and _is_unicode(key)
+        if isinstance(key, str) and is_unicode(key)
     }
 
 
 def _text_of(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise _bad(f"the configuration's {key!r} must be text, not {type(value).__name__}")
-    if not _is_unicode(value):
+    if not is_unicode(value):
         raise _bad(f"the configuration's {key!r} must be valid Unicode")
     return value
 
@@ -85,7 +85,8 @@ def _check_label(label: object) -> None:
         raise _bad(f'the namespace\'s label {shown} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a text can be sent: it has no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

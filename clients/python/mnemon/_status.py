@@ -40,9 +40,11 @@ _BY_REASON: dict[str, type[errors.MnemonError]] = {
     "CONFIGURATION": errors.ConfigurationError,
     "FACT_NOT_FOUND": errors.FactNotFoundError,
     "FACT_EXISTS": errors.FactExistsError,
+    "MEMORY_EXISTS": errors.MemoryExistsError,
     "TOOL_NOT_FOUND": errors.ToolNotFoundError,
     "TOOL_UNREACHABLE": errors.ToolUnreachableError,
     "TOOL_FAILED": errors.ToolFailedError,
+    "RECORD_DAMAGED": errors.RecordDamagedError,
 }
 
 _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
@@ -61,7 +63,7 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.MnemonError]] = {
     grpc.StatusCode.UNIMPLEMENTED: errors.UnimplementedError,
     grpc.StatusCode.INTERNAL: errors.InternalError,
     grpc.StatusCode.UNAVAILABLE: errors.UnavailableError,
-    grpc.StatusCode.DATA_LOSS: errors.InternalError,
+    grpc.StatusCode.DATA_LOSS: errors.DataLossError,
 }
 
 _CODES_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
@@ -106,6 +108,7 @@ def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
         reason=reason,
         violations=[errors.FieldViolation(each.field, each.description) for each in item.violations],
         retry_after=item.retry_delay.ToTimedelta().total_seconds() if item.HasField("retry_delay") else None,
+        incident_id=item.metadata.get("incident_id", ""),
     )
 
 

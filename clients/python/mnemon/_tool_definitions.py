@@ -7,11 +7,12 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from mnemon._errors import InvalidArgumentError
+from mnemon._values.filters import FACT_OPERATORS
 
 MANAGE_MEMORY, SEARCH_MEMORY = "manage_memory", "search_memory"
 LIMIT_DEFAULT, LIMIT_MAX = 10, 1_000
 OFFSET_MAX = 100_000
-FILTER_OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin")
+FILTER_OPERATORS = tuple(FACT_OPERATORS)
 
 MANAGE_INSTRUCTIONS = """\
 Call this without being asked when:

@@ -11,9 +11,9 @@ from mnemon._errors import (
     ServerUnreachableError,
     UnavailableError,
 )
-from mnemon._messages.feed import event_from_pb
-from mnemon._values import feed as events
-from mnemon.v1 import events_pb2 as pb
+from mnemon._messages.feed import change_from_pb
+from mnemon._values import feed as changes
+from mnemon.v1 import changes_pb2 as pb
 
 SILENT_INTERVALS = 2.5
 """So many intervals of the heartbeat without a message: the server, or the way to it, is gone."""
@@ -42,7 +42,7 @@ class Progress:
     is taken up again for as long as it takes, behind the last message that was received.
     """
 
-    def __init__(self, request: pb.WatchEventsRequest, *, answer_within_s: float | None) -> None:
+    def __init__(self, request: pb.WatchChangesRequest, *, answer_within_s: float | None) -> None:
         self.request = request
         """The next stream's."""
         self.cursor = request.cursor
@@ -61,8 +61,8 @@ class Progress:
         """A new stream begins."""
         self.silence_s = self._answer_within_s
 
-    def received(self, message: pb.WatchEventsResponse) -> Iterator[events.Event]:
-        """Takes a message, and gives its events, each one once; to be read to its end before the next message."""
+    def received(self, message: pb.WatchChangesResponse) -> Iterator[changes.Change]:
+        """Takes a message, and gives its changes, each one once; to be read to its end before the next message."""
         # A stream that breaks now is resumed behind this message, which is here as a whole.
         self.request.cursor = message.cursor
         self._failures = 0
@@ -89,15 +89,15 @@ class Progress:
         # Watchers that lost the same server must not come back all at once.
         return max(error.retry_after or 0.0, pause_s * random.uniform(0.75, 1.25))  # noqa: S311
 
-    def _handed_out(self, message: pb.WatchEventsResponse) -> Iterator[events.Event]:
+    def _handed_out(self, message: pb.WatchChangesResponse) -> Iterator[changes.Change]:
         batch = message.batch
-        last = len(batch.events) - 1
-        for index, event in enumerate(batch.events):
-            if event.sequence > self._sequence:
-                self._sequence = event.sequence
+        last = len(batch.changes) - 1
+        for index, change in enumerate(batch.changes):
+            if change.sequence > self._sequence:
+                self._sequence = change.sequence
                 if index == last:
                     self.cursor, self.caught_up = message.cursor, batch.caught_up
-                yield event_from_pb(event)
+                yield change_from_pb(change)
         self.cursor, self.caught_up = message.cursor, batch.caught_up
 
 

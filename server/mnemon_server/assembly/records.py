@@ -7,9 +7,10 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.private import tighten
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
@@ -34,9 +35,12 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
     """The tenant's records; blocks, and raises what SQLiteVault does."""
     if is_in_memory(settings):
         return InMemoryVault()
+    folder = vault_folder(settings, tenant)
+    if folder.parent.exists():
+        tighten(folder.parent)
     backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
     return SQLiteVault(
-        vault_folder(settings, tenant),
+        folder,
         model_identity=model.identity,
         dimension=model.dimension,
         vector_cache_bytes_max=settings.vector_cache_mib << 20,
@@ -45,6 +49,7 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
         embed_events=batcher.embed_blocking if settings.timeline_embeddings else None,
         context_weight=settings.search_context_weight,
         fusion=fusion_of(settings),
+        erasure_delay_s=settings.erasure_delay_s,
         # What ChromaDB indexes needs no second graph.
         graphs_of=[SEMANTIC, FACTS, *(collection for collection, backend in backends if backend == "local")],
     )

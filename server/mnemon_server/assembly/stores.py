@@ -1,6 +1,6 @@
 """The services over the collections of a vault, and over its event log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from mnemon_server.assembly.records import fusion_of, is_in_memory, vault_folder
@@ -12,16 +12,19 @@ from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import RecordEngine, Vault
 from mnemon_server.engines.chroma.index import ChromaIndex
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Fits
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.store import ArchiveStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.facts.stored_form import has_expired, to_fact
-from mnemon_server.services.feed.feed import EventFeed
-from mnemon_server.services.feed.retention import EventRetention
+from mnemon_server.services.feed.feed import ChangeFeed
+from mnemon_server.services.feed.records import ReadFacts, ReadSemantic
+from mnemon_server.services.feed.retention import ChangeRetention
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.search.index_applier import IndexApplier
@@ -109,10 +112,10 @@ def open_archive(
     return ArchiveStore(vault, batcher, model=model, rules=rules, capacity=capacity)
 
 
-def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> EventFeed:
+def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> ChangeFeed:
     """What watches and reads the event log."""
-    return EventFeed(
-        vault.events,
+    return ChangeFeed(
+        vault.changes,
         vault.subscribe,
         read_documents=vault.collection(DOCUMENTS).get_documents,
         read_memories=memories.read_many,
@@ -124,12 +127,12 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
     )
 
 
-def open_event_retention(settings: Settings, vault: Vault, bridge: Bridge, offload: Offload) -> EventRetention:
+def open_change_retention(settings: Settings, vault: Vault, bridge: Bridge, offload: Offload) -> ChangeRetention:
     """What keeps the event log short, but for what the bridge has yet to read; it begins when it is entered."""
-    return EventRetention(
-        vault.events,
-        keep_for=timedelta(days=settings.event_retention_days),
-        keep_max=settings.event_retention_max,
+    return ChangeRetention(
+        vault.changes,
+        keep_for=timedelta(days=settings.change_retention_days),
+        keep_max=settings.change_retention_max,
         offload=offload,
         keep_after=bridge.keep_after if settings.bridge_enabled else lambda: None,
     )
@@ -159,7 +162,7 @@ def _open_applier(
         port=settings.chroma_port,
         ssl=settings.chroma_ssl,
     )
-    return IndexApplier(records, index)
+    return IndexApplier(records, index, erasure_interval_s=settings.chroma_erasure_interval_s)
 
 
 def _collection_name(name: str, tenant: str) -> str:
@@ -167,22 +170,25 @@ def _collection_name(name: str, tenant: str) -> str:
     return name if tenant == DEFAULT_TENANT else f"{name}-{tenant}"
 
 
-def _reader_of_semantic(vault: Vault) -> Callable[[Sequence[str]], list[SemanticMemory | None]]:
+def _reader_of_semantic(vault: Vault) -> ReadSemantic:
     """What reads statements by their ids, those that gave way to others too."""
 
-    def read(memory_ids: Sequence[str]) -> list[SemanticMemory | None]:
-        found = vault.collection(SEMANTIC).get_documents(memory_ids)
+    def read(memory_ids: Sequence[str], *, fits: Fits) -> list[SemanticMemory | None]:
+        found = vault.collection(SEMANTIC).get_documents(memory_ids, fits=fits)
         return [None if document is None else to_semantic(document) for document in found]
 
     return read
 
 
-def _reader_of_facts(vault: Vault) -> Callable[[Sequence[str]], list[Fact | None]]:
+def _reader_of_facts(vault: Vault) -> ReadFacts:
     """What reads facts by the ids of their records, as long as they have not expired."""
 
-    def read(record_ids: Sequence[str]) -> list[Fact | None]:
+    def read(record_ids: Sequence[str], *, fits: Fits) -> list[Fact | None]:
         now = system_clock()
-        found = vault.collection(FACTS).get_documents(record_ids)
-        return [None if document is None or has_expired(document, now) else to_fact(document) for document in found]
+        found = vault.collection(FACTS).get_documents(record_ids, fields_only=True, fits=fits)
+        return [
+            None if document is None or has_expired(document, now) else to_fact(document, as_text=True)
+            for document in found
+        ]
 
     return read

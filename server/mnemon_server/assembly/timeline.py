@@ -6,7 +6,7 @@ from typing import Any
 
 from mnemon_server.config.settings import Settings
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.semantic.store import SemanticStore
@@ -51,6 +51,7 @@ def open_timeline_retention(
         health=episodic.health,
         offload=offload,
         share_max=settings.timeline_prune_share_max,
+        guarded_min=settings.timeline_prune_guard_min_events,
     )
 
 

@@ -25,7 +25,7 @@ async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
     tools: tuple[OperatorTool, ...] = ()
     if settings.tools_file is not None:
         tools = await asyncio.to_thread(read_tools_file, settings.tools_file, settings.tool_endpoints_allowed)
-    registry = ToolRegistry((tool, _endpoint(tool)) for tool in tools)
+    registry = ToolRegistry(((tool, _endpoint(tool)) for tool in tools), calls_max=settings.tool_calls_max)
     try:
         yield registry
     finally:

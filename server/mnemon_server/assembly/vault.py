@@ -1,13 +1,14 @@
 """A tenant's vault with all that works on it, opened in the order in which one needs the other."""
 
 import asyncio
+import hashlib
 from contextlib import AsyncExitStack
 
 from mnemon_server.assembly.records import open_records
 from mnemon_server.assembly.stores import (
     open_archive,
+    open_change_retention,
     open_documents,
-    open_event_retention,
     open_facts,
     open_feed,
     open_memories,
@@ -75,7 +76,7 @@ async def open_vault_of(
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
         # After the bridge, which knows by then what it has yet to read.
-        await stack.enter_async_context(open_event_retention(settings, vault, bridge, offload))
+        await stack.enter_async_context(open_change_retention(settings, vault, bridge, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, offload))
         return OpenVault(
             documents=documents,
@@ -89,5 +90,8 @@ async def open_vault_of(
             tools=tools,
             archive=archive,
             feed=feed,
+            model=model,
+            vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
+            page_key=vault.changes.epoch,
             close=stack.pop_all().aclose,
         )

@@ -10,7 +10,7 @@ from mnemon_server.domain.collections import SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.embedding.base import Embedder
-from mnemon_server.engines.base import PassageInput
+from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite.upkeep.reembed import reembed
 from mnemon_server.services.semantic.vectors import mean_vector
 

@@ -14,6 +14,9 @@ from mnemon_server.config.settings import LoadedSettings, Settings
 from mnemon_server.logs import configure_logging
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SWITCH_INTERVAL_S = 0.001
+"""After how long a thread that computes gives way. Python's own 5 ms are what the event loop, and with it every caller,
+would wait for each time, and once more for each further thread."""
 
 
 def run_server(loaded: LoadedSettings) -> None:
@@ -27,6 +30,7 @@ def run_server(loaded: LoadedSettings) -> None:
     configure_logging(log_format=settings.log_format, level=settings.log_level)
     for name in loaded.unknown_variables:
         structlog.get_logger().warning("environment variable is not a setting", name=name)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings))
 
@@ -53,7 +57,9 @@ class _Stop:
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
+            # A shell starts what a script puts in the background with SIGINT ignored: Ctrl-C is for the script then.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self.requested:

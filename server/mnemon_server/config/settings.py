@@ -74,6 +74,13 @@ class Settings:
         metadata=_row("Port of the Chroma server.", at_least=1, at_most=65_535, also="KNOWLEDGE_STORE_PORT"),
     )
     chroma_ssl: bool = field(default=False, metadata=_row("Speak TLS to the Chroma server."))
+    chroma_erasure_interval_s: float = field(
+        default=600.0,
+        metadata=_row(
+            "Seconds after a deletion until embedded ChromaDB is built anew, without what was deleted since.",
+            at_least=0.001,
+        ),
+    )
     collection: str = field(
         default="knowledge",
         metadata=_row("Name of the collection that holds the documents.", also="KNOWLEDGE_STORE_COLLECTION"),
@@ -131,6 +138,10 @@ class Settings:
             at_most=1,
         ),
     )
+    timeline_prune_guard_min_events: int = field(
+        default=10,
+        metadata=_row("Events from which on that share counts; of a timeline with fewer, all may go.", at_least=1),
+    )
     timeline_segment_max_mib: int = field(
         default=64,
         metadata=_row(
@@ -167,6 +178,10 @@ class Settings:
         default=(),
         metadata=_row("Hosts, or HOST:PORT, that a tool of that file may be run by; no other is ever called."),
     )
+    tool_calls_max: int = field(
+        default=64,
+        metadata=_row("Calls in flight to one tool of that file; more are refused with a hint.", at_least=1),
+    )
     tool_actions_permitted: Texts = field(
         default=MEMORY_ACTIONS,
         metadata=_row("What the tool manage_memory may do at most.", choices=MEMORY_ACTIONS),
@@ -178,11 +193,11 @@ class Settings:
             "filled from the call's configuration."
         ),
     )
-    event_retention_days: float = field(
-        default=7.0, metadata=_row("Days that an event is kept for watchers that come late.", at_least=0.001)
+    change_retention_days: float = field(
+        default=7.0, metadata=_row("Days that a change is kept for watchers that come late.", at_least=0.001)
     )
-    event_retention_max: int = field(
-        default=1_000_000, metadata=_row("Events that are kept; the oldest go first.", at_least=1)
+    change_retention_max: int = field(
+        default=1_000_000, metadata=_row("Changes that are kept; the oldest go first.", at_least=1)
     )
     watch_heartbeat_s: float = field(
         default=15.0,
@@ -228,6 +243,13 @@ class Settings:
         default=20_000,
         metadata=_row("Up to this many candidates, a search compares every one and can miss none.", at_least=0),
     )
+    erasure_delay_s: float = field(
+        default=3.0,
+        metadata=_row(
+            "Seconds after which what was deleted or replaced is in no file of the server, but for those of ChromaDB.",
+            at_least=0.001,
+        ),
+    )
     vector_cache_mib: int = field(
         default=512,
         metadata=_row(
@@ -268,10 +290,18 @@ class Settings:
         metadata=_row("Look again at the best 100 of a hybrid search: who speaks, and is it an answer?"),
     )
     max_message_mib: int = field(
-        default=16, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)
+        default=4, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)
     )
     unary_calls_max: int = field(
         default=512, metadata=_row("Single calls in work at once; more are refused with a hint.", at_least=1)
+    )
+    answer_memory_mib: int = field(
+        default=32,
+        metadata=_row(
+            "Memory for all answers in work; beyond it, calls wait for their share for a while, and then are refused.",
+            at_least=1,
+            at_most=65_536,
+        ),
     )
     streams_max: int = field(
         default=256, metadata=_row("Streams open at once; more are refused with a hint.", at_least=1)
@@ -279,6 +309,10 @@ class Settings:
     default_deadline_s: float = field(
         default=60.0,
         metadata=_row("Time for a single call whose client names no deadline; streams have none.", at_least=0.001),
+    )
+    request_timeout_s: float = field(
+        default=10.0,
+        metadata=_row("Time within which the request of a call must arrive; streams have none.", at_least=0.001),
     )
     stream_write_timeout_s: float = field(
         default=20.0, metadata=_row("Time that a client may leave a message of a stream unread.", at_least=0.001)
@@ -305,10 +339,15 @@ class Settings:
     reflection: bool | None = field(
         default=None, metadata=_row("Tell clients which services and messages there are; auto is only on loopback.")
     )
-    max_connection_age_s: int = field(
-        default=0,
+    connections_max: int = field(
+        default=1000, metadata=_row("Connections open at once; more are closed at once.", at_least=1)
+    )
+    max_connection_age_s: int | None = field(
+        default=None,
         metadata=_row(
-            "Age at which a connection is closed politely, so that clients spread again; 0 is never.", at_least=0
+            "Age at which a connection is closed politely, its streams within half an hour; 0 is never, auto is never "
+            "on loopback, else 3600.",
+            at_least=0,
         ),
     )
 

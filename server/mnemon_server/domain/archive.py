@@ -15,6 +15,10 @@ from mnemon_server.domain.records import Scope
 FORMAT_VERSION = 1
 RECORDS_MAX = 1_000
 """Of one message."""
+FIGURE_MAX = 2**53 - 1
+"""Of a revision, and of the version of the rules: every reader of JSON keeps it exactly, and counting on from it never
+comes to the end of 64 bits. A greater one is archived as this one."""
+FIGURE_RANGE = f"must be 0 to {FIGURE_MAX:,}"
 
 
 class RecordKind(StrEnum):

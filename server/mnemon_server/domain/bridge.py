@@ -41,10 +41,19 @@ class RoutingPolicy:
     on_prune: PruneAction = PruneAction.DELETE
     demoted_importance: float = 0.1
     conflict_policy: ConflictPolicy = ConflictPolicy.IGNORE
+    revision: int = field(default=1, compare=False)
 
 
-class BridgeState(StrEnum):
-    """How the bridge is."""
+@dataclass(frozen=True, slots=True)
+class UpdatedPolicy:
+    """The policy as a change left it."""
+
+    policy: RoutingPolicy
+    replayed: bool = False
+
+
+class BridgeActivity(StrEnum):
+    """What the bridge does."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"
@@ -55,7 +64,9 @@ class BridgeState(StrEnum):
 class BridgeStatus:
     """How the bridge is; see `GetBridgeStatusResponse` of the protos. Counts are since the vault was created."""
 
-    state: BridgeState
+    activity: BridgeActivity
+    is_waiting: bool = False
+    """To try again what failed."""
     message: str = ""
     routed_count: int = 0
     skipped_counts: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Events: what the log of a vault says of each committed change."""
+"""Changes: what the log of a vault says of each committed change."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +10,11 @@ from mnemon_server.domain.records import Scope
 RECORD_IDS_MAX = 256
 BATCH_DEFAULT, BATCH_MAX = 500, 1_000
 
+LOG_TABLE = "event"
+"""The name of the log on disk, where a collection's would stand."""
 
-class EventType(StrEnum):
+
+class ChangeType(StrEnum):
     """What happened."""
 
     KNOWLEDGE_INDEXED = "knowledge:indexed"
@@ -45,7 +48,7 @@ class EventType(StrEnum):
     FACT_DELETED = "memory:fact:deleted"
 
 
-class Event(NamedTuple):
+class Change(NamedTuple):
     """One committed change of one record. It holds no text of the record: what is purged leaves nothing here.
 
     A tuple, because a backlog is a million of them: a frozen dataclass takes three times as long to make.
@@ -54,10 +57,10 @@ class Event(NamedTuple):
     sequence: int
     """Position in the log; the sequence of the record's change."""
     commit: int
-    """The sequence of the first event of the same call."""
+    """The sequence of the first change of the same call."""
     time: datetime
-    """When it was committed; never earlier than the event before."""
-    type: EventType
+    """When it was committed; never earlier than the change before."""
+    type: ChangeType
     record_id: str
     revision: int
     """The record's, after the change."""
@@ -70,10 +73,10 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class EventFilter:
-    """Which events are meant: joined by AND across fields, by OR within one; nothing set means all."""
+class ChangeFilter:
+    """Which changes are meant: joined by AND across fields, by OR within one; nothing set means all."""
 
-    types: frozenset[EventType] = frozenset()
+    types: frozenset[ChangeType] = frozenset()
     scope: Scope = Scope()
     record_ids: frozenset[str] = frozenset()
 
@@ -81,12 +84,12 @@ class EventFilter:
         """False where it matches everything."""
         return bool(self.types or self.record_ids) or self.scope != Scope()
 
-    def matches(self, event: Event) -> bool:
-        """Whether the event is meant."""
+    def matches(self, change: Change) -> bool:
+        """Whether the change is meant."""
         return (
-            (not self.types or event.type in self.types)
-            and (not self.record_ids or event.record_id in self.record_ids)
-            and (self.scope == event.scope or self._scope_matches(event.scope))
+            (not self.types or change.type in self.types)
+            and (not self.record_ids or change.record_id in self.record_ids)
+            and (self.scope == change.scope or self._scope_matches(change.scope))
         )
 
     def _scope_matches(self, scope: Scope) -> bool:
@@ -101,27 +104,27 @@ class EventFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class EventSlice:
-    """A run of the log: the events that match, and how far it was read for them."""
+class ChangeSlice:
+    """A run of the log: the changes that match, and how far it was read for them."""
 
-    events: tuple[Event, ...]
+    changes: tuple[Change, ...]
     position: int
     """Everything up to here was read."""
     caught_up: bool
     """Nothing lay behind `position`."""
     floor: int = 0
-    """Events up to here were gone when it was read, so that a slice from before may have a gap."""
+    """Changes up to here were gone when it was read, so that a slice from before may have a gap."""
 
 
 @dataclass(frozen=True, slots=True)
-class EventLogState:
+class ChangeLogState:
     """What of the log is kept."""
 
     floor: int
-    """Events up to here are gone; 0 where none is."""
+    """Changes up to here are gone; 0 where none is."""
     head: int
-    """Sequence of the newest event, be it kept or gone; 0 where there never was one."""
+    """Sequence of the newest change, be it kept or gone; 0 where there never was one."""
     count: int
     first_time: datetime | None
-    """Commit time of the oldest event that is kept."""
+    """Commit time of the oldest change that is kept."""
     head_time: datetime | None

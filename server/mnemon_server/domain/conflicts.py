@@ -185,17 +185,20 @@ class MergeConfig:
     keywords_strategy: KeywordsStrategy = KeywordsStrategy.UNION
     deduplicate: bool = True
     deduplication_threshold: float = 0.8
+    deduplication_guard: bool = True
     keep_history: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStatistics:
-    """What a merge did: code points, keywords, merged importance less the larger one, sentences left out."""
+    """What a merge did: code points, keywords, merged importance less the larger one, sentences left out, and those
+    that reached the threshold and were kept by the guard."""
 
     content_length: int
     keywords_count: int
     importance_delta: float
     deduplicated_count: int
+    guarded_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,3 +72,8 @@ def _stored_fields(document: Document) -> Mapping[str, object]:
 
 def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     return [name for name in sorted(old.keys() | new.keys()) if not identical(old.get(name), new.get(name))]
+
+
+def is_replaced(old: Document, new: Document) -> bool:
+    """Whether a document in the place of another takes something away that somebody wrote."""
+    return (old.content, old.metadata, old.scope) != (new.content, new.metadata, new.scope)

@@ -1,12 +1,13 @@
 """Documents of the knowledge store, and what a search returns of them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import (
     AckLevel,
     IgnoredFilter,
@@ -14,6 +15,7 @@ from mnemon_server.domain.records import (
     Scope,
     SearchDiagnostics,
     SearchMode,
+    View,
 )
 
 CONTENT_BYTES_MAX = 1 << 20
@@ -21,6 +23,18 @@ DOC_ID_BYTES_MAX = 512
 QUERY_BYTES_MAX = 65_536
 TOP_K_DEFAULT = 5
 TOP_K_MAX = 100
+FILTER_FIELDS = (
+    "doc_id",
+    "content",
+    "user",
+    "household",
+    "persona",
+    "agent",
+    "project",
+    "create_time",
+    "update_time",
+)
+"""What a filter may name, beside "metadata." and a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +113,38 @@ class IndexRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchQuery:
-    """What to search for, and among what. `filters` may hold anything: what is not valid is ignored and named."""
+class UpdateDocument:
+    """A change of the fields that `mask` names, and of single keys of the metadata; see `UpdateDocumentRequest`."""
 
-    text: str
-    top_k: int = TOP_K_DEFAULT
+    document: Document
+    mask: tuple[str, ...] = ()
+    set_metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    remove_metadata: tuple[str, ...] = ()
+    request_id: str = ""
+    expected_revision: int | None = None
+    ack: AckLevel = AckLevel.DURABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentFilter:
+    """Which documents: everything must hold. `filters` may hold anything; what is not valid is ignored and named."""
+
     filters: Mapping[str, Any] = field(default_factory=dict)
     scope: Scope = Scope()
-    mode: SearchMode = SearchMode.HYBRID
+    expression: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchQuery:
+    """What to search for, and among what. `mode` None means hybrid, or vector where only a vector is given."""
+
+    text: str = ""
+    vector: Sequence[float] | None = None
+    top_k: int = TOP_K_DEFAULT
+    where: DocumentFilter = DocumentFilter()
+    mode: SearchMode | None = None
     min_score: float = 0.0
-    vectors: bool = False
+    view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +156,13 @@ class RebuildProgress:
 
 
 class HealthStatus(StrEnum):
-    """How the store is: degraded still serves reads and writes, unhealthy takes no writes."""
+    """How the store is: starting and degraded still serve reads and writes, unhealthy takes no writes.
+
+    Starting: a vector database comes up that nothing waits for. Degraded: it does not answer, or is being built anew.
+    """
 
     HEALTHY = "healthy"
+    STARTING = "starting"
     DEGRADED = "degraded"
     UNHEALTHY = "unhealthy"
 
@@ -144,6 +184,8 @@ class StoreHealth:
     passage_count: int = 0
     pending: int = 0
     latency_s: float | None = None
+    removal_pending_count: int = 0
+    removal_out_of_reach_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Episodic events: what happened, and what the timeline is asked and answers."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +11,7 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import MetadataValue, Scope, SearchMode
 
-TOP_K_DEFAULT, TOP_K_MAX = 50, 1_000
+LIMIT_DEFAULT, LIMIT_MAX = 50, 1_000
 LAST_DAYS_DEFAULT, LAST_DAYS_MAX = 30, 36_500
 EVENT_ID_BYTES_MAX = 256
 EVENT_TYPE_BYTES_MAX, EVENT_TYPES_MAX = 128, 64
@@ -120,7 +121,7 @@ class WindowQuery:
     last_days: int | None = None
     has_range: bool = False
     """The ends in `where` were given, and an end that is None is open."""
-    top_k: int = TOP_K_DEFAULT
+    limit: int = LIMIT_DEFAULT
     after: EventPosition | None = None
     """The last event of the page before."""
     text: str | None = None
@@ -129,16 +130,16 @@ class WindowQuery:
 
 @dataclass(frozen=True, slots=True)
 class EventScore:
-    """How well an event fits a text; all 0 to 1. `similarity` is None without embeddings."""
+    """How well an event fits a text; all 0 to 1. None is what was not compared."""
 
     relevance: float
-    similarity: float | None
-    keyword: float
+    similarity: float | None = None
+    keyword: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDiagnostics:
-    """Counts of events on their way through a query; see `WindowDiagnostics` of the protos."""
+    """Counts of events on their way through a query; see `SearchDiagnostics` of the protos."""
 
     total_scanned: int = 0
     filtered_by_context: int = 0
@@ -157,6 +158,8 @@ class WindowPage:
     next_position: EventPosition | None
     diagnostics: WindowDiagnostics
     scores: tuple[EventScore, ...] = ()
+    truncated: bool = False
+    """It ended because of its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +202,16 @@ class CompactionProgress:
     segment_count: int = 0
     reclaimed_bytes: int = 0
     done: bool = False
+    replayed: bool = False
 
 
 class TimelineState(StrEnum):
     """How the timeline is."""
 
-    WARMING = "warming"
+    STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +245,8 @@ class TimelineStatus:
     scrub_time: datetime | None = None
     retention_s: float | None = None
     text_pending_count: int = 0
+
+
+def content_digest(content: str) -> bytes:
+    """SHA-256 of an event's content in UTF-8: 32 bytes."""
+    return hashlib.sha256(content.encode()).digest()

@@ -13,6 +13,7 @@ MnemonError
 │   ├── FactNotFoundError
 │   └── ToolNotFoundError
 ├── FactExistsError
+├── MemoryExistsError
 ├── ToolUnreachableError               an operator's endpoint does not answer
 ├── ToolFailedError                    an operator's endpoint answers with an error
 ├── CursorExpiredError                 the events behind it are no longer kept
@@ -29,6 +30,7 @@ MnemonError
 │   └── ThrottledError                 writes are held back
 ├── StorageFullError                   no space left on the disk
 ├── StorageFailedError                 the disk failed; no more writes until reopened
+├── RecordDamagedError                 what is stored of a record is not what was written
 ├── NotServingError                    starting or shutting down
 │   └── IndexWarmingError              come back after `retry_after_s`
 ├── ConfigurationError
@@ -92,6 +94,8 @@ class ErrorReason(StrEnum):
     TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
     TOOL_UNREACHABLE = "TOOL_UNREACHABLE"
     TOOL_FAILED = "TOOL_FAILED"
+    MEMORY_EXISTS = "MEMORY_EXISTS"
+    RECORD_DAMAGED = "RECORD_DAMAGED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +149,19 @@ class NotFoundError(MnemonError):
     """There is nothing under this id."""
 
 
+def _none_has(noun: str, ids: Sequence[str]) -> str:
+    more = f"; {len(ids):,} of the ids are missing" if len(ids) > 1 else ""
+    return f"no {noun} has the id {' or '.join(map(repr, ids[:5]))}{more}"
+
+
 class MemoryNotFoundError(NotFoundError):
-    """No memory has this id, or it was deleted."""
+    """No memory has this id, or one of these, or it was deleted."""
 
     reason = ErrorReason.MEMORY_NOT_FOUND
 
-    def __init__(self, memory_id: str) -> None:
-        self.memory_id = memory_id
-        super().__init__(f"no memory has the id {memory_id!r}")
+    def __init__(self, *memory_ids: str) -> None:
+        self.memory_id, self.memory_ids = memory_ids[0], memory_ids
+        super().__init__(_none_has("memory", memory_ids))
 
 
 class RuleNotFoundError(NotFoundError):
@@ -176,13 +185,13 @@ class DecisionNotFoundError(NotFoundError):
 
 
 class EventNotFoundError(NotFoundError):
-    """The timeline has no event of this id."""
+    """The timeline has no event of this id, or of some of these."""
 
     reason = ErrorReason.EVENT_NOT_FOUND
 
-    def __init__(self, event_id: str) -> None:
-        self.event_id = event_id
-        super().__init__(f"no event has the id {event_id!r}")
+    def __init__(self, *event_ids: str) -> None:
+        self.event_id, self.event_ids = event_ids[0], event_ids
+        super().__init__(_none_has("event", event_ids))
 
 
 class FactNotFoundError(NotFoundError):
@@ -203,6 +212,16 @@ class ToolNotFoundError(NotFoundError):
     def __init__(self, name: str, known: Sequence[str]) -> None:
         self.name = name
         super().__init__(f"no tool has the name {name[:80]!r}; the tools are {', '.join(map(repr, known))}")
+
+
+class MemoryExistsError(MnemonError):
+    """There is a memory of this id, deleted or not."""
+
+    reason = ErrorReason.MEMORY_EXISTS
+
+    def __init__(self, memory_id: str) -> None:
+        self.memory_id = memory_id
+        super().__init__(f"there is a memory with the id {memory_id!r}; update it, or leave the id out for a new one")
 
 
 class FactExistsError(MnemonError):
@@ -307,6 +326,12 @@ class TooManyRequestsError(MnemonError):
         super().__init__(message)
 
 
+class AnswerFullError(MnemonError):
+    """An answer has no room for what a call among others returned, or would return."""
+
+    reason = ErrorReason.MESSAGE_TOO_LARGE
+
+
 class TooManyVaultsError(TooManyRequestsError):
     """All vaults that may be open at once are in use."""
 
@@ -329,6 +354,18 @@ class StorageFailedError(MnemonError):
     """The disk failed, and no more writes are accepted until the records have been reopened."""
 
     reason = ErrorReason.STORAGE_FAILED
+
+
+class RecordDamagedError(MnemonError):
+    """What is stored of a record cannot be read: its bytes are not what was written. Others are not concerned."""
+
+    reason = ErrorReason.RECORD_DAMAGED
+
+    def __init__(self, collection: str, record_id: str = "") -> None:
+        """`collection` is a table of records, or "event" for the log; an id that is not known is empty."""
+        self.collection, self.record_id = collection, record_id
+        what = f"the record {record_id!r} of {collection!r}" if record_id else f"a record of {collection!r}"
+        super().__init__(f"{what} is damaged on disk; restore it from a backup (mnemon-server verify finds all damage)")
 
 
 class NotServingError(MnemonError):

@@ -9,8 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.encoding import text_digest
-from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
-from mnemon_server.domain.filters import METADATA_PREFIX, AllOf, Condition, Expression, Operator, expression_violations
+from mnemon_server.domain.errors import FactNotFoundError, FieldViolation, InvalidArgumentError
+from mnemon_server.domain.filters import (
+    METADATA_PREFIX,
+    PARTS_MAX,
+    AllOf,
+    Condition,
+    Expression,
+    Operator,
+    expression_violations,
+)
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import (
     INT64_MAX,
@@ -19,19 +27,25 @@ from mnemon_server.domain.records import (
     MetadataValue,
     SearchDiagnostics,
     SearchMode,
+    View,
     WriteReceipt,
     metadata_key_problem,
 )
 from mnemon_server.domain.validation import refuse, text_violations
 
 KEY_BYTES_MAX = 512
+LIMIT_DEFAULT = 10
 VALUE_BYTES_MAX = 1 << 20
 """Of a value as JSON in UTF-8."""
 VALUE_DEPTH_MAX = 32
 
-FactValue = dict[str, Any]
-"""A JSON object; what `manage_memory` stores is {"content": text}."""
+FactValue = Mapping[str, Any]
+"""A JSON object; what `manage_memory` stores is {"content": text}. That of a fact that was read is a JsonText."""
 
+FILTER_FIELDS = frozenset({"key", "create_time", "update_time", "expire_time"})
+VALUE_PREFIX = "value."
+KEY_PREFIXES = (VALUE_PREFIX, METADATA_PREFIX)
+"""What stands before a key of the value or the metadata in a filter: either means what `filterable` gives."""
 FILTER_OPERATORS = {
     f"${operator.value}": operator
     for operator in (
@@ -91,6 +105,8 @@ class Fact:
     index: FactIndex = FactIndex()
     versions: tuple[FactVersion, ...] = ()
     """Earlier versions, newest first; only where they were asked for."""
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    """Of its passages, in their order; only where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +139,30 @@ class FactReceipt:
     fact: Fact | None
 
 
+@dataclass(frozen=True, slots=True)
+class FactBatch:
+    """Facts that were asked for by name; those that are not there are left out."""
+
+    facts: tuple[Fact, ...]
+    left: tuple[tuple[Namespace, str], ...] = ()
+    """Names of those that there was no room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactRenewal:
+    """A fact whose ttl began anew: when it ends now; None: never, since it has no ttl."""
+
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalReceipt:
+    """What became of each fact whose ttl was to begin anew."""
+
+    results: tuple[FactRenewal | FactNotFoundError, ...]
+    replayed: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
     """Which facts are meant: of exactly this namespace, or with `subtree` of those below it, too; None is above all."""
@@ -139,11 +179,11 @@ class FactQuery:
     filter: FactFilter
     text: str = ""
     vector: Sequence[float] | None = None
-    limit: int = 10
+    limit: int = LIMIT_DEFAULT
     offset: int = 0
     mode: SearchMode | None = None
     min_score: float = 0.0
-    renew_ttl: bool = False
+    view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +210,8 @@ class FactPage:
 
     facts: tuple[Fact, ...]
     position: int | None
+    positions: tuple[int, ...] = ()
+    """One for each fact, to go on behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +271,8 @@ def filter_expression(where: object, field: str = "filter") -> Expression | None
         raise InvalidArgumentError.of(field, 'must be an object, such as {"category": "preference"}')
     if not where:
         return None
+    if len(where) > PARTS_MAX:
+        raise InvalidArgumentError.of(field, f"must have at most {PARTS_MAX} parts")
     conditions = tuple(condition for key, wanted in where.items() for condition in _conditions(key, wanted, field))
     expression = AllOf(conditions) if len(conditions) > 1 else conditions[0]
     refuse(

@@ -1,11 +1,11 @@
-"""The event feed: what watchers and readers of the log ask for, and what they are told."""
+"""The change feed: what watchers and readers of the log ask for, and what they are told."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
-from mnemon_server.domain.changes import BATCH_DEFAULT, Event, EventFilter
+from mnemon_server.domain.changes import BATCH_DEFAULT, Change, ChangeFilter
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.facts import Fact
@@ -13,9 +13,9 @@ from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
 
 HEARTBEAT_DEFAULT_S, HEARTBEAT_MIN_S, HEARTBEAT_MAX_S = 15.0, 5.0, 60.0
-PAGE_DEFAULT, PAGE_MAX = 100, 1_000
+PAGE_DEFAULT = 100
 TYPES_MAX = 64
-EVERYTHING = EventFilter()
+EVERYTHING = ChangeFilter()
 
 
 class Edge(StrEnum):
@@ -33,27 +33,27 @@ class Cursor:
 
 
 Start: TypeAlias = Edge | Cursor | datetime
-"""Where to begin: at an end of the log, behind a cursor, or with the first event at or after a time."""
+"""Where to begin: at an end of the log, behind a cursor, or with the first change at or after a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchQuery:
-    """What to watch. `heartbeat_s`, in seconds, is the longest silence; `batch_max` counts events of a message."""
+    """What to watch. `heartbeat_s`, in seconds, is the longest silence; `batch_max` counts changes of a message."""
 
     start: Start = Edge.NOW
-    where: EventFilter = EVERYTHING
+    where: ChangeFilter = EVERYTHING
     heartbeat_s: float | None = None
     batch_max: int = BATCH_DEFAULT
     full: bool = False
-    """With the records, as they are when the events are sent."""
+    """With the records, as they are when the changes are sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """A page of the log to read; `limit` counts events."""
+    """A page of the log to read; `limit` counts changes."""
 
     start: Start = Edge.EARLIEST
-    where: EventFilter = EVERYTHING
+    where: ChangeFilter = EVERYTHING
     limit: int = PAGE_DEFAULT
     full: bool = False
 
@@ -68,17 +68,17 @@ class Started:
     cursor: str
     heartbeat_s: float
     retained_since: datetime | None
-    """Commit time of the oldest event that is kept; None where there is none."""
+    """Commit time of the oldest change that is kept; None if the log is empty."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Events in log order, at least one. Watchers that see the same share one object, so it may be a key of a cache."""
+    """Changes in log order, at least one."""
 
     cursor: str
-    events: tuple[Event, ...]
+    changes: tuple[Change, ...]
     records: tuple[Record | None, ...]
-    """One for each event, None where it is gone; empty without the full view."""
+    """One for each change, None where it is gone; empty without the full view."""
     caught_up: bool
     """Nothing newer was in the log when this was read."""
 
@@ -89,7 +89,7 @@ class Progress:
 
     cursor: str
     head_time: datetime | None
-    """Commit time of the newest event; None where there is none."""
+    """Commit time of the newest change; None if the log is empty."""
     caught_up: bool
 
 
@@ -97,10 +97,10 @@ FeedMessage: TypeAlias = Started | Batch | Progress
 
 
 @dataclass(frozen=True, slots=True)
-class EventPage:
+class ChangePage:
     """One page of the log; `records` as in a batch."""
 
     cursor: str
-    events: tuple[Event, ...]
+    changes: tuple[Change, ...]
     records: tuple[Record | None, ...]
     caught_up: bool

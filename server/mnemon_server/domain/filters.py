@@ -1,4 +1,4 @@
-"""The filter grammar: comparisons of fields, joined by all, any and not. One for search, list, count, purge and watch.
+"""The filter grammar: comparisons of fields, joined by all, any and none. One for search, list, count, purge and watch.
 
 A field is named plainly ("agent", "create_time"), a key of the metadata with "metadata." before it. A value of another
 type than the field's matches nothing, except that whole numbers and numbers compare with each other. `NE` and `NIN` are
@@ -6,7 +6,7 @@ the exact opposites of `EQ` and `IN`, so that they hold for what lacks the field
 list of none, does not exist; a key of the metadata whose list is empty does.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -69,13 +69,13 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Negation:
-    """The part must not hold."""
+class NoneOf:
+    """No part may hold; with none, everything matches."""
 
-    part: "Expression"
+    parts: tuple["Expression", ...]
 
 
-Expression = Condition | AllOf | AnyOf | Negation
+Expression = Condition | AllOf | AnyOf | NoneOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def matches(expression: Expression, read: FieldReader) -> bool:
             return all(matches(part, read) for part in parts)
         case AnyOf(parts):
             return any(matches(part, read) for part in parts)
-        case Negation(part):
-            return not matches(part, read)
+        case NoneOf(parts):
+            return not any(matches(part, read) for part in parts)
         case Condition(field, Operator.EXISTS, (wanted,)) if not field.startswith(METADATA_PREFIX):
             return (read(field) not in (None, "", ())) == wanted
         case Condition(field, operator, values):
@@ -115,16 +115,20 @@ def matches(expression: Expression, read: FieldReader) -> bool:
 
 
 def expression_violations(
-    expression: Expression, known: Collection[str], field: str = "filter"
+    expression: Expression,
+    known: Collection[str],
+    field: str = "filter",
+    *,
+    prefixes: Sequence[str] = (METADATA_PREFIX,),
 ) -> Iterable[FieldViolation]:
-    """What is wrong with a filter whose plain fields are `known`; empty where nothing is."""
+    """What is wrong with a filter whose plain fields are `known`, and whose others are a prefix and a key."""
     if _depth(expression) > DEPTH_MAX:
         yield FieldViolation(field, f"must be at most {DEPTH_MAX} levels deep")
     elif _size(expression) > PARTS_MAX:
         yield FieldViolation(field, f"must have at most {PARTS_MAX} parts")
     else:
         for condition in _conditions(expression):
-            yield from _condition_violations(condition, known, field)
+            yield from _condition_violations(condition, known, field, prefixes)
 
 
 def _holds(stored: MetadataValue | None, operator: Operator, values: tuple[MetadataValue, ...]) -> bool:
@@ -165,9 +169,7 @@ def _conditions(expression: Expression) -> Iterable[Condition]:
     match expression:
         case Condition():
             yield expression
-        case Negation(part):
-            yield from _conditions(part)
-        case AllOf(parts) | AnyOf(parts):
+        case AllOf(parts) | AnyOf(parts) | NoneOf(parts):
             for part in parts:
                 yield from _conditions(part)
 
@@ -176,9 +178,7 @@ def _depth(expression: Expression) -> int:
     match expression:
         case Condition():
             return 1
-        case Negation(part):
-            return 1 + _depth(part)
-        case AllOf(parts) | AnyOf(parts):
+        case AllOf(parts) | AnyOf(parts) | NoneOf(parts):
             return 1 + max(map(_depth, parts), default=0)
 
 
@@ -186,20 +186,21 @@ def _size(expression: Expression) -> int:
     match expression:
         case Condition():
             return 1
-        case Negation(part):
-            return 1 + _size(part)
-        case AllOf(parts) | AnyOf(parts):
+        case AllOf(parts) | AnyOf(parts) | NoneOf(parts):
             return 1 + sum(map(_size, parts))
 
 
-def _condition_violations(condition: Condition, known: Collection[str], field: str) -> Iterable[FieldViolation]:
+def _condition_violations(
+    condition: Condition, known: Collection[str], field: str, prefixes: Sequence[str]
+) -> Iterable[FieldViolation]:
     name = condition.field
     place = f"{field}.{name[:80]}"
-    if name.startswith(METADATA_PREFIX):
-        if problem := metadata_key_problem(name.removeprefix(METADATA_PREFIX)):
+    if prefix := next((each for each in prefixes if name.startswith(each)), ""):
+        if problem := metadata_key_problem(name.removeprefix(prefix)):
             yield FieldViolation(place, f"the key {problem}")
     elif name not in known:
-        yield FieldViolation(place, f'is not a field; the fields are {", ".join(sorted(known))} and "metadata." + key')
+        others = " or ".join(f'"{prefix}" + key' for prefix in prefixes)
+        yield FieldViolation(place, f"is not a field; the fields are {', '.join(sorted(known))} and {others}")
     if problem := _values_problem(condition.operator, condition.values):
         yield FieldViolation(place, problem)
 

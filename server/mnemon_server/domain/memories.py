@@ -1,12 +1,12 @@
 """Memories: facts whose confidence fades by a policy, and what the memory service is asked and answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from mnemon_server.domain.clock import EPOCH
-from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.documents import HealthStatus, Passage
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import (
@@ -16,6 +16,7 @@ from mnemon_server.domain.records import (
     Scope,
     SearchDiagnostics,
     SearchMode,
+    View,
     WriteReceipt,
 )
 
@@ -33,7 +34,7 @@ FILTER_FIELDS = (
     "project",
     "personality",
     "type",
-    "global",
+    "is_global",
     "decay_policy",
     "create_time",
     "update_time",
@@ -92,6 +93,8 @@ class Memory:
     update_time: datetime = EPOCH
     reinforce_time: datetime | None = None
     delete_time: datetime | None = None
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    """Of its passages, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +110,13 @@ class MemoryFilter:
     created_to: datetime | None = None
     reinforced_from: datetime | None = None
     reinforced_to: datetime | None = None
-    min_confidence: float = 0.0
+    min_confidence: float | None = None
+    """None: the least of what it is for."""
     expression: Expression | None = None
 
     def __bool__(self) -> bool:
         """False where it matches everything."""
-        return self != MemoryFilter()
+        return replace(self, min_confidence=self.min_confidence or None) != MemoryFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +131,12 @@ class CreateMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMemory:
-    """A change of the fields that `mask` names: paths as in `UpdateMemoryRequest` of the protos."""
+    """A change of the fields that `mask` names, and of single keys of the metadata; see `UpdateMemoryRequest`."""
 
     memory: Memory
-    mask: tuple[str, ...]
+    mask: tuple[str, ...] = ()
+    set_metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    remove_metadata: tuple[str, ...] = ()
     embedding: Sequence[float] | None = None
     expected_revision: int | None = None
     request_id: str = ""
@@ -139,15 +145,18 @@ class UpdateMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuery:
-    """What to search for, and among what. `mode` None: hybrid, or vector where only a vector is given."""
+    """What to search for, and among what. `mode` None: hybrid, or vector where only a vector is given.
+
+    What `where` says of no confidence is left out below MIN_CONFIDENCE_DEFAULT.
+    """
 
     text: str = ""
     vector: Sequence[float] | None = None
     limit: int = LIMIT_DEFAULT
-    min_confidence: float = MIN_CONFIDENCE_DEFAULT
     where: MemoryFilter = MemoryFilter()
     mode: SearchMode | None = None
     min_score: float = 0.0
+    view: View = View.STANDARD
     explain: bool = False
 
 
@@ -227,7 +236,7 @@ class ForecastPage:
 class MemoryStatus:
     """How the service is; `error` is empty where healthy, and written for clients. Counts are of memories."""
 
-    healthy: bool
+    status: HealthStatus
     error: str = ""
     backend: str
     host: str
@@ -240,3 +249,5 @@ class MemoryStatus:
     index_bytes: int = 0
     snapshot_time: datetime | None = None
     pending: int = 0
+    removal_pending_count: int = 0
+    removal_out_of_reach_count: int = 0

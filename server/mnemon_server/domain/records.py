@@ -2,9 +2,11 @@
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 MetadataValue = str | int | float | bool | tuple[str, ...] | datetime
 """One typed value; 5, 5.0, True and "5" are four different values. Times are aware, in UTC, to the microsecond."""
@@ -15,7 +17,13 @@ METADATA_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 METADATA_KEYS_MAX = 64
 METADATA_TEXT_BYTES_MAX = 65_536
 METADATA_LIST_MAX = 256
+METADATA_BYTES_MAX = 1 << 20
+"""Of all texts together: with the largest content, a record fits into a message of 4 MiB, and its answer with it."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+COUNT_MAX = 2**31 - 1
+"""What a field of a message that counts can hold."""
+DURATION_MAX = timedelta(seconds=315_576_000_000)
+"""Ten thousand years: what a duration can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,15 @@ class SearchMode(StrEnum):
     VECTOR = "vector"
     KEYWORD = "keyword"
     HYBRID = "hybrid"
+
+
+class View(StrEnum):
+    """How much of each record a search answers with."""
+
+    IDS = "ids"
+    STANDARD = "standard"
+    FULL = "full"
+    """With embeddings."""
 
 
 class AckLevel(StrEnum):
@@ -131,6 +148,21 @@ def metadata_value_problem(value: object) -> str | None:
             problems = (_text_problem(item) if isinstance(item, str) else "must hold texts only" for item in value)
             return next((problem for problem in problems if problem), None)
     return "must be text, a whole number, a number, a boolean, a list of texts or a time; null is not a value"
+
+
+def metadata_bytes(metadata: Mapping[Any, Any]) -> int:
+    """Bytes of the texts of metadata, in UTF-8; of values that cannot be, nothing is counted."""
+    texts = (text for value in metadata.values() for text in ((value,) if isinstance(value, str) else _texts(value)))
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+
+
+def _texts(value: object) -> Iterable[str]:
+    return (text for text in value if isinstance(text, str)) if isinstance(value, tuple | list) else ()
+
+
+def value_type(value: object) -> type | None:
+    """Which of the types that equality tells apart a value is of; None where it can be no filter's."""
+    return next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
 
 
 def filter_value_problem(value: object) -> str | None:

@@ -18,6 +18,8 @@ class MemoryRef:
 
     memory_id: str = ""
     memory: SemanticMemory | None = None
+    expected_revision: int | None = None
+    """Of a stored one; any other is a RevisionMismatchError."""
 
 
 @dataclass(frozen=True, slots=True)

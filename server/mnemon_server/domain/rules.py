@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from mnemon_server.domain.conflicts import ArbitrationConfig, DetectionConfig, MergeConfig
+from mnemon_server.domain.records import WriteReceipt
 
 DEFAULT_RULE = "default"
 RULES_MAX = 1_000
@@ -14,6 +15,8 @@ RULE_NAME_BYTES_MAX = 128
 DESCRIPTION_BYTES_MAX = 4_096
 RULE_BYTES_MAX = 65_536
 """Of a rule as JSON."""
+RULES_BYTES_MAX = 1 << 20
+"""Of all rules as JSON, so that any answer and any request has room for all of them."""
 
 RuleDict = Mapping[str, Any]
 """A rule as JSON values; only what is set is there. All keys, with an example of each:
@@ -30,7 +33,8 @@ RuleDict = Mapping[str, Any]
                      "source_priority": {"user": 10.0}},
      "merge": {"content_strategy": "smart", "importance_strategy": "boost", "importance_boost": 0.1,
                "timestamp_strategy": "max", "source_strategy": "prefer-higher", "keywords_strategy": "union",
-               "deduplicate": true, "deduplication_threshold": 0.8, "keep_history": true}}
+               "deduplicate": true, "deduplication_threshold": 0.8, "deduplication_guard": true,
+               "keep_history": true}}
 """
 
 
@@ -64,10 +68,19 @@ class ResolvedRule:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRule:
+    """A rule as it was written; `revision` grows by one with every change of it, 0 for a "default" that never was."""
+
+    rule: RuleDict
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class RuleReceipt:
     """A rule as it is stored after a change, and the registry's version then."""
 
     rule: RuleDict
+    revision: int
     version: int
 
 
@@ -83,9 +96,9 @@ class LoadedRules:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRule:
-    """Whether there was a rule to delete, and the registry's version then."""
+    """What became of the rule, and the registry's version then."""
 
-    deleted: bool
+    receipt: WriteReceipt
     version: int
 
 
@@ -102,6 +115,6 @@ class RuleOrder(StrEnum):
 class RulePage:
     """A page of rules as they were written; `next_position` is None after the last one."""
 
-    rules: tuple[RuleDict, ...]
+    rules: tuple[StoredRule, ...]
     next_position: int | None
     version: int

@@ -8,7 +8,7 @@ from enum import StrEnum
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.conflicts import Conflict, Decision
 from mnemon_server.domain.filters import Expression
-from mnemon_server.domain.records import MetadataValue, Scope, WriteReceipt
+from mnemon_server.domain.records import MetadataValue, Scope, View, WriteReceipt
 
 TOP_K_DEFAULT, TOP_K_MAX = 3, 100
 MIN_SIMILARITY_DEFAULT = 0.7
@@ -110,7 +110,7 @@ class SimilarQuery:
     top_k: int = TOP_K_DEFAULT
     min_similarity: float = MIN_SIMILARITY_DEFAULT
     where: SemanticFilter = SemanticFilter()
-    embeddings: bool = False
+    view: View = View.STANDARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class SemanticMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarityDiagnostics:
-    """Counts of statements on their way through a search; see `SimilarityDiagnostics` of the protos."""
+    """Counts of statements on their way through a search; see `SearchDiagnostics` of the protos."""
 
     total_candidates: int = 0
     filtered_by_context: int = 0
@@ -158,15 +158,28 @@ class DeletedSemantic:
 
     deleted_count: int
     superseded_count: int = 0
+    receipts: tuple[WriteReceipt, ...] = ()
+    """Of the ids that were named, in their order; none where nothing was removed, but counted."""
+    commit_time: datetime | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """When the index's graph was written; None where it was not, and then why."""
+
+    time: datetime | None
+    message: str = ""
     replayed: bool = False
 
 
 class IndexState(StrEnum):
     """How the index is."""
 
-    WARMING = "warming"
+    STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

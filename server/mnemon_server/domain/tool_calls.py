@@ -94,9 +94,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockProblem:
-    """Why a block gave no call. `offset` counts characters of the text as it came, `line` counts from 1."""
+    """Why a block gave no call. `offset` counts characters of the text as it came, `line` counts from 1.
 
-    protocol: Protocol
+    `protocol` is None for thinking that never closes, which hides the rest of the text whatever is in it.
+    """
+
+    protocol: Protocol | None
     reason: str
     tool: str = ""
     offset: int
@@ -120,7 +123,7 @@ class ParseOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseResult:
-    """The calls of a text in its order, and what was skipped. `raw_content` is the text as it came."""
+    """The calls of a text in its order, and what was skipped or hidden. `raw_content` is the text as it came."""
 
     raw_content: str
     calls: tuple[ToolCall, ...] = ()

@@ -51,6 +51,14 @@ class OperatorTool:
     timeout_s: float = TIMEOUT_DEFAULT_S
 
 
+@dataclass(frozen=True, slots=True)
+class UnofferedTool:
+    """A tool of the operator's that cannot be called, and why."""
+
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What the application knows of a call, and a model may not choose.
@@ -94,6 +102,8 @@ class ToolOutput:
 
     content: str
     artifact: tuple[FactMatch, ...] = ()
+    truncated: bool = False
+    """More was found than there is room for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,11 @@ from mnemon_server.domain.documents import CONTENT_BYTES_MAX, DOC_ID_BYTES_MAX, 
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import (
+    METADATA_BYTES_MAX,
     METADATA_KEYS_MAX,
     MetadataValue,
     Scope,
+    metadata_bytes,
     metadata_key_problem,
     metadata_value_problem,
 )
@@ -45,6 +47,8 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
     """What is wrong with metadata."""
     if len(metadata) > METADATA_KEYS_MAX:
         yield FieldViolation(field, f"must have at most {METADATA_KEYS_MAX} keys")
+    if metadata_bytes(metadata) > METADATA_BYTES_MAX:
+        yield FieldViolation(field, f"must hold at most {METADATA_BYTES_MAX:,} bytes of UTF-8 in all its texts")
     for key, value in metadata.items():
         if problem := metadata_key_problem(key):
             yield FieldViolation(field, f"key {str(key)[:80]!r}: {problem}")

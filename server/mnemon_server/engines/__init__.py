@@ -1,1 +1,1 @@
-"""Where bytes go: plain blocking Python behind the promises of `base.py`."""
+"""Where bytes go: plain blocking Python behind the promises of `promises/`."""

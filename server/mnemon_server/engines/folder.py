@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.private import create_folder, tighten
 
 
 class FolderLock:
@@ -22,7 +23,8 @@ class FolderLock:
             ConfigurationError: another process holds it, or it cannot be written.
         """
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_folder(folder)
+            tighten(folder)
             self._descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigurationError(f"the data folder {str(folder)!r} cannot be used: {error.strerror}") from error

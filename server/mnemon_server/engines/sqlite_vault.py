@@ -12,12 +12,12 @@ from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.errors import EmbeddingModelMismatchError
 from mnemon_server.domain.records import RequestKey
-from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.folder import FolderLock
 from mnemon_server.engines.hnsw import DEFAULT_GRAPH, GraphSettings
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, values
-from mnemon_server.engines.sqlite.change_log import SQLiteEventLog
+from mnemon_server.engines.sqlite.change_log import SQLiteChangeLog
 from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal
@@ -25,6 +25,7 @@ from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.records import SQLiteCollection
 from mnemon_server.engines.sqlite.scanners import VectorScanners
 from mnemon_server.engines.sqlite.transactions import Transactions
+from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S
 from mnemon_server.engines.timeline.engine import SQLiteTimeline, TimelineRecords
 from mnemon_server.engines.timeline.rows.text_work import EmbedTexts
 from mnemon_server.engines.timeline.settings import TimelineSettings
@@ -52,6 +53,7 @@ class SQLiteVault:
         embed_events: EmbedTexts | None = None,
         context_weight: float = CONTEXT_WEIGHT,
         fusion: Fusion = DEFAULT_FUSION,
+        erasure_delay_s: float = LIFE_S,
         vfs: str | None = None,
     ) -> None:
         """Opens the folder, creating what is missing; records of an older format are brought to the newest.
@@ -61,12 +63,11 @@ class SQLiteVault:
             model_identity: the embedding model of all vectors here, each of `dimension` components.
             clock: the time of commits and of the lifetime of request ids.
             vector_cache_bytes_max: a collection's vectors are held in memory up to this size; so is a graph of them.
-            graph: when and how the graph of a collection's vectors is built.
-            graphs_of: the collections that may have one.
+            graph, graphs_of: when and how a graph of vectors is built, and of which collections.
             timeline: when its segments are sealed, and so on; `slice_reads_max` is explained at SLICE_READS_MAX.
             embed_events: makes the vectors of events, of that model, called in the background; None: they get none.
-            context_weight: what a word counts for the next passage, see `keyword_context`; 0: nothing.
-            fusion: how meaning and words become the relevance of an event.
+            context_weight, fusion: how words count for the next passage, and for the relevance of an event.
+            erasure_delay_s: so long after it was removed, nothing of it is in the log of records.db any more.
             vfs: the name of a registered SQLite VFS for records.db; None: the operating system's.
 
         Raises:
@@ -77,8 +78,8 @@ class SQLiteVault:
         self._lock = FolderLock(folder)
         journal = Journal(clock)
         self._listeners = _Listeners()
-        self._connections = Connections(folder / "records.db", vfs)
-        self._events = SQLiteEventLog(journal, self._connections)
+        self._connections = Connections(folder / "records.db", vfs, erasure_delay_s=erasure_delay_s)
+        self._changes = SQLiteChangeLog(journal, self._connections)
         self._scanners = VectorScanners(
             folder,
             self._connections,
@@ -120,7 +121,8 @@ class SQLiteVault:
     def _add(self, collection: Collection, journal: Journal) -> Mutations:
         """Makes a collection known; returns its writer's side."""
         table = DocumentTable(collection)
-        writing = Mutations(table, journal, partial(self._scanners.open, table.tables))
+        opening = partial(self._scanners.open, table.tables)
+        writing = Mutations(table, journal, self._connections.removals, opening)
         self._collections[collection] = SQLiteCollection(
             table, writing, self._connections, self.subscribe, context_weight=self._context_weight
         )
@@ -132,9 +134,9 @@ class SQLiteVault:
         return self._timeline
 
     @property
-    def events(self) -> SQLiteEventLog:
+    def changes(self) -> SQLiteChangeLog:
         """See Vault."""
-        return self._events
+        return self._changes
 
     def collection(self, collection: Collection) -> SQLiteCollection:
         """See Vault."""

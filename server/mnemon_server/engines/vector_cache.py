@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import PassageIds, Scores, Vector
+from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
 
 COMPACT_DEAD_SHARE = 0.25
 CAPACITY_MIN = 1024

@@ -5,10 +5,10 @@ import unicodedata
 
 QUERY_TERMS_MAX = 256
 
-_HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
-_KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
-_HANGUL = "\uac00-\ud7a3"
-_CJK_RUN = re.compile(f"[{_HAN}{_KANA}{_HANGUL}]+")
+HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+HANGUL = "\uac00-\ud7a3"
+_CJK_RUN = re.compile(f"[{HAN}{KANA}{HANGUL}]+")
 _WIDTH_FORMS = re.compile("[\uff00-\uffef]+")
 _WORD = re.compile(r"[^\W_]+")
 

@@ -10,12 +10,13 @@ from typing import Self
 
 from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, NotServingError, TooManyVaultsError
+from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.services.archive.store import ArchiveStore
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.facts.store import FactStore
-from mnemon_server.services.feed.feed import EventFeed
+from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.store import SemanticStore
@@ -42,7 +43,13 @@ class OpenVault:
     facts: FactStore
     tools: ToolRunner
     archive: ArchiveStore
-    feed: EventFeed
+    feed: ChangeFeed
+    model: EmbeddingModel
+    """What makes its vectors."""
+    vault_id: str
+    """Tells it from every other vault, and opens nothing."""
+    page_key: bytes
+    """What its page tokens are sealed with; secret, and the same after a restart."""
     close: Callable[[], Awaitable[None]]
 
     async def is_ready(self) -> bool:

@@ -5,14 +5,24 @@ The runtime ignores a misspelt name without a word, so that the effect of each o
 
 from typing import Any
 
+from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
 
 METADATA_BYTES_MAX = 16 << 10
 MIN_PING_INTERVAL_MS = 10_000
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-STREAMS_PER_CONNECTION_MAX = 1000
+MARGIN_BYTES = 1 << 20
+"""Of requests beyond our own limit, whose error says more than the runtime's. The runtime refuses what is larger once
+it has read the length, before any of it."""
+STREAMS_PER_CONNECTION_MAX = 512
+"""As many as single calls in work by default. Beyond it the runtime refuses streams without a reason, so that our own
+limits, which give one and say when to come again, are to be met first."""
+REQUESTS_PER_READ_MAX = 4
+WINDOW_BYTES = 64 << 10
+"""What a connection may send into a stream that nobody reads. A message that is being read may be sent as a whole."""
 HANDSHAKE_TIMEOUT_MS = 10_000
-CONNECTION_AGE_GRACE_MS = 30_000
+CONNECTION_AGE_S, CONNECTION_AGE_GRACE_MS = 3_600, 1_800_000
+"""Bulk streams and watches are taken up again by our clients where they are cut, but need not be cut often."""
 
 
 def server_options(settings: Settings) -> list[tuple[str, Any]]:
@@ -21,9 +31,14 @@ def server_options(settings: Settings) -> list[tuple[str, Any]]:
     options: list[tuple[str, Any]] = [
         # On by default, it lets two servers share a port, each with its own half of the calls.
         ("grpc.so_reuseport", 0),
-        # Somewhat above our own limit, whose error says more than the runtime's.
-        ("grpc.max_receive_message_length", 2 * message_bytes_max),
-        ("grpc.max_send_message_length", 2 * message_bytes_max),
+        ("grpc.max_receive_message_length", message_bytes_max + MARGIN_BYTES),
+        ("grpc.max_send_message_length", message_bytes_max + MARGIN_BYTES),
+        # Left to itself, the runtime opens the window of every stream to megabytes on a fast connection.
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.http2.bdp_probe", 0),
+        # By default 32 are taken from one connection before the next has its turn.
+        ("grpc.http2.max_requests_per_read", REQUESTS_PER_READ_MAX),
+        ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
@@ -35,9 +50,15 @@ def server_options(settings: Settings) -> list[tuple[str, Any]]:
         # By default a client that pings more often than every five minutes is cut off; ordinary ones do.
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ]
-    if settings.max_connection_age_s:
+    if age_s := _connection_age_s(settings):
         options += [
-            ("grpc.max_connection_age_ms", settings.max_connection_age_s * 1000),
+            ("grpc.max_connection_age_ms", age_s * 1000),
             ("grpc.max_connection_age_grace_ms", CONNECTION_AGE_GRACE_MS),
         ]
     return options
+
+
+def _connection_age_s(settings: Settings) -> int:
+    if settings.max_connection_age_s is not None:
+        return settings.max_connection_age_s
+    return 0 if Address.parse(settings.listen).is_local else CONNECTION_AGE_S

@@ -1,6 +1,7 @@
 """The gRPC server: what it serves, how it starts, and how it ends without dropping anybody."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +18,12 @@ from mnemon.v1 import (
     archive_pb2_grpc,
     bridge_pb2,
     bridge_pb2_grpc,
+    changes_pb2,
+    changes_pb2_grpc,
     conflicts_pb2,
     conflicts_pb2_grpc,
     episodic_pb2,
     episodic_pb2_grpc,
-    events_pb2,
-    events_pb2_grpc,
     facts_pb2,
     facts_pb2_grpc,
     knowledge_store_pb2,
@@ -33,6 +34,8 @@ from mnemon.v1 import (
     rules_pb2_grpc,
     semantic_pb2,
     semantic_pb2_grpc,
+    server_pb2,
+    server_pb2_grpc,
     tools_pb2,
     tools_pb2_grpc,
 )
@@ -40,19 +43,21 @@ from mnemon.v1 import (
 from mnemon_server.config.address import Address
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.services.shared.answers import AnswerMemory
 from mnemon_server.transport.generic_services import GenericServices
 from mnemon_server.transport.health import HEALTH_SERVICE, HealthServicer, Readiness, keep_readiness
 from mnemon_server.transport.interceptors.codec import Codec
 from mnemon_server.transport.interceptors.deadline import DefaultDeadline
 from mnemon_server.transport.interceptors.error_guard import ErrorGuard
 from mnemon_server.transport.interceptors.limiter import Limiter
+from mnemon_server.transport.interceptors.receiver import Receiver
 from mnemon_server.transport.interceptors.request_log import RequestLog
 from mnemon_server.transport.interceptors.stream_writer import StreamWriter
 from mnemon_server.transport.options import server_options
 from mnemon_server.transport.reflection import add_reflection
 from mnemon_server.transport.servicers.archive import ArchiveServicer
 from mnemon_server.transport.servicers.bridge import BridgeServicer
-from mnemon_server.transport.servicers.change import EventServicer
+from mnemon_server.transport.servicers.change import ChangeServicer
 from mnemon_server.transport.servicers.conflict import ConflictServicer
 from mnemon_server.transport.servicers.episodic import EpisodicServicer
 from mnemon_server.transport.servicers.facts import FactServicer
@@ -60,6 +65,7 @@ from mnemon_server.transport.servicers.knowledge_store import KnowledgeStoreServ
 from mnemon_server.transport.servicers.memory import MemoryServicer
 from mnemon_server.transport.servicers.rules import RulesServicer
 from mnemon_server.transport.servicers.semantic import SemanticServicer
+from mnemon_server.transport.servicers.server import ServerServicer
 from mnemon_server.transport.servicers.tools import ToolServicer
 from mnemon_server.transport.tenancy import DEFAULT_TENANT, TenantServicer
 from mnemon_server.transport.tls import server_credentials
@@ -81,7 +87,8 @@ SERVICES = tuple(
         facts_pb2,
         tools_pb2,
         archive_pb2,
-        events_pb2,
+        changes_pb2,
+        server_pb2,
     )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
@@ -114,7 +121,9 @@ class GrpcServer:
         self._facts = FactServicer()
         self._tools = ToolServicer(message_bytes_max=settings.max_message_mib << 20)
         self._archive = ArchiveServicer()
-        self._events = EventServicer()
+        self._changes = ChangeServicer()
+        self._info = ServerServicer(settings)
+        self._answers = AnswerMemory(settings.answer_memory_mib << 20)
         self._limiter = Limiter(unary_calls_max=settings.unary_calls_max, streams_max=settings.streams_max)
         self._streams = StreamWriter(write_timeout_s=settings.stream_write_timeout_s)
         self._readiness: asyncio.Task[None] | None = None
@@ -163,7 +172,7 @@ class GrpcServer:
     async def serve(self, vaults: "VaultPool") -> None:
         """Serves the vaults, and says so to health checks for as long as they take writes."""
         for servicer in self._servicers():
-            servicer.attach(vaults)
+            servicer.attach(vaults, self._answers)
 
         async def look() -> Readiness:
             return Readiness(await vaults.is_ready(), vaults.is_warm(DEFAULT_TENANT))
@@ -218,7 +227,8 @@ class GrpcServer:
         facts_pb2_grpc.add_FactServiceServicer_to_server(self._facts, services)
         tools_pb2_grpc.add_ToolServiceServicer_to_server(self._tools, services)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(self._archive, services)
-        events_pb2_grpc.add_EventServiceServicer_to_server(self._events, services)
+        changes_pb2_grpc.add_ChangeServiceServicer_to_server(self._changes, services)
+        server_pb2_grpc.add_ServerServiceServicer_to_server(self._info, services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
         if self._has_reflection():
             add_reflection(server, [*SERVICES, HEALTH_SERVICE])
@@ -237,7 +247,8 @@ class GrpcServer:
             self._facts,
             self._tools,
             self._archive,
-            self._events,
+            self._changes,
+            self._info,
         )
 
     def _interceptors(self) -> list[aio.ServerInterceptor]:
@@ -245,6 +256,7 @@ class GrpcServer:
         return [
             RequestLog(),
             ErrorGuard(),
+            Receiver(seconds=settings.request_timeout_s),
             self._limiter,
             self._streams,
             DefaultDeadline(seconds=settings.default_deadline_s),
@@ -255,15 +267,13 @@ class GrpcServer:
         return self._address.is_local if self._settings.reflection is None else self._settings.reflection
 
     def _bind(self, server: aio.Server) -> Address:
-        _require_free_socket(self._address)
+        _require_free(self._address)
         credentials = server_credentials(self._settings)
         target = str(self._address)
         try:
             port = server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"cannot listen on {target}: another program has the address, or it is not one of this machine's"
-            ) from error
+            raise _cannot_listen(self._address, error) from error
         if self._address.socket_path:
             Path(self._address.socket_path).chmod(0o600)
         return self._address.at_port(port)
@@ -278,10 +288,32 @@ def _require_fast_protobuf() -> None:
         )
 
 
-def _require_free_socket(address: Address) -> None:
-    """Raises ConfigurationError where a server answers at the path: the runtime would take it over without a word."""
-    if not address.socket_path:
+def _require_free(address: Address) -> None:
+    """Raises ConfigurationError where the address cannot be had.
+
+    The runtime would take over a socket's path without a word, and tells of a port in a line of its own log.
+    """
+    if address.socket_path:
+        _require_free_path(address)
         return
+    try:
+        for family, _, _, _, where in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the runtime does
+                probe.bind(where)
+    except OSError as error:
+        raise _cannot_listen(address, error) from error
+
+
+def _cannot_listen(address: Address, error: Exception) -> ConfigurationError:
+    if isinstance(error, OSError) and error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+        return ConfigurationError(f"cannot listen on {address}: {error.strerror or error}")
+    return ConfigurationError(
+        f"cannot listen on {address}: another program has the address, or it is not one of this machine's"
+    )
+
+
+def _require_free_path(address: Address) -> None:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(address.socket_path)

@@ -14,7 +14,8 @@ from mnemon.v1 import common_pb2, errors_pb2
 from mnemon_server.domain import errors
 from mnemon_server.transport import errors as transport_errors
 
-ERROR_DOMAIN = "mnemon.v1"
+ERROR_DOMAIN = "mnemon"
+"""Without the version of the API, since a reason means the same in every version."""
 DETAILS_KEY = "grpc-status-details-bin"
 VIOLATIONS_MAX = 20
 # Clients accept 8 KiB of trailers for certain. A message is percent-encoded (up to three times longer) and repeated in
@@ -35,6 +36,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.FactNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ToolNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.FactExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.MemoryExistsError: grpc.StatusCode.ALREADY_EXISTS,
     errors.ToolUnreachableError: grpc.StatusCode.UNAVAILABLE,
     errors.ToolFailedError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CursorExpiredError: grpc.StatusCode.OUT_OF_RANGE,
@@ -48,10 +50,12 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     errors.EmbeddingModelMismatchError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RevisionMismatchError: grpc.StatusCode.ABORTED,
     errors.TooManyRequestsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.AnswerFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.TooManyVaultsError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ThrottledError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageFailedError: grpc.StatusCode.UNAVAILABLE,
+    errors.RecordDamagedError: grpc.StatusCode.DATA_LOSS,
     errors.NotServingError: grpc.StatusCode.UNAVAILABLE,
     errors.IndexWarmingError: grpc.StatusCode.UNAVAILABLE,
     errors.BackendConnectionError: grpc.StatusCode.UNAVAILABLE,
@@ -121,6 +125,7 @@ class Failure:
             code=self.code.value[0],
             message=self.message,
             reason=errors_pb2.ErrorReason.Value(f"ERROR_REASON_{self.reason}"),
+            metadata=self.metadata,
             violations=[common_pb2.FieldViolation(field=v.field, description=v.description) for v in self.violations],
         )
         if self.retry_after_s is not None:
@@ -174,6 +179,8 @@ def _resource(error: errors.MnemonError) -> tuple[str, str] | None:
 def _metadata(error: errors.MnemonError) -> Mapping[str, str]:
     if isinstance(error, errors.RevisionMismatchError):
         return {"expected_revision": str(error.expected), "actual_revision": str(error.actual)}
+    if isinstance(error, errors.RecordDamagedError):
+        return {"collection": error.collection, "record_id": error.record_id}
     return {}
 
 

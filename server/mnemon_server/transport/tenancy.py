@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from mnemon_server.domain.errors import NotServingError
+from mnemon_server.services.shared.answers import VECTORS_WEIGHT, WEIGHT, AnswerMemory, Room
 from mnemon_server.transport.interceptors.base import Context
 
 if TYPE_CHECKING:
@@ -21,10 +22,29 @@ class TenantServicer:
 
     def __init__(self) -> None:
         self._vaults: VaultPool | None = None
+        self._answers: AnswerMemory | None = None
 
-    def attach(self, vaults: "VaultPool") -> None:
-        """Serves these vaults from now on."""
+    def attach(self, vaults: "VaultPool", answers: AnswerMemory) -> None:
+        """Serves these vaults from now on; its answers share that memory with those of the others."""
         self._vaults = vaults
+        self._answers = answers
+
+    def room(self, context: Context, *, vectors: bool = False, copies: int = 1) -> Room:
+        """What the answer to this call may hold; given back once the call has ended.
+
+        Args:
+            context: the call.
+            vectors: whether its records come with their vectors.
+            copies: how often it says what a record says.
+
+        Raises:
+            NotServingError: no vaults are attached yet.
+        """
+        if self._answers is None:
+            raise NotServingError("the server is starting")
+        room = Room(self._answers, weight=VECTORS_WEIGHT if vectors else WEIGHT, copies=copies)
+        context.add_done_callback(lambda _: room.close())  # type: ignore[arg-type] # it gets the context
+        return room
 
     def vault(self, context: Context) -> "VaultLease":
         """The open services of the caller's tenant, for as long as the block lasts.

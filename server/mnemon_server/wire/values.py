@@ -9,13 +9,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.records import (
+    METADATA_LIST_MAX,
     AckLevel,
     IgnoredFilter,
     MetadataValue,
     Scope,
     SearchDiagnostics,
     SearchMode,
+    View,
     WriteOutcome,
     WriteReceipt,
 )
@@ -32,6 +35,18 @@ SEARCH_MODES: Mapping[int, SearchMode] = {
     pb.SEARCH_MODE_HYBRID: SearchMode.HYBRID,
 }
 SEARCH_MODES_TO_PB = {mode: pb.SearchMode.Value(f"SEARCH_MODE_{mode.name}") for mode in SearchMode}
+VIEWS: Mapping[int, View] = {
+    pb.VIEW_UNSPECIFIED: View.STANDARD,
+    pb.VIEW_IDS: View.IDS,
+    pb.VIEW_STANDARD: View.STANDARD,
+    pb.VIEW_FULL: View.FULL,
+}
+STATES_TO_PB: Mapping[HealthStatus, pb.State.ValueType] = {
+    HealthStatus.HEALTHY: pb.STATE_READY,
+    HealthStatus.STARTING: pb.STATE_STARTING,
+    HealthStatus.DEGRADED: pb.STATE_DEGRADED,
+    HealthStatus.UNHEALTHY: pb.STATE_UNAVAILABLE,
+}
 _OUTCOMES_TO_PB = {outcome: pb.WriteOutcome.Value(f"WRITE_OUTCOME_{outcome.name}") for outcome in WriteOutcome}
 
 
@@ -67,14 +82,17 @@ def checked_metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[s
     return values
 
 
-def value_from_pb(value: pb.MetadataValue) -> MetadataValue | None:
-    """The value with its type; None where it is unset or a time that is not one."""
+def value_from_pb(value: pb.MetadataValue, list_max: int | None = METADATA_LIST_MAX + 1) -> MetadataValue | None:
+    """The value with its type; None where it is unset or a time that is not one.
+
+    Of a list, `list_max` texts at most: one more than it may have, so that its check refuses it. None: all.
+    """
     kind = value.WhichOneof("kind")
     match kind:
         case None:
             return None
         case "string_list_value":
-            return tuple(value.string_list_value.values)
+            return tuple(value.string_list_value.values[:list_max])
         case "timestamp_value":
             return time_from_pb(value.timestamp_value)
         case _:
@@ -145,6 +163,17 @@ def fill_receipt(target: pb.WriteReceipt, receipt: WriteReceipt) -> None:
 def ignored_to_pb(ignored: Iterable[IgnoredFilter]) -> list[pb.IgnoredFilter]:
     """The filters that were not applied."""
     return [pb.IgnoredFilter(key=filtered.key, reason=filtered.reason) for filtered in ignored]
+
+
+def fill_score(
+    target: pb.Score, relevance: float, *, vector: float | None = None, keyword: float | None = None
+) -> None:
+    """Writes a score into the field of a message."""
+    target.relevance = relevance
+    if vector is not None:
+        target.vector = vector
+    if keyword is not None:
+        target.keyword = keyword
 
 
 def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:

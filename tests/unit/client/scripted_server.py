@@ -62,7 +62,8 @@ class ScriptedStore(
     ExportRules = LoadRules = ResetRules = _answer
     RecordEvent = QueryWindow = ListRecentEvents = SummarizeRange = GetEvent = PruneEvents = _answer
     GetTimelineStatus = GetBridgeStatus = GetRoutingPolicy = UpdateRoutingPolicy = PauseBridge = ResumeBridge = _answer
-    PutFact = GetFact = GetFacts = SearchFacts = ListFacts = ListNamespaces = DeleteFact = DeleteFacts = _answer
+    PutFact = GetFact = BatchGetFacts = RenewFacts = SearchFacts = ListFacts = ListNamespaces = _answer
+    DeleteFact = DeleteFacts = _answer
     ListTools = CallTool = ParseToolCalls = ExecuteText = GetProtocolStats = _answer
 
     def CompactTimeline(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
@@ -74,7 +75,8 @@ class ScriptedStore(
         for request in request_iterator:
             yield self._answer(request, context)
 
-    IndexDocuments = CreateMemories = SaveSemanticMemories = RecordEventsWithReceipts = PutFacts = _answer_all
+    BulkSaveSemanticMemories = _answer_all
+    BulkIndexDocuments = BulkCreateMemories = BulkRecordEvents = BulkPutFacts = _answer_all
 
 
 @contextmanager
@@ -103,7 +105,7 @@ def failing(
     code: grpc.StatusCode, message: str = "no", *, details: Sequence[Any] = (), reason: str = "", incident_id: str = ""
 ) -> Script:
     """A line that ends the call with a status and its details."""
-    info = error_details_pb2.ErrorInfo(reason=reason, domain="mnemon.v1", metadata={"incident_id": incident_id})
+    info = error_details_pb2.ErrorInfo(reason=reason, domain="mnemon", metadata={"incident_id": incident_id})
     packed = []
     for detail in ([info] if reason else []) + list(details):
         packed.append(any_pb2.Any())
@@ -127,9 +129,9 @@ def silent(request: Any, context: grpc.ServicerContext) -> Any:
     context.abort(grpc.StatusCode.CANCELLED, "nobody waits")
 
 
-def receipts(request: pb.IndexDocumentsRequest, context: grpc.ServicerContext) -> pb.IndexDocumentsResponse:
+def receipts(request: pb.BulkIndexDocumentsRequest, context: grpc.ServicerContext) -> pb.BulkIndexDocumentsResponse:
     """A line that acknowledges every document of a batch."""
-    return pb.IndexDocumentsResponse(
+    return pb.BulkIndexDocumentsResponse(
         results=[
             pb.IndexDocumentResult(
                 doc_id=each.document.doc_id,

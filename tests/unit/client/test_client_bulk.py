@@ -198,8 +198,8 @@ async def test_the_asyncio_client_does_not_wait_for_ever_either() -> None:
 
 
 def test_an_answer_of_the_wrong_length_is_an_error_and_no_lost_result() -> None:
-    def short(request: pb.IndexDocumentsRequest, context: grpc.ServicerContext) -> pb.IndexDocumentsResponse:
-        return pb.IndexDocumentsResponse(results=receipts(request, context).results[:1])
+    def short(request: pb.BulkIndexDocumentsRequest, context: grpc.ServicerContext) -> pb.BulkIndexDocumentsResponse:
+        return pb.BulkIndexDocumentsResponse(results=receipts(request, context).results[:1])
 
     with (
         scripted_server(short) as (address, _),

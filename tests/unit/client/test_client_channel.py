@@ -1,26 +1,19 @@
 """Addresses, plaintext, deadlines and retries of the client's channel."""
 
+import json
 import time
-from typing import Any
 
 import grpc
 import mnemon
 import pytest
 from mnemon._channel import SERVICE_CONFIG, is_local, resolve_address
-from mnemon.v1 import (
-    bridge_pb2,
-    conflicts_pb2,
-    episodic_pb2,
-    events_pb2,
-    knowledge_store_pb2_grpc,
-    memory_pb2,
-    rules_pb2,
-    semantic_pb2,
-)
 from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1 import knowledge_store_pb2_grpc
 
+from tests.support.repository import ROOT
 from tests.unit.client.scripted_server import failing, found, receipts, scripted_server
 
+SERVICE_CONFIG_FILE = ROOT / "protos/service_config.json"
 UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
 
 
@@ -111,7 +104,7 @@ def test_a_call_that_a_server_shutting_down_cuts_off_is_tried_again() -> None:
 
 def test_a_write_is_tried_again_with_the_same_request_id() -> None:
     def receipt(request: pb.IndexDocumentRequest, context: grpc.ServicerContext) -> pb.IndexDocumentResponse:
-        answer = receipts(pb.IndexDocumentsRequest(requests=[request]), context)
+        answer = receipts(pb.BulkIndexDocumentsRequest(requests=[request]), context)
         return pb.IndexDocumentResponse(receipt=answer.results[0].receipt)
 
     with scripted_server(UNAVAILABLE, receipt) as (address, store), mnemon.Client(address) as client:
@@ -145,32 +138,34 @@ def test_other_failures_are_not_tried_again() -> None:
     assert len(store.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "service",
-    [
-        pb.DESCRIPTOR.services_by_name["KnowledgeStoreService"],
-        memory_pb2.DESCRIPTOR.services_by_name["MemoryService"],
-        events_pb2.DESCRIPTOR.services_by_name["EventService"],
-        semantic_pb2.DESCRIPTOR.services_by_name["SemanticMemoryService"],
-        conflicts_pb2.DESCRIPTOR.services_by_name["ConflictService"],
-        rules_pb2.DESCRIPTOR.services_by_name["RulesService"],
-        episodic_pb2.DESCRIPTOR.services_by_name["EpisodicMemoryService"],
-        bridge_pb2.DESCRIPTOR.services_by_name["BridgeService"],
-    ],
-)
-def test_every_unary_method_is_in_the_retry_policy(service: Any) -> None:
-    unary = {method.name for method in service.methods if not method.client_streaming and not method.server_streaming}
-    repeated = [name for each in SERVICE_CONFIG["methodConfig"] for name in each["name"]]
+def test_the_published_service_config_is_one_that_grpc_takes_as_it_is() -> None:
+    options = [("grpc.service_config", SERVICE_CONFIG_FILE.read_text("utf-8"))]
+    with (
+        scripted_server(UNAVAILABLE, found) as (address, store),
+        grpc.insecure_channel(address, options) as channel,
+    ):
+        stub = knowledge_store_pb2_grpc.KnowledgeStoreServiceStub(channel)
+        assert stub.GetDocument(pb.GetDocumentRequest(doc_id="a")).document.content == "text"
 
-    assert {name["method"] for name in repeated if name["service"] == service.full_name} == unary
+    assert len(store.requests) == 2
 
 
-def test_a_message_beyond_the_library_default_of_four_mebibytes_arrives() -> None:
+def test_the_client_takes_the_published_service_config_with_deadlines_of_its_own() -> None:
+    published = json.loads(SERVICE_CONFIG_FILE.read_text("utf-8"))
+    limits = [each.pop("timeout") for each in published["methodConfig"]]
+
+    assert set(limits) == {"60s", "600s"}
+    assert published == SERVICE_CONFIG
+
+
+def test_the_largest_answer_of_a_server_arrives() -> None:
+    size = (4 << 20) - 100  # four mebibytes are the most that a message has, with its other fields
+
     def large(request: pb.GetDocumentRequest, context: grpc.ServicerContext) -> pb.GetDocumentResponse:
-        return pb.GetDocumentResponse(document=pb.Document(doc_id="a", content="x" * (6 << 20)))
+        return pb.GetDocumentResponse(document=pb.Document(doc_id="a", content="x" * size))
 
     with scripted_server(large) as (address, _), mnemon.Client(address) as client:
-        assert len(client.get("a").content) == 6 << 20
+        assert len(client.get("a").content) == size
 
 
 def test_a_closed_client_says_so() -> None:

@@ -52,9 +52,12 @@ CASES = [
     (grpc.StatusCode.NOT_FOUND, "EVENT_NOT_FOUND", mnemon.EventNotFoundError),
     (grpc.StatusCode.NOT_FOUND, "FACT_NOT_FOUND", mnemon.FactNotFoundError),
     (grpc.StatusCode.ALREADY_EXISTS, "FACT_EXISTS", mnemon.FactExistsError),
+    (grpc.StatusCode.ALREADY_EXISTS, "MEMORY_EXISTS", mnemon.MemoryExistsError),
     (grpc.StatusCode.NOT_FOUND, "TOOL_NOT_FOUND", mnemon.ToolNotFoundError),
     (grpc.StatusCode.UNAVAILABLE, "TOOL_UNREACHABLE", mnemon.ToolUnreachableError),
     (grpc.StatusCode.FAILED_PRECONDITION, "TOOL_FAILED", mnemon.ToolFailedError),
+    (grpc.StatusCode.DATA_LOSS, "RECORD_DAMAGED", mnemon.RecordDamagedError),
+    (grpc.StatusCode.DATA_LOSS, "", mnemon.DataLossError),
     (grpc.StatusCode.UNAUTHENTICATED, "", mnemon.UnauthenticatedError),
     (grpc.StatusCode.PERMISSION_DENIED, "", mnemon.PermissionDeniedError),
     (grpc.StatusCode.OUT_OF_RANGE, "", mnemon.OutOfRangeError),
@@ -198,11 +201,13 @@ def test_an_item_of_a_stream_fails_as_the_single_call_would() -> None:
             message="changed",
             reason=errors_pb2.ERROR_REASON_REVISION_MISMATCH,
             retry_delay=duration_pb2.Duration(seconds=2),
+            metadata={"incident_id": "0b1c"},
         )
     )
 
     assert type(error) is mnemon.RevisionMismatchError
     assert (error.code, error.reason, error.retry_after, str(error)) == ("ABORTED", "REVISION_MISMATCH", 2.0, "changed")
+    assert error.incident_id == "0b1c"
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:

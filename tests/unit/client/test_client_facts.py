@@ -10,13 +10,14 @@ import mnemon
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mnemon import AsyncClient, Client, Fact
+from mnemon import AsyncClient, Client, F, Fact
 from mnemon._messages import fact_requests
 from mnemon._messages import facts as fact_convert
 from mnemon._messages.json import object_from_pb, object_to_pb
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
 
+from tests.support.memory_messages import all_of, any_of, compare
 from tests.unit.client.scripted_server import failing, scripted_server
 
 UNAVAILABLE = failing(grpc.StatusCode.UNAVAILABLE, "starting", reason="NOT_SERVING")
@@ -54,10 +55,10 @@ def stored(request: pb.PutFactRequest, context: grpc.ServicerContext) -> pb.PutF
     return response
 
 
-def all_stored(request: pb.PutFactsRequest, context: grpc.ServicerContext) -> pb.PutFactsResponse:
+def all_stored(request: pb.BulkPutFactsRequest, context: grpc.ServicerContext) -> pb.BulkPutFactsResponse:
     """A line that stores every fact of a batch."""
     receipts = (common_pb2.WriteReceipt(id=each.fact.key) for each in request.requests)
-    return pb.PutFactsResponse(results=[pb.PutFactResult(receipt=receipt) for receipt in receipts])
+    return pb.BulkPutFactsResponse(results=[pb.PutFactResult(receipt=receipt) for receipt in receipts])
 
 
 @given(OBJECTS)
@@ -153,6 +154,7 @@ def test_put_sends_what_it_was_given_and_returns_what_is_stored() -> None:
 def test_a_write_that_is_repeated_carries_the_same_request_id() -> None:
     for call, response in (
         (lambda client: client.facts.put(ADA, "tea", {}), pb.PutFactResponse()),
+        (lambda client: client.facts.renew([(ADA, "tea")]), pb.RenewFactsResponse(results=[pb.RenewFactResult()])),
         (lambda client: client.facts.delete(ADA, "tea"), pb.DeleteFactResponse()),
         (lambda client: client.facts.delete_many(ADA), pb.DeleteFactsResponse()),
     ):
@@ -177,6 +179,13 @@ def test_a_write_that_is_repeated_carries_the_same_request_id() -> None:
         (lambda facts: facts.put(ADA, "k", {}, create_time=datetime(2026, 5, 1)), "create_time"),
         (lambda facts: facts.search("x", namespace="ada"), "namespace"),
         (lambda facts: facts.search("x", namespace=ADA, where=["a"]), "where"),
+        (lambda facts: facts.search("x", namespace=ADA, where={5: "a"}), "where"),
+        (lambda facts: facts.search("x", namespace=ADA, where={"n": {"$near": 5}}), "where.n"),
+        (lambda facts: facts.search("x", namespace=ADA, where={"n": {}}), "where.n"),
+        (lambda facts: facts.search("x", namespace=ADA, where={"n": None}), "where.value.n"),
+        (lambda facts: facts.search("x", namespace=ADA, where={"n": {"$in": 5}}), "where.value.n"),
+        (lambda facts: facts.search("x", namespace=ADA, limit=0), "limit"),
+        (lambda facts: facts.search("x", namespace=ADA, view="all"), "view"),
         (lambda facts: facts.search("x", namespace=ADA, mode="best"), "mode"),
         (lambda facts: next(facts.list("ada")), "namespace"),
         (lambda facts: next(facts.namespaces(prefix="ada")), "prefix"),
@@ -196,26 +205,36 @@ def test_a_search_sends_every_argument() -> None:
         client.facts.search(
             namespace=(),
             subtree=True,
-            where={"n": {"$gte": 3}},
+            where={"n": {"$gte": 3, "$nin": [5, 7.5]}, "tags": ["a", "b"], "done": False},
             vector=[1.0],
             limit=3,
             offset=4,
             mode="vector",
             min_score=0.5,
-            renew_ttl=True,
+            view="ids",
         )
+        client.facts.search("tea", namespace=ADA, where=F("metadata.topic").contains("tea") | (F("value.n") == 3))
 
-    plain, full = server.requests
+    plain, full, expressed = server.requests
     assert (plain.query, list(plain.filter.namespace), plain.limit, plain.mode) == ("tea", ["user", "ada"], 10, 0)
-    assert not plain.filter.HasField("where") and not plain.filter.subtree
+    assert not plain.filter.HasField("filter") and not plain.filter.subtree
+    assert plain.view == common_pb2.VIEW_STANDARD
     assert (list(full.filter.namespace), full.filter.subtree) == ([], True)
-    assert object_from_pb(full.filter.where) == {"n": {"$gte": 3}}
-    assert (list(full.vector), full.limit, full.offset, full.min_score, full.renew_ttl) == ([1.0], 3, 4, 0.5, True)
-    assert full.mode == common_pb2.SEARCH_MODE_VECTOR
+    tags = compare("value.tags", "EQ")
+    tags.condition.values.add().string_list_value.values.extend(["a", "b"])
+    assert full.filter.filter == all_of(
+        compare("value.n", "GTE", 3), compare("value.n", "NIN", 5, 7.5), tags, compare("value.done", "EQ", False)
+    )
+    either = any_of(compare("metadata.topic", "CONTAINS", "tea"), compare("value.n", "EQ", 3))
+    assert expressed.filter.filter == either
+    assert (list(full.vector), full.limit, full.offset, full.min_score) == ([1.0], 3, 4, 0.5)
+    assert (full.mode, full.view) == (common_pb2.SEARCH_MODE_VECTOR, common_pb2.VIEW_IDS)
 
 
 def _found(*_: Any) -> pb.SearchFactsResponse:
-    match = pb.FactMatch(fact=pb.Fact(namespace=ADA, key="tea", value=object_to_pb("v", {"n": 5})), score=0.0)
+    match = pb.FactMatch(
+        fact=pb.Fact(namespace=ADA, key="tea", value=object_to_pb("v", {"n": 5})), score={"vector": 0.5}
+    )
     diagnostics = common_pb2.SearchDiagnostics(mode=common_pb2.SEARCH_MODE_HYBRID, exact=True)
     return pb.SearchFactsResponse(results=[match, pb.FactMatch()], diagnostics=diagnostics)
 
@@ -227,6 +246,7 @@ def test_an_answer_is_a_sequence_of_its_results_with_how_they_were_found() -> No
     first, second = answer
     assert (len(answer), answer[0], answer[1:]) == (2, first, (second,))
     assert (first.namespace, first.key, first.value, first.score) == (ADA, "tea", {"n": 5}, 0.0)
+    assert (first.similarity, first.keyword_score) == (0.5, None)
     assert (second.score, second.similarity, second.keyword_score) == (None, None, None)
     assert answer.diagnostics.exact
     assert json.loads(answer.to_json())["results"][0]["value"] == {"n": 5}
@@ -254,15 +274,14 @@ def test_lists_read_every_page_with_the_same_arguments_also_of_labels_that_can_b
 
 
 def test_several_are_read_and_removed_by_what_they_are_called() -> None:
-    read = pb.GetFactsResponse(facts=[pb.Fact(key="a")])
+    read = pb.BatchGetFactsResponse(facts=[pb.Fact(namespace=ADA, key="a")])
     gone = pb.DeleteFactsResponse(deleted_count=3, replayed=True)
     with scripted_server(lambda *_: read, lambda *_: gone) as (address, server), Client(address) as client:
-        assert [fact.key for fact in client.facts.get_many([(ADA, "a"), (["org"], "b")], renew_ttl=True)] == ["a"]
+        assert [fact.key for fact in client.facts.get_many([(ADA, "a"), (["org"], "b")])] == ["a"]
         assert client.facts.delete_many(ADA, subtree=True, dry_run=True) == mnemon.BulkDeleteReceipt(3, True)
 
     names, removal = server.requests
     assert [(list(each.namespace), each.key) for each in names.names] == [(["user", "ada"], "a"), (["org"], "b")]
-    assert names.renew_ttl
     assert (list(removal.filter.namespace), removal.filter.subtree, removal.dry_run) == (["user", "ada"], True, True)
 
 
@@ -280,7 +299,7 @@ def test_a_bulk_keeps_the_order_and_a_bad_fact_fails_alone() -> None:
 
 def test_an_item_that_the_server_refuses_has_its_error() -> None:
     error = common_pb2.ItemError(code=6, message="there is one", reason=errors_pb2.ERROR_REASON_FACT_EXISTS)
-    line = pb.PutFactsResponse(results=[pb.PutFactResult(error=error)])
+    line = pb.BulkPutFactsResponse(results=[pb.PutFactResult(error=error)])
     with scripted_server(lambda *_: line) as (address, _), Client(address) as client:
         [result] = client.facts.put_many([Fact(ADA, "a", {})])
 

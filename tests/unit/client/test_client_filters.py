@@ -23,9 +23,7 @@ def _short(message: dict[str, Any]) -> Any:
     match kind:
         case "condition":
             values = [next(iter(each.items())) for each in value["values"]]
-            return (value["field"], value["operator"].removeprefix("FILTER_OPERATOR_"), values)
-        case "not":
-            return ("not", _short(value))
+            return (value["field"], value["comparator"].removeprefix("COMPARATOR_"), values)
     return (kind, [_short(part) for part in value["filters"]])
 
 
@@ -42,11 +40,11 @@ WIRE_A, WIRE_B, WIRE_C = (("type", "EQ", [("stringValue", text)]) for text in "a
         (F("metadata.n") >= 3.0, ("metadata.n", "GTE", [("doubleValue", 3.0)])),
         (F("metadata.n") < 3, ("metadata.n", "LT", [("intValue", "3")])),
         (F("create_time") <= NOON, ("create_time", "LTE", [("timestampValue", "2026-05-01T12:00:00Z")])),
-        (F("global") == True, ("global", "EQ", [("boolValue", True)])),  # noqa: E712
+        (F("is_global") == True, ("is_global", "EQ", [("boolValue", True)])),  # noqa: E712
         (F("agent").isin(["x", "y"]), ("agent", "IN", [("stringValue", "x"), ("stringValue", "y")])),
         (F("content").contains("x"), ("content", "CONTAINS", [("stringValue", "x")])),
         (F("agent").exists(), ("agent", "EXISTS", [("boolValue", True)])),
-        (~F("agent").exists(), ("not", ("agent", "EXISTS", [("boolValue", True)]))),
+        (~F("agent").exists(), ("noneOf", [("agent", "EXISTS", [("boolValue", True)])])),
     ],
 )
 def test_each_comparison_is_sent_with_its_operator_and_typed_value(expression: mnemon.Filter, expected: Any) -> None:
@@ -54,8 +52,8 @@ def test_each_comparison_is_sent_with_its_operator_and_typed_value(expression: m
 
 
 def test_joined_filters_keep_their_structure() -> None:
-    assert wire((A | B) & ~C) == ("allOf", [("anyOf", [WIRE_A, WIRE_B]), ("not", WIRE_C)])
-    assert wire(~(A & B)) == ("not", ("allOf", [WIRE_A, WIRE_B]))
+    assert wire((A | B) & ~C) == ("allOf", [("anyOf", [WIRE_A, WIRE_B]), ("noneOf", [WIRE_C])])
+    assert wire(~(A & B)) == ("noneOf", [("allOf", [WIRE_A, WIRE_B])])
 
 
 def test_a_long_chain_is_one_level_deep_and_a_double_negation_none() -> None:
@@ -140,10 +138,10 @@ def test_the_shortcuts_and_windows_stand_in_their_fields() -> None:
     assert sent is not None
     assert (sent.scope.agent, sent.scope.user, sent.scope.project) == ("claude", "ada", "")
     assert (sent.type, sent.personality, sent.min_confidence) == ("preference", "engineer", 0.5)
-    assert (sent.HasField("global"), getattr(sent, "global")) == (True, False)
+    assert (sent.HasField("is_global"), sent.is_global) == (True, False)
     assert sent.metadata["n"].int_value == 5
-    assert sent.created_from.ToDatetime(UTC) == sent.reinforced_to.ToDatetime(UTC) == NOON
-    assert not sent.HasField("created_to")
+    assert sent.created.start_time.ToDatetime(UTC) == sent.reinforced.end_time.ToDatetime(UTC) == NOON
+    assert not sent.created.HasField("end_time")
     assert sent.filter == filter_to_pb(A)
 
 

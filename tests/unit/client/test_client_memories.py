@@ -35,13 +35,13 @@ def stored(request: pb.CreateMemoryRequest, context: grpc.ServicerContext) -> pb
     return response
 
 
-def all_stored(request: pb.CreateMemoriesRequest, context: grpc.ServicerContext) -> pb.CreateMemoriesResponse:
+def all_stored(request: pb.BulkCreateMemoriesRequest, context: grpc.ServicerContext) -> pb.BulkCreateMemoriesResponse:
     """A line that stores every memory of a batch; its id says what it holds."""
     receipts = (
         common_pb2.WriteReceipt(id=f"id of {each.memory.content}", outcome=common_pb2.WRITE_OUTCOME_CREATED)
         for each in request.requests
     )
-    return pb.CreateMemoriesResponse(results=[pb.CreateMemoryResult(receipt=receipt) for receipt in receipts])
+    return pb.BulkCreateMemoriesResponse(results=[pb.CreateMemoryResult(receipt=receipt) for receipt in receipts])
 
 
 @given(
@@ -159,13 +159,13 @@ def test_an_update_names_what_was_given_and_nothing_else() -> None:
         client.update_memory("m-1", set_metadata={"topic": "tea"}, remove_metadata=["year"])
 
     fields, whole, keys = server.requests
-    assert set(fields.update_mask.paths) == {"content", "scope.agent", "global", "decay_policy"}
+    assert set(fields.update_mask.paths) == {"content", "scope.agent", "is_global", "decay_policy"}
     assert (fields.memory.memory_id, fields.memory.content, fields.expected_revision) == ("m-1", "new", 4)
     assert fields.memory.decay_policy == pb.DECAY_POLICY_CONTEXTUAL
     assert list(whole.update_mask.paths) == ["metadata"]
     assert not whole.memory.metadata
-    assert list(keys.update_mask.paths) == ["metadata.topic", "metadata.year"]
-    assert {key: value.string_value for key, value in keys.memory.metadata.items()} == {"topic": "tea"}
+    assert (list(keys.update_mask.paths), list(keys.remove_metadata)) == ([], ["year"])
+    assert {key: value.string_value for key, value in keys.set_metadata.items()} == {"topic": "tea"}
 
 
 @pytest.mark.parametrize(
@@ -199,15 +199,17 @@ def test_recall_sends_every_argument() -> None:
             min_confidence=0.0,
             mode="vector",
             min_score=0.5,
+            view="ids",
             explain=True,
             type="preference",
         )
 
     plain, full = server.requests
-    assert (plain.query, plain.limit, plain.min_confidence, plain.mode) == ("tea", 10, 0.3, 0)
-    assert not plain.HasField("filter")
+    assert (plain.query, plain.limit, plain.mode) == ("tea", 10, 0)
+    assert plain.filter == pb.MemoryFilter(scope={}, min_confidence=0.3)
     assert (full.query, list(full.vector), full.limit, full.min_score, full.explain) == ("", [1.0, 0.0], 3, 0.5, True)
-    assert full.HasField("min_confidence") and full.min_confidence == 0.0
+    assert full.filter.HasField("min_confidence") and full.filter.min_confidence == 0.0
+    assert full.view == common_pb2.VIEW_IDS
     assert full.mode == common_pb2.SEARCH_MODE_VECTOR
     assert full.filter.type == "preference"
 
@@ -222,13 +224,13 @@ def _found(*_: Any) -> pb.SearchMemoriesResponse:
     )
     match = pb.MemoryMatch(
         memory=pb.Memory(memory_id="m-1", content="Tea.", confidence=0.9, metadata={}),
-        score=0.5,
-        similarity=0.0,
+        score={"relevance": 0.5, "vector": 0.0},
         distance=1.0,
         explanation=explanation,
     )
     diagnostics = common_pb2.SearchDiagnostics(mode=common_pb2.SEARCH_MODE_HYBRID, exact=True, total_candidates=7)
-    return pb.SearchMemoriesResponse(results=[match, pb.MemoryMatch(score=0.25)], count=2, diagnostics=diagnostics)
+    less = pb.MemoryMatch(score={"relevance": 0.25})
+    return pb.SearchMemoriesResponse(results=[match, less], diagnostics=diagnostics)
 
 
 def test_an_answer_is_a_sequence_of_its_results_with_how_they_were_found() -> None:
@@ -288,7 +290,8 @@ def test_a_forecast_needs_a_moment_with_a_zone(by: Any) -> None:
 
 
 def test_a_status_tells_of_the_index() -> None:
-    response = pb.GetStatusResponse(status="unhealthy", error="no answer", memory_count=3, deleted_count=1)
+    failed = common_pb2.STATE_UNAVAILABLE
+    response = pb.GetStatusResponse(state=failed, message="no answer", memory_count=3, deleted_count=1)
     response.index.graph_count = 2
     with scripted_server(lambda *_: response) as (address, _), Client(address) as client:
         status = client.memory_status()
@@ -296,6 +299,15 @@ def test_a_status_tells_of_the_index() -> None:
     assert (status.status, status.error) == (mnemon.HealthStatus.UNHEALTHY, "no answer")
     assert (status.memory_count, status.deleted_count, status.index.graph_count) == (3, 1, 2)
     assert status.index.snapshot_time is None
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [(0, "unknown"), (1, "starting"), (2, "healthy"), (3, "unhealthy"), (4, "unhealthy"), (9, "unknown")],
+)
+def test_a_status_is_one_of_those_that_are_known(state: Any, word: str) -> None:
+    with scripted_server(lambda *_: pb.GetStatusResponse(state=state)) as (address, _), Client(address) as client:
+        assert client.memory_status().status == word
 
 
 def test_a_purge_says_how_many_went() -> None:
@@ -325,7 +337,7 @@ def test_an_item_that_the_server_refuses_has_its_error() -> None:
     error = common_pb2.ItemError(
         code=3, message="content: must not be blank", reason=errors_pb2.ERROR_REASON_INVALID_ARGUMENT
     )
-    line = pb.CreateMemoriesResponse(results=[pb.CreateMemoryResult(error=error)])
+    line = pb.BulkCreateMemoriesResponse(results=[pb.CreateMemoryResult(error=error)])
     with scripted_server(lambda *_: line) as (address, _), Client(address) as client:
         [result] = client.remember_many([" "])
 

@@ -16,7 +16,7 @@ from tests.unit.client.scripted_server import scripted_server
 ID = "6f2c1d3e-0000-4000-8000-000000000001"
 ADA = {"user_id": "ada"}
 DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
-MATCH = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score=0.5)
+MATCH = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score={"relevance": 0.5})
 FOUND = pb.CallToolResponse(output=pb.ToolOutput(content="[...]", artifact=[MATCH]))
 NOWHERE = Client("127.0.0.1:1")
 NO_LABEL = 'must be text of 1 to 256 bytes without "."'
@@ -131,7 +131,7 @@ def test_a_call_sends_its_arguments_and_what_the_namespace_needs() -> None:
         {"action": "create", "content": "tea"},
     )
     assert list(created.context.namespace) == ["{user_id}", "notes"]
-    assert list(created.context.actions_permitted) == ["update", "create"]
+    assert list(created.context.actions_permitted) == [pb.MEMORY_ACTION_UPDATE, pb.MEMORY_ACTION_CREATE]
     assert object_from_pb(created.context.config) == {
         "user_id": "ada",
         "key": None,

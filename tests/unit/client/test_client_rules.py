@@ -42,9 +42,10 @@ def test_a_rule_with_every_key_comes_back_as_it_was() -> None:
     sent = rule_convert.rule_to_pb(FULL)
 
     assert rule_convert.rule_from_pb(pb.MergeRuleConfig.FromString(sent.SerializeToString())) == FULL
-    without_maps = {key for key in _keys(FULL) if not key.startswith(("arbitration.weights.", "arbitration.source_"))}
+    keys = _keys(FULL) - {"arbitration.weights"}
+    without_maps = {key for key in keys if not key.startswith(("arbitration.weights.", "arbitration.source_"))}
     fields = {"detection.time_window_s" if field == "detection.time_window" else field for field in _fields(type(sent))}
-    assert without_maps == fields - {"arbitration.source_priority"}
+    assert without_maps == fields - {"revision", "arbitration.source_priority", "arbitration.weights"}
 
 
 @given(st.floats(1e-6, 3e11, allow_nan=False))
@@ -75,7 +76,14 @@ def test_what_is_not_set_is_not_sent() -> None:
         ({"merge": {"content_strategy": "unspecified"}}, "rule.merge.content_strategy", "one of concatenate"),
         ({"merge": {"deduplicate": 1}}, "rule.merge.deduplicate", "true or false"),
         ({"merge": {"importance_boost": True}}, "rule.merge.importance_boost", "a number, not true"),
-        ({"arbitration": {"weights": {"recency": "x"}}}, "rule.arbitration.weights", "an object of names with numbers"),
+        ({"revision": 2}, "rule.revision", "the keys are name, description, extends"),
+        ({"arbitration": {"weights": {"recency": "x"}}}, "rule.arbitration.weights.recency", "a number"),
+        ({"arbitration": {"weights": {"luck": 1}}}, "rule.arbitration.weights.luck", "importance, recency, source"),
+        (
+            {"arbitration": {"source_priority": 5}},
+            "rule.arbitration.source_priority",
+            "an object of names with numbers",
+        ),
         ({"arbitration": {"merge_threshold": 10**400}}, "rule.arbitration.merge_threshold", "a number"),
         ({"priority": 2**31}, "rule.priority", "a whole number of 32 bits"),
         ({"priority": 1.5}, "rule.priority", "a whole number of 32 bits"),
@@ -108,25 +116,25 @@ def test_everything_that_is_wrong_is_named_at_once_with_the_place_of_the_rule() 
 
 
 def test_an_update_names_the_rule_and_the_fields_that_are_inherited_again() -> None:
-    answer = pb.UpdateRuleResponse(rule=pb.MergeRuleConfig(name="home"), registry_version=4)
+    answer = pb.UpdateRuleResponse(rule=pb.MergeRuleConfig(name="home", revision=3), registry_version=4)
     with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
         stored = client.update_rule(
-            "home", {"priority": 2}, clear_fields=["detection.time_window_s", "extends"], expected_version=3
+            "home", {"priority": 2}, update_mask=["detection.time_window_s", "extends"], expected_revision=2
         )
 
     [request] = server.requests
     assert request.rule == pb.MergeRuleConfig(name="home", priority=2)
-    assert list(request.clear_fields) == ["detection.time_window", "extends"]
-    assert request.expected_version == 3
-    assert stored == mnemon.StoredRule({"name": "home"}, 4)
+    assert list(request.update_mask.paths) == ["detection.time_window", "extends"]
+    assert request.expected_revision == 2
+    assert stored == mnemon.StoredRule({"name": "home"}, revision=3, registry_version=4)
 
 
 def test_an_update_cannot_give_another_name() -> None:
     with Client("127.0.0.1:1") as client:
         with pytest.raises(mnemon.InvalidArgumentError, match="another name"):
             client.update_rule("home", {"name": "house"})
-        with pytest.raises(mnemon.InvalidArgumentError, match="clear_fields"):
-            client.update_rule("home", clear_fields="extends")
+        with pytest.raises(mnemon.InvalidArgumentError, match="update_mask"):
+            client.update_rule("home", update_mask="extends")
 
 
 def test_origins_are_told_by_the_keys_of_a_rule() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mnemon import Client, F, SemanticMemory
 from mnemon._messages import decisions as decision_convert
 from mnemon._messages import semantic as semantic_convert
-from mnemon._messages.feed import event_from_pb
-from mnemon.v1 import common_pb2, conflicts_pb2, decisions_pb2, errors_pb2, events_pb2, rules_pb2
+from mnemon._messages.feed import change_from_pb
+from mnemon.v1 import changes_pb2, common_pb2, conflicts_pb2, decisions_pb2, errors_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
 from tests.unit.client.scripted_server import failing, scripted_server
@@ -48,10 +48,14 @@ DECISION = decisions_pb2.Decision(
         loser=decisions_pb2.ARBITRATION_SIDE_EXISTING,
         confidence=0.75,
         reason="0.75 against 0.25",
-        factors=[decisions_pb2.ArbitrationFactor(name="recency", weight=0.3, candidate=1.0, existing=0.5)],
+        factors=[
+            decisions_pb2.ArbitrationFactor(
+                type=decisions_pb2.FACTOR_TYPE_RECENCY, weight=0.3, candidate=1.0, existing=0.5
+            )
+        ],
     ),
     merge=decisions_pb2.MergeStatistics(
-        content_length=5, keywords_count=2, importance_delta=0.125, deduplicated_count=1
+        content_length=5, keywords_count=2, importance_delta=0.125, deduplicated_count=1, guarded_count=3
     ),
 )
 
@@ -167,7 +171,7 @@ def test_a_decision_says_all_that_the_server_says() -> None:
             "0.75 against 0.25",
             (mnemon.ArbitrationFactor("recency", 0.3, 1.0, 0.5),),
         ),
-        merge=mnemon.MergeStatistics(5, 2, 0.125, 1),
+        merge=mnemon.MergeStatistics(5, 2, 0.125, 1, 3),
         create_time=None,
         revert_time=None,
     )
@@ -177,8 +181,10 @@ def test_a_decision_says_all_that_the_server_says() -> None:
 
 def test_a_search_sends_its_filters_and_reads_what_was_left_out() -> None:
     answer = pb.SearchSimilarResponse(
-        results=[pb.SemanticMatch(memory=pb.SemanticMemory(memory_id="m-1", content="text"), similarity=0.75)],
-        diagnostics=pb.SimilarityDiagnostics(
+        results=[
+            pb.SemanticMatch(memory=pb.SemanticMemory(memory_id="m-1", content="text"), score={"relevance": 0.75})
+        ],
+        diagnostics=common_pb2.SearchDiagnostics(
             total_candidates=9,
             filtered_by_context=1,
             filtered_by_window=2,
@@ -200,11 +206,11 @@ def test_a_search_sends_its_filters_and_reads_what_was_left_out() -> None:
     assert found.diagnostics == mnemon.SimilarityDiagnostics(9, 1, 2, 3, 3, 6, 1, exact=True, duration_s=0.5)
     assert found.to_dict()["results"][0]["similarity"] == 0.75
     request, by_vector = server.requests
-    assert (request.top_k, request.HasField("min_similarity"), request.min_similarity) == (1, True, 0.0)
+    assert (request.limit, request.HasField("min_score"), request.min_score) == (1, True, 0.0)
     assert request.filter.scope.user == "ada"
-    assert request.filter.created_from.ToDatetime(UTC) == NOON
+    assert request.filter.created.start_time.ToDatetime(UTC) == NOON
     assert request.filter.filter.condition.field == "importance"
-    assert (by_vector.top_k, by_vector.min_similarity, by_vector.HasField("filter")) == (3, 0.7, False)
+    assert (by_vector.limit, by_vector.min_score, by_vector.HasField("filter")) == (3, 0.7, False)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +221,8 @@ def test_a_search_sends_its_filters_and_reads_what_was_left_out() -> None:
         (lambda client: client.save_semantic("a", user="u", importance="high"), "importance"),
         (lambda client: client.save_semantic("a", user="u", create_time=datetime(2026, 5, 1)), "create_time"),
         (lambda client: client.search_similar("a", user=""), "user"),
+        (lambda client: client.search_similar("a", top_k=0), "top_k"),
+        (lambda client: client.search_similar("a", view="all"), "view"),
         (lambda client: client.delete_semantic("m-1"), "memory_ids"),
         (lambda client: client.unmerge(), "target"),
         (lambda client: client.unmerge("d-1", memory_id="m-1"), "target"),
@@ -252,7 +260,9 @@ def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer
     assert first.request_id != ""
 
 
-def _answers(request: pb.SaveSemanticMemoriesRequest, context: grpc.ServicerContext) -> pb.SaveSemanticMemoriesResponse:
+def _answers(
+    request: pb.BulkSaveSemanticMemoriesRequest, context: grpc.ServicerContext
+) -> pb.BulkSaveSemanticMemoriesResponse:
     """One saved, one known, one rejected, one that failed; by what the statement says."""
     outcomes = {
         "saved": pb.SaveSemanticMemoryResult(saved=pb.SavedSemanticMemory(receipt={"id": "m-1"})),
@@ -266,7 +276,7 @@ def _answers(request: pb.SaveSemanticMemoriesRequest, context: grpc.ServicerCont
             )
         ),
     }
-    return pb.SaveSemanticMemoriesResponse(results=[outcomes[each.memory.content] for each in request.requests])
+    return pb.BulkSaveSemanticMemoriesResponse(results=[outcomes[each.memory.content] for each in request.requests])
 
 
 def test_many_statements_get_their_results_in_order_and_a_broken_stream_is_taken_up_again() -> None:
@@ -312,27 +322,29 @@ def test_a_list_of_decisions_goes_on_to_the_last_page() -> None:
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (events_pb2.Event(decision=DECISION), decision_convert.decision_from_pb(DECISION)),
-        (events_pb2.Event(rule=rules_pb2.MergeRuleConfig(name="a", priority=3)), {"name": "a", "priority": 3}),
+        (changes_pb2.Change(decision=DECISION), decision_convert.decision_from_pb(DECISION)),
+        (changes_pb2.Change(rule=rules_pb2.MergeRuleConfig(name="a", priority=3)), {"name": "a", "priority": 3}),
         (
-            events_pb2.Event(warning={"severity": "critical", "message": "full", "remediation": "delete"}),
+            changes_pb2.Change(
+                warning={"severity": "WARNING_SEVERITY_CRITICAL", "message": "full", "remediation": "delete"}
+            ),
             mnemon.ServiceWarning("critical", "full", "delete"),
         ),
-        (events_pb2.Event(prune_reason="merged"), "merged"),
-        (events_pb2.Event(), None),
+        (changes_pb2.Change(prune_reason=changes_pb2.SEMANTIC_PRUNE_REASON_MERGED), "merged"),
+        (changes_pb2.Change(), None),
     ],
 )
-def test_an_event_says_its_details(event: events_pb2.Event, expected: Any) -> None:
-    found = event_from_pb(event)
+def test_an_event_says_its_details(event: changes_pb2.Change, expected: Any) -> None:
+    found = change_from_pb(event)
 
     assert found.details == expected
     assert ("decision_id" in found.to_json()) == isinstance(expected, mnemon.Decision)
 
 
 def test_the_event_of_a_statement_carries_it() -> None:
-    event = events_pb2.Event(
-        type=events_pb2.EVENT_TYPE_SEMANTIC_SAVED, semantic_memory={"memory_id": "m-1", "content": "text"}
+    event = changes_pb2.Change(
+        type=changes_pb2.CHANGE_TYPE_SEMANTIC_SAVED, semantic_memory={"memory_id": "m-1", "content": "text"}
     )
 
-    assert event_from_pb(event).record == SemanticMemory("text", memory_id="m-1")
-    assert event_from_pb(event).type == mnemon.EventType.SEMANTIC_SAVED == "memory:semantic:saved"
+    assert change_from_pb(event).record == SemanticMemory("text", memory_id="m-1")
+    assert change_from_pb(event).type == mnemon.ChangeType.SEMANTIC_SAVED == "memory:semantic:saved"

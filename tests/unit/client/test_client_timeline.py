@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from mnemon import Client, EpisodicEvent, F, RoutingPolicy
 from mnemon._bulk_methods import RecordEvents
 from mnemon._messages import timeline as timeline_convert
-from mnemon._messages.feed import event_from_pb
-from mnemon.v1 import bridge_pb2, common_pb2, events_pb2, semantic_pb2
+from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from tests.unit.client.scripted_server import failing, scripted_server
@@ -119,21 +118,22 @@ def test_an_event_without_a_time_happens_now() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, pb.QueryWindowRequest(top_k=50)),
-        ({"last_days": 7, "top_k": 0}, pb.QueryWindowRequest(last_days=7, top_k=0)),
-        ({"last_days": 2**40}, pb.QueryWindowRequest(last_days=2**31 - 1, top_k=50)),
-        ({"until": NOON}, pb.QueryWindowRequest(range=pb.TimeRange(to=stamp(NOON)), top_k=50)),
+        ({}, pb.QueryWindowRequest(limit=50)),
+        ({"last_days": 7, "top_k": -1}, pb.QueryWindowRequest(last_days=7, limit=-1)),
+        ({"view": "ids"}, pb.QueryWindowRequest(limit=50, view=common_pb2.VIEW_IDS)),
+        ({"last_days": 2**40}, pb.QueryWindowRequest(last_days=2**31 - 1, limit=50)),
+        ({"until": NOON}, pb.QueryWindowRequest(range=common_pb2.TimeRange(end_time=stamp(NOON)), limit=50)),
         (
             {"since": NOON, "until": NOON, "page_token": "more"},
             pb.QueryWindowRequest(
-                range=pb.TimeRange(**{"from": stamp(NOON), "to": stamp(NOON)}),  # type: ignore[arg-type]
-                top_k=50,
+                range=common_pb2.TimeRange(start_time=stamp(NOON), end_time=stamp(NOON)),
+                limit=50,
                 page_token="more",  # noqa: S106
             ),
         ),
         (
             {"query": "", "mode": "keyword"},
-            pb.QueryWindowRequest(query="", mode=common_pb2.SEARCH_MODE_KEYWORD, top_k=50),
+            pb.QueryWindowRequest(query="", mode=common_pb2.SEARCH_MODE_KEYWORD, limit=50),
         ),
         (
             {"user": "ada", "project": "x", "event_types": ["task", "reminder"], "min_importance": 0.5},
@@ -141,7 +141,7 @@ def test_an_event_without_a_time_happens_now() -> None:
                 filter=pb.EpisodicEventFilter(
                     scope={"user": "ada", "project": "x"}, event_types=["task", "reminder"], min_importance=0.5
                 ),
-                top_k=50,
+                limit=50,
             ),
         ),
     ],
@@ -150,16 +150,22 @@ def test_a_query_sends_its_window_and_its_filters(arguments: Any, expected: pb.Q
     with scripted_server(lambda *_: pb.QueryWindowResponse()) as (address, server), Client(address) as client:
         client.query_window(**arguments)
 
+    expected.view = expected.view or common_pb2.VIEW_STANDARD
     assert server.requests == [expected]
 
 
 def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> None:
     answer = pb.QueryWindowResponse(
-        events=[timeline_convert.happened_to_pb(LUNCH)],
+        results=[
+            {
+                "event": timeline_convert.happened_to_pb(LUNCH),
+                "score": {"relevance": 0.75, "vector": 0.5, "keyword": 0.25},
+            },
+            {"event": {"event_id": "dinner"}},
+        ],
         next_page_token="more",  # noqa: S106
-        scores=[pb.EventScore(relevance=0.75, similarity=0.5, keyword=0.25)],
-        diagnostics=pb.WindowDiagnostics(
-            total_scanned=9,
+        diagnostics=common_pb2.SearchDiagnostics(
+            total_candidates=9,
             filtered_by_context=3,
             filtered_by_window=2,
             returned=1,
@@ -171,26 +177,34 @@ def test_an_answer_is_the_sequence_of_its_events_with_scores_and_counts() -> Non
     with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
         found = client.query_window("lunch")
 
-    assert (list(found), found[0], found[:1], len(found)) == ([LUNCH], LUNCH, (LUNCH,), 1)
-    assert found.scores == (mnemon.EventScore(0.75, 0.5, 0.25),)
+    dinner = EpisodicEvent("", event_id="dinner")
+    assert (list(found), found[0], found[:1], len(found)) == ([LUNCH, dinner], LUNCH, (LUNCH,), 2)
+    assert [match.score for match in found.results] == [mnemon.EventScore(0.75, 0.5, 0.25), None]
     assert found.diagnostics == mnemon.WindowDiagnostics(9, 3, 2, 1, 0.5, mnemon.SearchMode.HYBRID, 4)
-    assert found.to_dict()["events"][0]["content"] == "Ada had lunch."
+    assert found.to_dict()["results"][0]["event"]["content"] == "Ada had lunch."
     assert found.next_page_token == "more"  # noqa: S105
 
 
 @pytest.mark.parametrize(
-    ("walk", "page"),
+    ("walk", "page", "full"),
     [
-        (lambda client: client.window_events(last_days=7, page_size=1, user="ada"), pb.QueryWindowResponse),
-        (lambda client: client.recent_events(page_size=1, user="ada"), pb.ListRecentEventsResponse),
+        (
+            lambda client: client.window_events(last_days=7, page_size=1, user="ada"),
+            pb.QueryWindowResponse,
+            {"results": [{"event": timeline_convert.happened_to_pb(LUNCH)}]},
+        ),
+        (
+            lambda client: client.recent_events(page_size=1, user="ada"),
+            pb.ListRecentEventsResponse,
+            {"events": [timeline_convert.happened_to_pb(LUNCH)]},
+        ),
     ],
 )
-def test_a_walk_goes_on_over_an_empty_page_to_the_last_one(walk: Any, page: Any) -> None:
-    event = timeline_convert.happened_to_pb(LUNCH)
+def test_a_walk_goes_on_over_an_empty_page_to_the_last_one(walk: Any, page: Any, full: dict[str, Any]) -> None:
     pages = [
-        page(events=[event], next_page_token="one"),  # noqa: S106
+        page(**full, next_page_token="one"),  # noqa: S106
         page(next_page_token="two"),  # noqa: S106
-        page(events=[event]),
+        page(**full),
     ]
     with scripted_server(*((lambda *_, each=each: each) for each in pages)) as (address, server):  # noqa: SIM117
         with Client(address) as client:
@@ -216,7 +230,7 @@ def test_a_summary_keeps_its_order() -> None:
     assert list(summary.days.items()) == [("2026-04-30", 1), ("2026-05-01", 2)]
     assert (summary.event_count, summary.earliest, summary.latest) == (3, NOON, NOON)
     [request] = server.requests
-    assert request.range.to.ToDatetime(UTC) == NOON and not request.range.HasField("from")
+    assert request.range.end_time.ToDatetime(UTC) == NOON and not request.range.HasField("start_time")
     assert request.filter.filter.condition.field == "content"
 
 
@@ -258,7 +272,7 @@ def test_a_compaction_tells_every_step_and_its_failure() -> None:
 
 def test_the_status_says_what_was_lost() -> None:
     answer = pb.GetTimelineStatusResponse(
-        state=pb.TIMELINE_STATE_DEGRADED,
+        state=common_pb2.STATE_DEGRADED,
         message="a segment is damaged",
         event_count=5,
         lost=[
@@ -285,6 +299,8 @@ def test_the_status_says_what_was_lost() -> None:
         (lambda client: client.query_window(last_days=1, since=NOON), "last_days"),
         (lambda client: client.query_window(since=datetime(2026, 5, 1)), "since"),
         (lambda client: client.query_window("tea", mode="guess"), "mode"),
+        (lambda client: client.query_window(view="basic"), "view"),
+        (lambda client: client.query_window(top_k=0), "top_k"),
         (lambda client: client.query_window(user=""), "user"),
         (lambda client: client.query_window(event_types="task"), "event_types"),
         (lambda client: client.query_window(event_types=[]), "event_types"),
@@ -321,19 +337,17 @@ def test_a_write_that_is_repeated_carries_the_same_request_id(write: Any, answer
     assert first.request_id != ""
 
 
-def _known(
-    request: pb.RecordEventsWithReceiptsRequest, context: grpc.ServicerContext
-) -> pb.RecordEventsWithReceiptsResponse:
+def _known(request: pb.BulkRecordEventsRequest, context: grpc.ServicerContext) -> pb.BulkRecordEventsResponse:
     """Says of every event that it is known, by its own id; of "copy" that it is another one; of "bad" what is wrong."""
     wrong = common_pb2.ItemError(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="bad")
-    return pb.RecordEventsWithReceiptsResponse(
+    return pb.BulkRecordEventsResponse(
         results=[
             pb.RecordEventResult(error=wrong)
             if each.content == "bad"
             else pb.RecordEventResult(
                 receipt={"event_id": "e-0" if each.content == "copy" else each.event_id, "duplicate": True}
             )
-            for each in request.events
+            for each in (item.event for item in request.requests)
         ]
     )
 
@@ -351,14 +365,15 @@ def test_many_events_get_ids_before_they_are_sent_and_a_broken_stream_repeats_th
 
     first, again = server.requests
     assert first == again
-    assert all(event.event_id and event.HasField("event_time") for event in first.events)
-    assert len({event.event_id for event in first.events}) == 4
-    assert [event.scope.user for event in first.events] == ["ada", "bob", "ada", "ada"]
+    events = [item.event for item in first.requests]
+    assert all(event.event_id and event.HasField("event_time") for event in events)
+    assert len({event.event_id for event in events}) == 4
+    assert [event.scope.user for event in events] == ["ada", "bob", "ada", "ada"]
     assert [each.position for each in results] == [0, 1, 2, 3, 4]
     # What is known by an id that was made for it came with the try before; of a given id nobody can tell.
     assert [each.duplicate for each in results] == [False, True, False, True, False]
     assert [each.receipt.replayed for each in results if each.receipt] == [True, False, False]
-    assert [each.event_id for each in results] == [first.events[0].event_id, "e-7", "", "e-0", ""]
+    assert [each.event_id for each in results] == [events[0].event_id, "e-7", "", "e-0", ""]
     assert isinstance(results[2].error, mnemon.InvalidArgumentError)
     assert results[4].to_dict()["error"]["message"] == "bad"
 
@@ -367,7 +382,7 @@ def test_a_run_forgets_the_ids_of_events_that_were_answered() -> None:
     method = RecordEvents(scope=None)
     for position in range(3):
         request: Any = method.request(LUNCH)
-        method.result(position, request, pb.RecordEventResult(receipt={"event_id": request.event_id}))
+        method.result(position, request, pb.RecordEventResult(receipt={"event_id": request.event.event_id}))
 
     assert method._new_ids == set()
 
@@ -379,92 +394,3 @@ async def test_the_asyncio_client_repeats_them_too() -> None:
 
     assert [each.duplicate for each in results] == [False]
     assert server.requests[0] == server.requests[1]
-
-
-def test_a_policy_is_sent_as_a_whole_and_read_with_its_defaults() -> None:
-    filled = bridge_pb2.RoutingPolicy(
-        min_importance=0.6,
-        event_types=["task"],
-        mode=bridge_pb2.ROUTING_MODE_ANY,
-        content_max=512,
-        on_prune=bridge_pb2.PRUNE_ACTION_DEMOTE,
-        demoted_importance=0.1,
-        conflict_policy=semantic_pb2.CONFLICT_POLICY_DETECT,
-    )
-    answer = bridge_pb2.UpdateRoutingPolicyResponse(policy=filled)
-    with scripted_server(lambda *_: answer) as (address, server), Client(address) as client:
-        held = client.update_routing_policy(RoutingPolicy(mode="any", on_prune="demote", conflict_policy="detect"))
-        client.update_routing_policy(held)
-
-    assert held == RoutingPolicy(0.6, ("task",), "any", 512, "demote", 0.1, "detect")
-    sparse, whole = server.requests
-    assert not any(sparse.policy.HasField(name) for name in ("min_importance", "content_max", "demoted_importance"))
-    assert whole.policy == filled
-
-
-def test_the_bridge_says_how_it_is() -> None:
-    answer = bridge_pb2.GetBridgeStatusResponse(
-        state=bridge_pb2.BRIDGE_STATE_SUSPENDED,
-        message="a segment is damaged",
-        routed_count=3,
-        skipped_counts={"importance": 2, "event_type": 1},
-        queue_depth=4,
-        timeline_lag=Duration(nanos=250_000_000),
-    )
-    with scripted_server(lambda *_: answer) as (address, _), Client(address) as client:
-        status = client.bridge_status()
-
-    assert (status.state, status.message, status.queue_depth) == ("suspended", "a segment is damaged", 4)
-    assert (status.routed_count, status.skipped_counts) == (3, {"event_type": 1, "importance": 2})
-    assert (status.timeline_lag_s, status.handled_time) == (0.25, None)
-
-
-SAVED = events_pb2.EpisodicSaved(
-    event_type="task", event_time=stamp(NOON), segment_id=1, timeline_lag=Duration(seconds=2), content_hash="ab"
-)
-RECONCILED = events_pb2.Reconciliation(
-    event_ids=["e-1"], action="deleted", memory_ids=["m-1"], unlinked_memory_ids=["m-2"]
-)
-
-
-@pytest.mark.parametrize(
-    ("event", "expected"),
-    [
-        (
-            events_pb2.Event(type=events_pb2.EVENT_TYPE_EPISODIC_SAVED, episodic_saved=SAVED),
-            mnemon.EpisodicSaved("task", NOON, None, 1, 2.0, 0, "ab"),
-        ),
-        (
-            events_pb2.Event(
-                type=events_pb2.EVENT_TYPE_EPISODIC_PRUNED,
-                episodic_pruned={
-                    "segment_id": 1,
-                    "reason": "retention",
-                    "events": [{"event_id": "e-1", "content_hash": "ab"}],
-                },
-            ),
-            mnemon.EpisodicPruned(1, "retention", (mnemon.PrunedEvent("e-1", "ab"),)),
-        ),
-        (
-            events_pb2.Event(type=events_pb2.EVENT_TYPE_BRIDGE_RECONCILED, reconciliation=RECONCILED),
-            mnemon.Reconciliation(("e-1",), "deleted", ("m-1",), ("m-2",)),
-        ),
-        (
-            events_pb2.Event(type=events_pb2.EVENT_TYPE_BRIDGE_SUSPENDED, warning={"severity": "critical"}),
-            mnemon.ServiceWarning("critical", "", ""),
-        ),
-    ],
-)
-def test_an_event_of_the_feed_says_its_details(event: events_pb2.Event, expected: Any) -> None:
-    found = event_from_pb(event)
-
-    assert found.details == expected
-    assert found.type != mnemon.EventType.UNKNOWN
-
-
-def test_the_event_of_a_recorded_event_carries_it() -> None:
-    event = events_pb2.Event(
-        type=events_pb2.EVENT_TYPE_EPISODIC_SAVED, episodic_event=timeline_convert.happened_to_pb(LUNCH)
-    )
-
-    assert event_from_pb(event).record == LUNCH

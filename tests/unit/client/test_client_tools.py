@@ -18,7 +18,7 @@ TOOL = pb.Tool(
     name="search_memory", description="Search.", parameters=object_to_pb("p", SCHEMA), kind=pb.TOOL_KIND_MEMORY
 )
 TOLD = pb.ListToolsResponse(
-    tools=[TOOL, pb.Tool(name="weather", description="Ask.", kind=pb.TOOL_KIND_FORWARDED, actions_permitted=["create"])]
+    tools=[TOOL, pb.Tool(name="weather", description="Ask.", kind=pb.TOOL_KIND_FORWARDED, actions_permitted=[1, 9])]
 )
 DONE = pb.CallToolResponse(output=pb.ToolOutput(content="created memory 1"))
 
@@ -33,7 +33,7 @@ def test_the_tools_are_told_as_the_server_tells_them() -> None:
     assert search == mnemon.Tool("search_memory", "Search.", SCHEMA)
     assert (weather.kind, weather.actions_permitted) == ("forwarded", ("create",))
     asked, plain = server.requests
-    assert list(asked.actions_permitted) == ["create"]
+    assert list(asked.actions_permitted) == [pb.MEMORY_ACTION_CREATE]
     assert asked.HasField("manage_instructions") and asked.search_instructions == "S"
     assert not plain.HasField("manage_instructions") and not plain.actions_permitted
 
@@ -127,7 +127,7 @@ def test_what_is_read_out_of_a_text_comes_back_whole() -> None:
         tool="Files",
         parameters=object_to_pb("p", {"n": "5"}),
         protocol=pb.TOOL_PROTOCOL_VCP,
-        repairs=["open brackets"],
+        repairs=[pb.JSON_REPAIR_OPEN_BRACKETS, 99],
         commands=[pb.VcpCommand(number=1, command="read", parameters={"path": "a"})],
         asynchronous=True,
         no_reply=True,
@@ -148,7 +148,7 @@ def test_what_is_read_out_of_a_text_comes_back_whole() -> None:
             "",
             {"n": "5"},
             mnemon.ToolProtocol.VCP,
-            ("open brackets",),
+            (mnemon.JsonRepair.OPEN_BRACKETS, mnemon.JsonRepair.UNKNOWN),
             (mnemon.VcpCommand(1, "read", {"path": "a"}),),
             True,
             True,
@@ -163,7 +163,7 @@ def test_what_is_read_out_of_a_text_comes_back_whole() -> None:
 
 def test_every_call_of_a_text_has_its_result_or_its_error() -> None:
     error = common_pb2.ItemError(code=5, message="no such tool", reason=errors_pb2.ERROR_REASON_TOOL_NOT_FOUND)
-    match = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score=0.5)
+    match = facts_pb2.FactMatch(fact=facts_pb2.Fact(key="tea"), score={"relevance": 0.5})
     output = pb.ToolOutput(content="[]", artifact=[match])
     response = pb.ExecuteTextResponse(
         parsed=pb.ParsedText(fallback=pb.TOOL_FALLBACK_PLAIN_TEXT, error="ABP parsing failed"),

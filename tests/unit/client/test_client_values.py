@@ -68,7 +68,7 @@ def test_a_filter_value_that_cannot_be_sent_goes_unset_for_the_server_to_name() 
 
 @pytest.mark.parametrize(
     ("argument", "given_name", "choices"),
-    [("view", "all", "'basic', 'standard', 'full'"), ("mode", "magic", "'vector', 'keyword', 'hybrid'")],
+    [("view", "all", "'ids', 'standard', 'full'"), ("mode", "magic", "'vector', 'keyword', 'hybrid'")],
 )
 def test_a_name_that_is_none_of_the_choices_is_refused_with_the_choices(
     argument: str, given_name: str, choices: str
@@ -82,7 +82,7 @@ def test_a_name_that_is_none_of_the_choices_is_refused_with_the_choices(
 def _answer() -> mnemon.SearchAnswer:
     document = pb.Document(doc_id="a", content="One. Two é three.", metadata=convert.metadata_to_pb("m", {"n": 5}))
     document.create_time.FromJsonString("2024-05-01T12:00:00Z")
-    result = pb.SearchResult(document=document, score=0.5, source="chromadb", vector_score=0.25)
+    result = pb.DocumentMatch(document=document, source="chromadb", score={"relevance": 0.5, "vector": 0.25})
     result.passage.MergeFrom(pb.Passage(index=1, start=5, end=10))
     response = pb.SearchDocumentsResponse(
         results=[result], ignored_filters=[common_pb2.IgnoredFilter(key="k", reason="no document carries it")]

@@ -12,27 +12,27 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from mnemon import AsyncClient, Client, CursorExpiredError, Event, EventType, Scope, ServerUnreachableError
+from mnemon import AsyncClient, Change, ChangeType, Client, CursorExpiredError, Scope, ServerUnreachableError
+from mnemon.v1 import changes_pb2 as pb
 from mnemon.v1 import common_pb2
-from mnemon.v1 import events_pb2 as pb
-from mnemon.v1.events_pb2_grpc import EventServiceServicer, add_EventServiceServicer_to_server
+from mnemon.v1.changes_pb2_grpc import ChangeServiceServicer, add_ChangeServiceServicer_to_server
 
 from tests.unit.client.scripted_server import failing
 
-Line = pb.WatchEventsResponse | Callable[[Any, grpc.ServicerContext], Any]
+Line = pb.WatchChangesResponse | Callable[[Any, grpc.ServicerContext], Any]
 
 
 @dataclass
-class ScriptedFeed(EventServiceServicer):
+class ScriptedFeed(ChangeServiceServicer):
     """Each stream is told the next list of messages; then it stays silent. A line that is a function is called."""
 
     streams: list[list[Line]]
-    requests: list[pb.WatchEventsRequest] = field(default_factory=list)
+    requests: list[pb.WatchChangesRequest] = field(default_factory=list)
 
-    def WatchEvents(self, request: Any, context: grpc.ServicerContext) -> Iterator[pb.WatchEventsResponse]:  # noqa: N802
+    def WatchChanges(self, request: Any, context: grpc.ServicerContext) -> Iterator[pb.WatchChangesResponse]:  # noqa: N802
         self.requests.append(request)
         for line in self.streams[min(len(self.requests), len(self.streams)) - 1]:
-            if isinstance(line, pb.WatchEventsResponse):
+            if isinstance(line, pb.WatchChangesResponse):
                 yield line
             else:
                 line(request, context)
@@ -46,7 +46,7 @@ class ScriptedFeed(EventServiceServicer):
 def scripted_feed(*streams: list[Line]) -> Iterator[tuple[str, ScriptedFeed]]:
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     feed = ScriptedFeed(list(streams))
-    add_EventServiceServicer_to_server(feed, server)
+    add_ChangeServiceServicer_to_server(feed, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -55,19 +55,19 @@ def scripted_feed(*streams: list[Line]) -> Iterator[tuple[str, ScriptedFeed]]:
         server.stop(0).wait()
 
 
-def started(cursor: str = "c0", heartbeat_s: float = 30.0) -> pb.WatchEventsResponse:
+def started(cursor: str = "c0", heartbeat_s: float = 30.0) -> pb.WatchChangesResponse:
     interval = Duration()
     interval.FromMilliseconds(int(heartbeat_s * 1000))
-    return pb.WatchEventsResponse(cursor=cursor, started=pb.WatchStarted(heartbeat_interval=interval))
+    return pb.WatchChangesResponse(cursor=cursor, started=pb.WatchStarted(heartbeat_interval=interval))
 
 
-def batch(cursor: str, *sequences: int, caught_up: bool = False) -> pb.WatchEventsResponse:
-    found = [pb.Event(sequence=each, record_id=f"r{each}", type=pb.EVENT_TYPE_MEMORY_CREATED) for each in sequences]
-    return pb.WatchEventsResponse(cursor=cursor, batch=pb.EventBatch(events=found, caught_up=caught_up))
+def batch(cursor: str, *sequences: int, caught_up: bool = False) -> pb.WatchChangesResponse:
+    found = [pb.Change(sequence=each, record_id=f"r{each}", type=pb.CHANGE_TYPE_MEMORY_CREATED) for each in sequences]
+    return pb.WatchChangesResponse(cursor=cursor, batch=pb.ChangeBatch(changes=found, caught_up=caught_up))
 
 
-def progress(cursor: str) -> pb.WatchEventsResponse:
-    return pb.WatchEventsResponse(cursor=cursor, progress=pb.WatchProgress(caught_up=True))
+def progress(cursor: str) -> pb.WatchChangesResponse:
+    return pb.WatchChangesResponse(cursor=cursor, progress=pb.WatchProgress(caught_up=True))
 
 
 def ends_in_order(request: Any, context: grpc.ServicerContext) -> None:
@@ -78,38 +78,41 @@ SHUTTING_DOWN = failing(grpc.StatusCode.UNAVAILABLE, reason="NOT_SERVING")
 SLOW_READER = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, reason="SLOW_READER")
 
 
-def sequences(events: list[Event]) -> list[int]:
-    return [event.sequence for event in events]
+def sequences(changes: list[Change]) -> list[int]:
+    return [change.sequence for change in changes]
 
 
 def test_every_field_of_an_event_is_read() -> None:
-    event = pb.Event(
-        event_id="e",
+    change = pb.Change(
+        change_id="e",
         sequence=7,
         commit_id="k",
-        type=pb.EVENT_TYPE_MEMORY_UPDATED,
+        type=pb.CHANGE_TYPE_MEMORY_UPDATED,
         record_id="m",
         revision=3,
         scope=common_pb2.Scope(user="u", project="p"),
         request_id="r",
         changed_fields=["content", "metadata.x"],
     )
-    event.commit_time.FromDatetime(datetime(2026, 2, 28, 23, 59, 59, 123456, tzinfo=UTC))
-    newer = pb.Event(sequence=8, record_id="n")
+    change.commit_time.FromDatetime(datetime(2026, 2, 28, 23, 59, 59, 123456, tzinfo=UTC))
+    newer = pb.Change(sequence=8, record_id="n")
     newer.type = 99  # type: ignore[assignment]
     with (
-        scripted_feed([started(), pb.WatchEventsResponse(batch=pb.EventBatch(events=[event, newer]))]) as (address, _),
+        scripted_feed([started(), pb.WatchChangesResponse(batch=pb.ChangeBatch(changes=[change, newer]))]) as (
+            address,
+            _,
+        ),
         Client(address) as client,
         client.watch() as watch,
     ):
         first, second = next(watch), next(watch)
 
-    assert first == Event(
-        event_id="e",
+    assert first == Change(
+        change_id="e",
         sequence=7,
         commit_id="k",
         commit_time=datetime(2026, 2, 28, 23, 59, 59, 123456, tzinfo=UTC),
-        type=EventType.MEMORY_UPDATED,
+        type=ChangeType.MEMORY_UPDATED,
         record_id="m",
         revision=3,
         scope=Scope(user="u", project="p"),
@@ -117,7 +120,7 @@ def test_every_field_of_an_event_is_read() -> None:
         changed_fields=("content", "metadata.x"),
     )
     assert first.to_dict()["commit_time"] == "2026-02-28T23:59:59.123456+00:00"
-    assert (second.type, second.commit_time, second.scope) == (EventType.UNKNOWN, None, Scope())
+    assert (second.type, second.commit_time, second.scope) == (ChangeType.UNKNOWN, None, Scope())
 
 
 @pytest.mark.parametrize("end", [SHUTTING_DOWN, SLOW_READER, ends_in_order, failing(grpc.StatusCode.INTERNAL)])
@@ -129,9 +132,9 @@ def test_a_stream_that_ends_is_resumed_behind_its_last_message_and_nothing_comes
         Client(address) as client,
         client.watch("earliest", ids=["x"]) as watch,
     ):
-        events = [next(watch) for _ in range(5)]
+        changes = [next(watch) for _ in range(5)]
 
-    assert sequences(events) == [1, 2, 3, 5, 6]
+    assert sequences(changes) == [1, 2, 3, 5, 6]
     assert feed.requests[0].earliest
     assert [request.cursor for request in feed.requests] == ["", "c2"]
     assert all(request.filter.record_ids == ["x"] for request in feed.requests)
@@ -143,9 +146,9 @@ async def test_the_async_watch_resumes_in_the_same_way() -> None:
     third = [started("c2"), progress("c3"), batch("c4", 4)]
     with scripted_feed(first, second, third) as (address, feed):
         async with AsyncClient(address) as client, client.watch() as watch:
-            events = [await anext(watch) for _ in range(4)]
+            changes = [await anext(watch) for _ in range(4)]
 
-    assert sequences(events) == [1, 2, 3, 4]
+    assert sequences(changes) == [1, 2, 3, 4]
     assert [request.WhichOneof("start") for request in feed.requests] == [None, "cursor", "cursor"]
     assert [request.cursor for request in feed.requests] == ["", "c1", "c2"]
 

@@ -34,6 +34,7 @@ from mnemon.v1 import facts_pb2, tools_pb2
 from rich.console import Console, RenderableType
 
 from tests.support.command import run
+from tests.support.memory_messages import all_of, compare
 from tests.unit.client.scripted_server import scripted_server
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -166,11 +167,12 @@ def test_comparisons_become_a_filter_and_without_a_namespace_all_are_meant() -> 
 
     asked, everywhere, exact = (request.filter for request in server.requests)
     assert (list(asked.namespace), asked.subtree) == (["user", "ada"], True)
-    assert object_from_pb(asked.where) == {
-        "score": {"$gte": 3, "$lt": 8},
-        "code": {"$eq": "007"},
-        "done": {"$ne": True},
-    }
+    assert asked.filter == all_of(
+        compare("value.score", "GTE", 3),
+        compare("value.score", "LT", 8),
+        compare("value.code", "EQ", "007"),
+        compare("value.done", "NE", True),
+    )
     assert (list(everywhere.namespace), everywhere.subtree) == ([], True)
     assert (list(exact.namespace), exact.subtree) == (["user"], False)
 
@@ -185,7 +187,7 @@ def test_the_context_of_a_call_comes_from_options() -> None:
 
     assert done.stdout == "created memory 1\n"
     full, plain = (request.context for request in server.requests)
-    assert (list(full.namespace), list(full.actions_permitted)) == (["{user_id}", "notes"], ["create", "update"])
+    assert (list(full.namespace), list(full.actions_permitted)) == (["{user_id}", "notes"], [1, 2])
     assert object_from_pb(full.config) == {"user_id": "007", "org_id": None}
     assert full.metadata["n"].int_value == 5
     assert server.requests[0].response_format == tools_pb2.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT

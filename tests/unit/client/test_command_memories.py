@@ -26,7 +26,8 @@ from mnemon._cli.json_lines import Line
 from mnemon._cli.memories.lines import read_lines
 from mnemon._cli.memories.options import comparison, future, moment, past
 from mnemon._cli.memories.render import forecast_table, memory_sheet, memory_table, recall_table
-from mnemon.v1.knowledge_store_pb2 import HEALTH_STATUS_HEALTHY, CheckHealthResponse
+from mnemon.v1.common_pb2 import STATE_READY, STATE_STARTING, STATE_UNAVAILABLE
+from mnemon.v1.knowledge_store_pb2 import CheckHealthResponse
 from mnemon.v1.memory_pb2 import GetStatusResponse
 from rich.console import Console
 
@@ -54,7 +55,9 @@ def test_a_comparison_means_what_it_reads_as(text: str, expected: Filter) -> Non
     assert repr(comparison(text)) == repr(expected)
 
 
-@pytest.mark.parametrize("text", ["metadata.score", "=3", ""])
+@pytest.mark.parametrize(
+    "text", ["metadata.score", "=3", "", "metadata.score>>3", "agent==claude", "score=<3", "content!~tea"]
+)
 def test_what_is_no_comparison_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"metadata\.score>=3"):
         comparison(text)
@@ -123,7 +126,7 @@ def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
 
     assert isinstance(line, Line)
     assert line.item == Memory(
-        "text", type="a", is_global=True, decay="reinforceable", metadata={"n": 5, "source": "file"}
+        "text", "m-1", type="a", is_global=True, decay="reinforceable", metadata={"n": 5, "source": "file"}
     )
 
 
@@ -234,7 +237,7 @@ def test_a_memory_command_written_wrongly_says_what_would_be_right(arguments: li
 
 
 def test_a_server_that_knows_no_memories_is_healthy_without_them() -> None:
-    store = CheckHealthResponse(status=HEALTH_STATUS_HEALTHY, backend="local")
+    store = CheckHealthResponse(state=STATE_READY, backend="local")
     unknown = failing(grpc.StatusCode.UNIMPLEMENTED, "no such method", reason="UNIMPLEMENTED")
     with scripted_server(lambda *_: store, unknown) as (address, _):
         done = run_json(address, "health")
@@ -242,9 +245,18 @@ def test_a_server_that_knows_no_memories_is_healthy_without_them() -> None:
     assert [(line["status"], line["memories"]) for line in done] == [("healthy", None)]
 
 
+def test_stores_whose_index_is_starting_serve() -> None:
+    store = CheckHealthResponse(state=STATE_STARTING, backend="chromadb")
+    status = GetStatusResponse(state=STATE_STARTING, message="the vector database is starting")
+    with scripted_server(lambda *_: store, lambda *_: status) as (address, _):
+        [line] = run_json(address, "health")
+
+    assert (line["status"], line["memories"]["status"]) == ("starting", "starting")
+
+
 def test_unhealthy_memories_are_told_by_the_exit_code() -> None:
-    store = CheckHealthResponse(status=HEALTH_STATUS_HEALTHY, backend="local")
-    status = GetStatusResponse(status="unhealthy", error="no answer from the vector database")
+    store = CheckHealthResponse(state=STATE_READY, backend="local")
+    status = GetStatusResponse(state=STATE_UNAVAILABLE, message="no answer from the vector database")
     with scripted_server(lambda *_: store, lambda *_: status) as (address, _):
         done = run(address, "health")
 

@@ -1,11 +1,13 @@
 """Options are typed as they read, and stored text cannot steer a terminal."""
 
 import io
+from pathlib import Path
 
 import click
 import pytest
 from mnemon import Document, FilterValue, Passage, SearchAnswer, SearchDiagnostics, SearchMode, SearchResult
 from mnemon._cli.options import key_value
+from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import document_sheet, search_table
 from rich.console import Console
 
@@ -86,3 +88,32 @@ def test_nothing_found_is_said() -> None:
     empty = SearchAnswer((), (), SearchDiagnostics(SearchMode.HYBRID, True, 0, 0, 0, "", 0.0))
 
     assert shown(search_table(empty), 80).strip() == "nothing found"
+
+
+@pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a\nb\n", 2), (b"a\nb", 2)])
+def test_a_file_tells_how_many_lines_are_to_come(tmp_path: Path, content: bytes, lines: int) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(content)
+
+    assert count_lines(str(path)) == lines
+    assert count_lines("-") == 0
+
+
+@pytest.mark.parametrize(("total", "said"), [(1200, "1,000 of 1,200 done\n"), (0, "1,000 done\n")])
+def test_without_a_terminal_every_thousandth_item_is_told(
+    capsys: pytest.CaptureFixture[str], total: int, said: str
+) -> None:
+    with BulkProgress(Console(file=io.StringIO()), "storing", total, quiet=False) as progress:
+        for _ in range(1200):
+            progress.advance()
+
+    assert capsys.readouterr().err == said
+
+
+def test_a_bar_shows_the_total_and_the_time_that_is_left() -> None:
+    screen = io.StringIO()
+    with BulkProgress(Console(file=screen, force_terminal=True, width=100), "storing", 4, quiet=False) as progress:
+        progress.advance()
+
+    assert "1/4" in screen.getvalue()
+    assert "0/4" in screen.getvalue() and "-:--:--" in screen.getvalue()

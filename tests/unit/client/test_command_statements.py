@@ -59,7 +59,7 @@ def printed(renderable: Any) -> str:
 @pytest.mark.parametrize(
     ("renderable", "parts"),
     [
-        (render.similarity_table(SimilarityAnswer((SemanticMatch(MEMORY, 0.75),), DIAGNOSTICS)), ("0.750", "m-1")),
+        (render.similarity_table(SimilarityAnswer((SemanticMatch(MEMORY, 0.75),), DIAGNOSTICS), 0.7), ("0.750", "m-1")),
         (render.statement_table([MEMORY]), ("m-1", "importance=0.5", "superseded")),
         (render.statement_sheet(MEMORY), ("m-1", "m-2", "0.5")),
         (render.decision_table([DECISION]), ("d-1", "reject", "existing=m-1", "candidate=none", "taken back")),
@@ -84,7 +84,7 @@ def test_a_warming_index_shows_how_far_it_is_and_a_ready_one_does_not() -> None:
     def status(state: IndexState) -> SemanticIndexStatus:
         return SemanticIndexStatus(state, "", 10, 2, 5, 12, 1000, 0.0125, 1.0, 1 << 20, 0, None)
 
-    assert "5 of 12 vectors" in printed(render.index_table(status(IndexState.WARMING)))
+    assert "5 of 12 vectors" in printed(render.index_table(status(IndexState.STARTING)))
     ready = printed(render.index_table(status(IndexState.READY)))
     assert "of 12 vectors" not in ready
     for part in ("10, and 2 superseded", "12.5 ms", "1.0 MiB", "none"):

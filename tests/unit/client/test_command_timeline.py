@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from mnemon import (
+    BridgeActivity,
     BridgeState,
     BridgeStatus,
     EpisodicEvent,
+    EventMatch,
     EventScore,
     EventSummary,
     LostRange,
@@ -25,9 +27,9 @@ from mnemon._cli.json_lines import Line
 from mnemon._cli.timeline import render
 from mnemon._cli.timeline.lines import read_events
 from mnemon._cli.watching import _line
-from mnemon._messages.feed import event_from_pb
+from mnemon._messages.feed import change_from_pb
+from mnemon.v1 import changes_pb2
 from mnemon.v1 import episodic_pb2 as pb
-from mnemon.v1 import events_pb2
 from rich.console import Console
 
 from tests.support.command import run
@@ -47,11 +49,25 @@ EVENT = EpisodicEvent(
     source=ESCAPE,
     metadata={ESCAPE: ESCAPE},
 )
-ANSWER = WindowAnswer((EVENT,), "", WindowDiagnostics(1, 0, 0, 1, 0.0, None, 0), (EventScore(0.75, None, 0.75),))
+ANSWER = WindowAnswer(
+    (EventMatch(EVENT, EventScore(0.75, None, 0.75)),), "", WindowDiagnostics(1, 0, 0, 1, 0.0, None, 0)
+)
 SUMMARY = EventSummary(1234, NOON, NOON, {ESCAPE: 1234}, {"2026-05-01": 1234})
 BRIDGE = BridgeStatus(
-    BridgeState.SUSPENDED, ESCAPE, 3, {"importance": 2, ESCAPE: 1}, 4, 5, 6, 7, 0.25, 1, None, RoutingPolicy()
-)
+    BridgeState.DEGRADED,
+    ESCAPE,
+    BridgeActivity.SUSPENDED,
+    3,
+    {"importance": 2, ESCAPE: 1},
+    4,
+    5,
+    6,
+    7,
+    0.25,
+    1,
+    None,
+    RoutingPolicy(),
+)  # fmt: skip
 
 
 def status(**changes: Any) -> TimelineStatus:
@@ -114,7 +130,7 @@ def test_a_timeline_that_lost_something_says_what() -> None:
     assert "lost" not in printed(render.status_table(status()))
 
 
-def events_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
+def changes_of(tmp_path: Path, *lines: str, **fields: Any) -> list[Line | Unreadable]:
     path = tmp_path / "events.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     return list(read_events(str(path), fields, {"from": "file"}))
@@ -132,7 +148,7 @@ def test_a_line_is_a_text_or_an_object_and_the_options_count_where_it_says_nothi
         "record_time": "2026-05-01T12:00:00Z",
     }
 
-    read = events_of(tmp_path, '"b"', "", json.dumps(whole), event_type="emotion", user="ada")
+    read = changes_of(tmp_path, '"b"', "", json.dumps(whole), event_type="emotion", user="ada")
 
     items = [line.item for line in read if isinstance(line, Line)]
     assert items == [
@@ -158,7 +174,7 @@ def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
         "task", "Grüße", event_id="e-1", user="ada", project="x", event_time=NOON, importance=0.5, record_time=NOON
     )
 
-    [line] = events_of(tmp_path, event.to_json())
+    [line] = changes_of(tmp_path, event.to_json())
 
     assert isinstance(line, Line)
     assert line.item == EpisodicEvent(
@@ -187,7 +203,7 @@ def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_event_says_why(tmp_path: Path, line: str, problem: str) -> None:
-    [read] = events_of(tmp_path, line)
+    [read] = changes_of(tmp_path, line)
 
     assert isinstance(read, Unreadable) and problem in read.problem
 
@@ -200,8 +216,8 @@ def test_a_text_searches_all_times_and_says_what_it_could_not_see() -> None:
     assert done.stdout == "nothing found\n"
     assert "note: 3 events have yet to be indexed" in done.stderr
     [request] = server.requests
-    assert (request.query, request.top_k, request.range.HasField("to")) == ("tea", 7, False)
-    assert getattr(request.range, "from").ToDatetime() == datetime(1, 1, 1)
+    assert (request.query, request.limit, request.range.HasField("end_time")) == ("tea", 7, False)
+    assert request.range.start_time.ToDatetime() == datetime(1, 1, 1)
 
 
 def test_without_a_text_the_newest_of_all_times_are_listed() -> None:
@@ -214,16 +230,17 @@ def test_without_a_text_the_newest_of_all_times_are_listed() -> None:
 
 
 def test_the_feed_is_told_in_lines() -> None:
-    saved = events_pb2.Event(type=events_pb2.EVENT_TYPE_EPISODIC_SAVED, episodic_saved={"event_type": ESCAPE})
-    pruned = events_pb2.Event(
-        type=events_pb2.EVENT_TYPE_EPISODIC_PRUNED, episodic_pruned={"reason": "retention", "events": [{}, {}]}
+    saved = changes_pb2.Change(type=changes_pb2.CHANGE_TYPE_EPISODIC_SAVED, episodic_saved={"event_type": ESCAPE})
+    pruned = changes_pb2.Change(
+        type=changes_pb2.CHANGE_TYPE_EPISODIC_PRUNED,
+        episodic_pruned={"reason": "PRUNE_REASON_RETENTION", "events": [{}, {}]},
     )
-    done = events_pb2.Event(
-        type=events_pb2.EVENT_TYPE_BRIDGE_RECONCILED,
-        reconciliation={"action": "demoted", "memory_ids": ["m-1"], "unlinked_memory_ids": ["m-2", "m-3"]},
+    done = changes_pb2.Change(
+        type=changes_pb2.CHANGE_TYPE_BRIDGE_RECONCILED,
+        reconciliation={"action": "PRUNE_ACTION_DEMOTE", "memory_ids": ["m-1"], "unlinked_memory_ids": ["m-2", "m-3"]},
     )
 
-    assert _line(event_from_pb(saved)).startswith("memory:episodic:saved")
-    assert SHOWN in _line(event_from_pb(saved))
-    assert "retention, 2 events" in _line(event_from_pb(pruned))
-    assert "1 statements demoted, 2 unlinked" in _line(event_from_pb(done))
+    assert _line(change_from_pb(saved)).startswith("memory:episodic:saved")
+    assert SHOWN in _line(change_from_pb(saved))
+    assert "retention, 2 events" in _line(change_from_pb(pruned))
+    assert "1 statements demoted, 2 unlinked" in _line(change_from_pb(done))

@@ -23,7 +23,6 @@ NAME = "someone/some-model"
 
 @pytest.fixture(scope="module")
 def embedder(weights_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedder]:
-    pytest.importorskip("sentence_transformers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         embedder = open_embedder(
@@ -33,12 +32,14 @@ def embedder(weights_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         embedder.close()
 
 
+@pytest.mark.reference
 def test_a_local_folder_is_loaded_and_recorded_as_what_it_is(embedder: Embedder) -> None:
     model = embedder.model
     assert (model.name, model.precision, model.dimension, model.tokens_max) == (NAME, "fp32", 384, 254)
     assert len(model.revision) == 16
 
 
+@pytest.mark.reference
 def test_vectors_agree_with_the_default_embedder(embedder: Embedder, int8_embedder: Embedder) -> None:
     texts = ["", "a river", "word " * 1000, "broken \ud800 text"]
     vectors = embedder.embed(texts)
@@ -47,11 +48,13 @@ def test_vectors_agree_with_the_default_embedder(embedder: Embedder, int8_embedd
     assert embedder.embed([]).shape == (0, 384)
 
 
+@pytest.mark.reference
 def test_the_vectors_that_are_kept_for_comparisons_are_those_of_torch(embedder: Embedder) -> None:
     vectors = embedder.embed(reference_texts()[::4])
     assert (vectors * references()[::4]).sum(axis=1).min() > 0.9999
 
 
+@pytest.mark.reference
 def test_passages_and_counts_are_those_of_the_same_tokenizer(embedder: Embedder, int8_embedder: Embedder) -> None:
     text = "Some words of a sentence, 猫 and antidisestablishmentarianism. " * 100
     assert embedder.split(text) == int8_embedder.split(text)
@@ -64,17 +67,17 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         open_embedder(NAME, precision="fp32", model_dir=None, cache_dir=tmp_path)
 
 
+@pytest.mark.reference
 def test_missing_files_are_an_error_that_says_the_ways_to_get_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("sentence_transformers")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EmbeddingError, match="MNEMON_EMBEDDING_MODEL_DIR"):
         open_embedder(NAME, precision="fp32", model_dir=tmp_path / "nowhere", cache_dir=tmp_path)
 
 
+@pytest.mark.reference
 def test_a_closed_embedder_says_so(weights_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
     embedder = open_embedder(NAME, precision="fp32", model_dir=weights_folder, cache_dir=tmp_path)
     embedder.close()
     with pytest.raises(EmbeddingError, match="closed"):

@@ -14,9 +14,9 @@ import pytest
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import IndexEntry
 from mnemon_server.engines.chroma.protocol import Frame, OpenRequest, encode_frame, read_frame
 from mnemon_server.engines.chroma.records import to_record, to_where
+from mnemon_server.engines.promises.vector_index import IndexEntry
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what Chroma's own imports have to say

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import numpy as np
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import IndexEntry
 from mnemon_server.engines.chroma.records import to_record
+from mnemon_server.engines.promises.vector_index import IndexEntry
 
 
 def test_the_fields_of_a_collection_are_metadata_under_names_that_no_document_has() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mnemon_server.engines.base import VectorUsage
 from mnemon_server.engines.hnsw import LocalVectors, SnapshotFolder, SnapshotIdentity
 from mnemon_server.engines.hnsw.restoring import restore_graph
+from mnemon_server.engines.promises.values import VectorUsage
 from mnemon_server.engines.vector_cache import VectorCache
 
 from tests.support.local_vectors import EAGER, TIME, Model, clustered_vectors, has_graph_of, local_vectors, opened

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
-from mnemon_server.engines.timeline.format import files as segment_files
-from mnemon_server.engines.timeline.format.files import Files, OsFiles, translated
+from mnemon_server.engines import file_errors
+from mnemon_server.engines.file_errors import translated
+from mnemon_server.engines.timeline.format.files import Files, OsFiles
 from mnemon_server.engines.timeline.format.layout import HEADER_BYTES, SegmentDamagedError, segment_name
 from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
 from mnemon_server.engines.timeline.format.segment_writer import SealedFile, SegmentWriter
@@ -66,7 +67,7 @@ def test_the_log_takes_a_file_that_is_not_there_for_no_failure_of_the_disk(
     logger = logging.getLogger("of this test")
     monkeypatch.setattr(logger, "handlers", [QueueHandler(said)])
     monkeypatch.setattr(logger, "level", logging.DEBUG)
-    monkeypatch.setattr(segment_files, "log", logger)
+    monkeypatch.setattr(file_errors, "log", logger)
     with pytest.raises(STORAGE_ERRORS), translated("open", "a"):
         raise OSError(error, os.strerror(error))
     record = said.get_nowait()

@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import pytest
 from mnemon_server.domain.errors import InvalidOperationError
+from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.engines.sqlite.writer import Writer
 
 TIMEOUT_S = 60.0
@@ -23,6 +24,7 @@ class Group:
         self.rollbacks = self.commits = 0
         self._writer = Writer(
             apsw.Connection(str(file)),
+            WriteAheadLog(file, pages_few=1000, pages_max=10_000),
             before_commit=lambda _: None,
             after_commit=self._count_commit,
             after_rollback=self._count_rollback,

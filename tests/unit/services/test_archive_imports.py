@@ -19,7 +19,7 @@ from mnemon_server.domain.archive import (
     ImportStart,
     RecordKind,
 )
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
@@ -77,8 +77,8 @@ async def test_a_record_keeps_its_times_its_revision_and_its_vector(engine: str,
         stored = opened.stored(MEMORIES, "m")
         assert (stored.create_time, stored.update_time, stored.revision) == (CREATED, UPDATED, 3)
         assert [(part.start, part.end, part.embedding) for part in stored.passages] == [(0, 3, tilted), (4, 14, UNIT)]
-        [event] = opened.events()
-        assert (event.type, event.record_id, event.revision) == (EventType.MEMORY_CREATED, "m", 3)
+        [event] = opened.changes()
+        assert (event.type, event.record_id, event.revision) == (ChangeType.MEMORY_CREATED, "m", 3)
 
 
 @ENGINES
@@ -119,8 +119,8 @@ async def test_a_fact_that_has_expired_is_in_no_imports_way(
         assert await opened.outcomes(mortal, on_conflict=policy) == ["unchanged"]
         assert await opened.outcomes(fact(), on_conflict=policy) == ["created"]
         assert opened.stored(FACTS, record_id(ACME, "k")).fields["expire_time"] is None
-        assert [event.type for event in opened.events()] == [
-            EventType.FACT_CREATED, EventType.FACT_DELETED, EventType.FACT_CREATED,
+        assert [event.type for event in opened.changes()] == [
+            ChangeType.FACT_CREATED, ChangeType.FACT_DELETED, ChangeType.FACT_CREATED,
         ]  # fmt: skip
 
 
@@ -138,7 +138,7 @@ async def test_a_deleted_memory_comes_back_deleted_and_the_log_says_so(engine: s
     async with open_archive(engine, tmp_path) as opened:
         assert created(await opened.take(memory(hidden=True, fields={"delete_time": UPDATED})))
         assert opened.stored(MEMORIES, "m").hidden
-        assert [event.type for event in opened.events()] == [EventType.MEMORY_DELETED]
+        assert [event.type for event in opened.changes()] == [ChangeType.MEMORY_DELETED]
         assert opened.vault.collection(MEMORIES).search_keywords("tea").passage_ids.tolist() == []
 
 
@@ -192,7 +192,7 @@ async def test_an_event_keeps_when_it_was_recorded_and_is_never_replaced(engine:
         assert await opened.outcomes(archived, other, on_conflict=ImportConflict.REPLACE) == ["unchanged", "kept"]
         [refused] = await opened.outcomes(other, on_conflict=ImportConflict.REFUSE)
         assert "events are never replaced" in refused
-        assert '"imported": true' in opened.events()[0].details
+        assert '"imported": true' in opened.changes()[0].details
 
 
 NAN = (float("nan"), *UNIT[1:])
@@ -208,7 +208,7 @@ NAN = (float("nan"), *UNIT[1:])
         (memory(fields={"global": "yes"}), "record.fields.global: must be of the type boolean"),
         (memory(metadata={"$bad": 1}), "record.metadata: key '$bad'"),
         (memory(scope=Scope(user="u" * 300)), "record.scope.user: must be at most 256"),
-        (memory(revision=-1), "record.revision: must be 0 or more"),
+        (memory(revision=-1), "record.revision: must be 0 to 9,007,199,254,740,991"),
         (memory(update_time=None), "record.update_time: must be set together"),
         (memory(passages=(Passage(0, 0, 4, UNIT[1:]),)), "vector: must have 8 numbers"),
         (memory(passages=(Passage(0, 0, 4, NAN),)), "vector: must hold finite numbers only"),
@@ -218,10 +218,10 @@ NAN = (float("nan"), *UNIT[1:])
         (statement("s", "text", fields={"importance": 2.0}), "record.importance: must be between 0 and 1"),
         (statement("s", "text", passages=(Passage(0, 0, 2, UNIT),)), "passages: must be one, of the whole content"),
         (fact(fact_value="{"), "record.fields: must be those of a fact"),
-        (fact(fact_value="[]"), "fact.value: must be a JSON object"),
+        (fact(fact_value="[]"), "record.fields.fact_value: must be a JSON object"),
         (fact(namespace="org.acme"), "record.fields: must be those of a fact"),
         (fact(indexing='{"paths": [1]}'), "record.fields.indexing"),
-        (fact(versions='["x", 1, {}]'), "record.fields.versions"),
+        (fact(versions='["x", 1, {}]'), "record.fields: must be those of a fact"),
         (fact(versions="[-1, 1, {}]"), "record.fields.versions"),
         (fact(versions=f"[{2**63}, 1, {{}}]"), "record.fields.versions"),
         (fact(versions='[1, 1, "text"]'), "record.fields.versions: must be a JSON object"),
@@ -231,8 +231,8 @@ NAN = (float("nan"), *UNIT[1:])
         (fact(versions=f"[1, {10**30}, {{}}]"), "record.fields: must be those of a fact"),
         (fact(versions="\n".join(["[1, 1, {}]"] * 11)), "record.fields.versions: must be at most 10"),
         (fact(versions=json.dumps([1, 1, {"a": "b" * 66_000}])), "65,536 bytes together"),
-        (fact(ttl_s=1e300), "record.fields: must be those of a fact"),
-        (fact(ttl_s=-1.0), "fact.ttl: must be more than 0"),
+        (fact(ttl_s=1e300), "record.fields.ttl_s: must be at least a millionth"),
+        (fact(ttl_s=-1.0), "record.fields.ttl_s: must be at least a millionth"),
         (fact(key="k", fact_key="other"), "record.id: must be"),
         (rule("r", 1, priority="high"), "record.content"),
         (changed(rule("r", 1), content="{"), "record.content: must be the JSON of a rule"),
@@ -248,7 +248,7 @@ async def test_a_bad_record_fails_alone_and_says_why(tmp_path: Path, record: Arc
         first, refused, last = await opened.outcomes(memory("before"), record, memory("after"))
         assert (first, last) == ("created", "created")
         assert said in refused
-        assert [event.record_id for event in opened.events()] == ["before", "after"]
+        assert [event.record_id for event in opened.changes()] == ["before", "after"]
 
 
 async def test_a_ttl_that_a_tool_wrote_as_a_whole_number_is_kept(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ async def test_a_decision_with_values_of_other_types_is_none(tmp_path: Path) -> 
         refused = await opened.outcomes(*(record(**changes) for changes in wrong))
         assert all("must be the JSON of a decision" in each for each in refused), refused
         assert await opened.outcomes(record()) == ["created"]
-        assert [event.type for event in opened.events()] == [EventType.CONFLICT_RESOLVED]
+        assert [event.type for event in opened.changes()] == [ChangeType.CONFLICT_RESOLVED]
 
 
 async def test_vectors_need_a_header_that_names_their_model(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ async def test_expired_facts_are_left_out_and_removed_ones_are_counted(tmp_path:
 
                 def remove(tx: Any, details: str = details) -> str:
                     tx.collection(FACTS).delete_document(
-                        record_id(ACME, "later"), event=EventType.FACT_DELETED, details=details
+                        record_id(ACME, "later"), change=ChangeType.FACT_DELETED, details=details
                     )
                     return ""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.bridge import BridgeState, RoutingPolicy
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.bridge import BridgeActivity, RoutingPolicy
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import ConflictPolicy, SaveSemantic, SemanticMemory
@@ -36,7 +36,7 @@ async def test_what_matters_becomes_a_statement_of_the_same_user_and_time(stores
     assert (memory.content, memory.scope, memory.source) == (event.content, scope, "diary")
     assert (memory.importance, memory.create_time) == (event.importance, event.event_time)
     assert links(memory) == ("e1",)
-    assert (status.state, status.routed_count, status.queue_depth) == (BridgeState.RUNNING, 1, 0)
+    assert (status.activity, status.routed_count, status.queue_depth) == (BridgeActivity.RUNNING, 1, 0)
     assert status.timeline_lag_s == pytest.approx(timedelta(days=3).total_seconds())
     assert (status.segment_count, status.handled_time) == (1, stores.clock())
 
@@ -145,7 +145,7 @@ async def test_long_content_is_shortened_to_what_the_policy_says(stores: Bridged
     async with stores.bridge() as bridge:
         stores.happen(happening("e1", "word " * 200))
         await stores.settled(bridge)
-        await bridge.set_policy(RoutingPolicy(content_max=20))
+        await bridge.update_policy(RoutingPolicy(content_max=20))
         stores.happen(happening("e2", "word " * 200, ago=timedelta(hours=1)))
         await stores.settled(bridge)
     assert contents(await stores.statements()) == ["word " * 101 + "word…", "word word word word…"]
@@ -157,7 +157,7 @@ async def test_a_policy_holds_for_what_comes_and_over_restarts(stores: BridgedSt
         assert await bridge.policy() == RoutingPolicy()
         stores.happen(happening("e1", event_type="mood", importance=0.4))
         await stores.settled(bridge)
-        assert await bridge.set_policy(wanted) == wanted
+        assert (await bridge.update_policy(wanted)).policy == wanted
         stores.happen(happening("e2", event_type="mood", importance=0.4))
         await stores.settled(bridge)
     async with stores.bridge() as bridge:
@@ -171,23 +171,23 @@ async def test_a_policy_holds_for_what_comes_and_over_restarts(stores: BridgedSt
 async def test_a_policy_that_is_wrong_changes_nothing(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
         with pytest.raises(InvalidArgumentError) as refused:
-            await bridge.set_policy(RoutingPolicy(min_importance=2.0, content_max=1))
+            await bridge.update_policy(RoutingPolicy(min_importance=2.0, content_max=1))
         assert [one.field for one in refused.value.violations] == ["policy.min_importance", "policy.content_max"]
         assert await bridge.policy() == RoutingPolicy()
 
 
 async def test_no_type_in_a_policy_means_the_usual_ones(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
-        assert await bridge.set_policy(RoutingPolicy(event_types=frozenset())) == RoutingPolicy()
+        assert (await bridge.update_policy(RoutingPolicy(event_types=frozenset()))).policy == RoutingPolicy()
 
 
 async def test_conflicts_are_settled_as_the_policy_says(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
-        await bridge.set_policy(RoutingPolicy(conflict_policy=ConflictPolicy.RESOLVE))
+        await bridge.update_policy(RoutingPolicy(conflict_policy=ConflictPolicy.RESOLVE))
         stores.happen(happening("e1", "Ada lives in the city of Oslo now", importance=0.7))
         stores.happen(happening("e2", "Ada lives in the city of Rome now", importance=0.95))
         await stores.settled(bridge)
-    assert [event.type for event in stores.events(EventType.CONFLICT_RESOLVED)] == [EventType.CONFLICT_RESOLVED]
+    assert [event.type for event in stores.changes(ChangeType.CONFLICT_RESOLVED)] == [ChangeType.CONFLICT_RESOLVED]
     assert len(await stores.statements(hidden=False)) == 1
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import RoutingPolicy
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import StorageFullError
-from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.bridge.feed import items_of_log
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.state import State
@@ -34,7 +34,7 @@ async def ledger(stores: BridgedStores) -> BridgeLedger:
 
 def routed(tx: VaultTransaction, state: State) -> State:
     """One more was saved, as the log says, too."""
-    tx.note_event(EventType.SEMANTIC_SAVED, "m")
+    tx.note_change(ChangeType.SEMANTIC_SAVED, "m")
     return state.counted(routed=1)
 
 
@@ -43,11 +43,11 @@ async def test_what_a_call_changed_meanwhile_undoes_a_plan(stores: BridgedStores
     await ledger.change(lambda _, state: replace(state, paused=True))
     with pytest.raises(ChangedError):
         await ledger.commit(version, routed)
-    await ledger.set_policy(RoutingPolicy(content_max=99))
+    await ledger.update_policy(lambda _: RoutingPolicy(content_max=99))
     with pytest.raises(ChangedError):
         await ledger.commit(version, routed)
     assert (ledger.state, ledger.policy.content_max) == (State(paused=True), 99)
-    assert stores.events() == []
+    assert stores.changes() == []
     await ledger.commit(ledger.version, routed)
     assert ledger.state == State(paused=True, routed=1)
 
@@ -59,8 +59,8 @@ async def test_what_somebody_else_wrote_is_not_written_over(stores: BridgedStore
     with pytest.raises(ChangedError):
         await ledger.commit(ledger.version, routed)
     await ledger.load()
-    assert (ledger.state, len(stores.events())) == (State(routed=1), 1)
-    await other.set_policy(RoutingPolicy(content_max=99))
+    assert (ledger.state, len(stores.changes())) == (State(routed=1), 1)
+    await other.update_policy(lambda _: RoutingPolicy(content_max=99))
     await ledger.change(lambda _, state: replace(state, paused=True))
     assert (ledger.state, ledger.policy.content_max) == (State(routed=1, paused=True), 99)
 
@@ -94,7 +94,7 @@ async def test_positions_in_memory_are_written_when_they_are_far_enough(
 
 async def test_events_that_were_taken_from_the_timeline_are_not_handled_again(stores: BridgedStores) -> None:
     stores.happen(happening("e1"), happening("e2", importance=0.1), happening("e3"))
-    saved = stores.events(EventType.EPISODIC_SAVED)
+    saved = stores.changes(ChangeType.EPISODIC_SAVED)
     first, second, third = items_of_log(stores.timeline, saved, RoutingPolicy(), taken_through=1)
     assert (first.event, first.skip, first.progress) == (None, None, {"position": saved[0].sequence})
     assert second.skip == "importance"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.bridge import PruneAction, RoutingPolicy
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
@@ -53,8 +53,8 @@ async def test_a_statement_goes_with_its_event_and_an_audit_record_says_so(store
     status = await stores.run()
     assert await stores.statements() == [stays]
     assert (status.deleted_count, status.demoted_count) == (1, 0)
-    [pruned] = stores.events(EventType.EPISODIC_PRUNED)
-    [audit] = stores.events(EventType.BRIDGE_RECONCILED)
+    [pruned] = stores.changes(ChangeType.EPISODIC_PRUNED)
+    [audit] = stores.changes(ChangeType.BRIDGE_RECONCILED)
     assert (audit.record_id, audit.scope) == (pruned.record_id, scope)
     assert details(audit) == {
         "event_ids": ["e1"],
@@ -62,7 +62,7 @@ async def test_a_statement_goes_with_its_event_and_an_audit_record_says_so(store
         "memory_ids": [gone.memory_id],
         "unlinked_memory_ids": [],
     }
-    [removed] = stores.events(EventType.SEMANTIC_PRUNED)
+    [removed] = stores.changes(ChangeType.SEMANTIC_PRUNED)
     assert (removed.record_id, details(removed), removed.commit) == (
         gone.memory_id,
         {"prune_reason": "deleted"},
@@ -78,7 +78,7 @@ async def test_a_statement_stays_while_another_event_says_the_same(stores: Bridg
     stores.forget("e1")
     await stores.run()
     assert await stores.known() == {"Ada likes tea": ("e2",)}
-    assert details(stores.events(EventType.BRIDGE_RECONCILED)[0])["unlinked_memory_ids"] == [memory.memory_id]
+    assert details(stores.changes(ChangeType.BRIDGE_RECONCILED)[0])["unlinked_memory_ids"] == [memory.memory_id]
     stores.forget("e2")
     await stores.run()
     assert await stores.known() == {}
@@ -89,7 +89,7 @@ async def test_what_nothing_is_linked_to_leaves_no_record(stores: BridgedStores)
     await stores.run()
     stores.forget("e1")
     status = await stores.run()
-    assert stores.events(EventType.BRIDGE_RECONCILED) == []
+    assert stores.changes(ChangeType.BRIDGE_RECONCILED) == []
     assert (status.queue_depth, len(await stores.statements())) == (0, 1)
 
 
@@ -106,7 +106,7 @@ async def test_statements_of_others_are_not_touched_whatever_they_are_linked_to(
 
 async def test_demoting_lowers_the_importance_and_marks_the_statement(stores: BridgedStores) -> None:
     async with stores.bridge() as bridge:
-        await bridge.set_policy(RoutingPolicy(on_prune=PruneAction.DEMOTE, demoted_importance=0.2))
+        await bridge.update_policy(RoutingPolicy(on_prune=PruneAction.DEMOTE, demoted_importance=0.2))
         stores.happen(happening("e1", "Ada likes tea"))
         await stores.settled(bridge)
         stores.forget("e1")
@@ -114,7 +114,7 @@ async def test_demoting_lowers_the_importance_and_marks_the_statement(stores: Br
         [memory] = await stores.statements()
         assert (memory.importance, memory.metadata["episodic_pruned"], links(memory)) == (0.2, True, ())
         assert (status.deleted_count, status.demoted_count) == (0, 1)
-        assert details(stores.events(EventType.BRIDGE_RECONCILED)[0])["action"] == "demoted"
+        assert details(stores.changes(ChangeType.BRIDGE_RECONCILED)[0])["action"] == "demoted"
         stores.happen(happening("e2", "Ada likes tea", importance=0.8))
         await stores.settled(bridge)
     [memory] = await stores.statements()

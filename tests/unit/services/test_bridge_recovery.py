@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.bridge import BridgeStatus
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
 from mnemon_server.services.bridge.state import (
     STATE_KEY,
@@ -19,7 +19,7 @@ from mnemon_server.services.bridge.state import (
     state_from_json,
     state_to_json,
 )
-from mnemon_server.services.feed.retention import EventRetention
+from mnemon_server.services.feed.retention import ChangeRetention
 
 from tests.support.bridge_stores import BridgedStores, details, happening, open_bridged
 from tests.support.memory_stores import ENGINES
@@ -74,8 +74,8 @@ def counts(status: BridgeStatus) -> dict[str, Any]:
 
 async def outcome(stores: BridgedStores, status: BridgeStatus) -> tuple[Any, ...]:
     """All that must be the same, whatever happened on the way."""
-    audits = [(details(event)["event_ids"], event.record_id) for event in stores.events(EventType.BRIDGE_RECONCILED)]
-    notes = [event.type for event in stores.events(EventType.BRIDGE_SUSPENDED, EventType.BRIDGE_RESUMED)]
+    audits = [(details(event)["event_ids"], event.record_id) for event in stores.changes(ChangeType.BRIDGE_RECONCILED)]
+    notes = [event.type for event in stores.changes(ChangeType.BRIDGE_SUSPENDED, ChangeType.BRIDGE_RESUMED)]
     return await stores.known(), counts(status), audits, notes
 
 
@@ -111,7 +111,7 @@ async def test_events_that_the_log_lost_are_taken_from_the_timeline(stores: Brid
     stores.happen(*(happening(f"f{n}", importance=0.9 if n % 2 else 0.1) for n in range(600)))
     stores.forget("e0", "e1")
     stores.happen(happening("g", ago=timedelta(seconds=30)))
-    while stores.vault.events.trim(before=stores.clock(), keep_max=0).result():
+    while stores.vault.changes.trim(before=stores.clock(), keep_max=0).result():
         pass
     stores.happen(happening("h"))
     status = await stores.run()
@@ -125,7 +125,7 @@ async def test_events_that_the_log_lost_are_taken_from_the_timeline(stores: Brid
         "queued": 0,
     }
     assert (status.message, status.timeline_lag_s) == ("", 0.0)
-    [audit] = stores.events(EventType.BRIDGE_RECONCILED)
+    [audit] = stores.changes(ChangeType.BRIDGE_RECONCILED)
     assert sorted(details(audit)["event_ids"]) == ["e0", "e1"]
 
 
@@ -134,7 +134,7 @@ async def test_a_gap_is_closed_however_often_that_is_cut_off(stores: BridgedStor
     await stores.run()
     stores.happen(*(happening(f"f{n}") for n in range(300)))
     stores.forget("e0")
-    while stores.vault.events.trim(before=stores.clock(), keep_max=1).result():
+    while stores.vault.changes.trim(before=stores.clock(), keep_max=1).result():
         pass
     for number in range(40):
         await stores.run_cut_off(1 + number % 2, commits=True)
@@ -165,20 +165,20 @@ async def test_the_logs_retention_leaves_what_is_yet_to_be_handled(stores: Bridg
         await stores.settled(bridge)
         await bridge.pause()
         stores.happen(*(happening(f"f{n}") for n in range(10)))
-        retention = EventRetention(
-            stores.vault.events,
+        retention = ChangeRetention(
+            stores.vault.changes,
             keep_for=timedelta(0),
             keep_max=1,
             offload=stores.offload,
             keep_after=bridge.keep_after,
         )
         await retention.sweep()
-        saved = [event.record_id for event in stores.events(EventType.EPISODIC_SAVED)]
+        saved = [event.record_id for event in stores.changes(ChangeType.EPISODIC_SAVED)]
         assert saved == [f"f{n}" for n in range(10)]
         await bridge.resume()
         assert (await stores.settled(bridge)).routed_count == 20
         await retention.sweep()
-        assert stores.vault.events.state().count == 1
+        assert stores.vault.changes.state().count == 1
 
 
 async def test_a_bridge_that_is_closed_keeps_how_far_it_looked(stores: BridgedStores) -> None:

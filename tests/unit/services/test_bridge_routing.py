@@ -112,4 +112,11 @@ def test_a_policy_is_kept_as_it_is() -> None:
         conflict_policy=ConflictPolicy.RESOLVE,
     )
     assert not list(policy_violations(policy))
-    assert policy_of(policy_values(policy)) == policy
+    kept = policy_of(policy_values(replace(policy, revision=7)))
+    assert (kept, kept.revision) == (policy, 7)
+
+
+def test_a_policy_that_was_kept_before_there_were_revisions_has_the_first() -> None:
+    values = policy_values(RoutingPolicy(content_max=99))
+    del values["revision"]
+    assert (policy_of(values).content_max, policy_of(values).revision) == (99, 1)

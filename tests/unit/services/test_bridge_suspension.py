@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.bridge import BridgeState, RoutingPolicy
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.bridge import BridgeActivity, RoutingPolicy
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.engines.promises.timeline import TimelineWarning
 from mnemon_server.services.bridge.bridge import Bridge
 
@@ -25,18 +25,18 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield stores
 
 
-async def is_in(bridge: Bridge, state: BridgeState) -> None:
+async def is_in(bridge: Bridge, state: BridgeActivity) -> None:
     """Returns once the bridge is in this state."""
 
     async def holds() -> bool:
-        return (await bridge.status()).state is state
+        return (await bridge.status()).activity is state
 
     await eventually(holds)
 
 
 async def looked_at(stores: BridgedStores, bridge: Bridge) -> None:
     """Returns once the bridge that is suspended has looked at everything in the log."""
-    head = stores.vault.events.state().head
+    head = stores.vault.changes.state().head
 
     async def holds() -> bool:
         return bridge._ledger.state.seen >= head
@@ -49,7 +49,7 @@ async def test_a_warning_is_passed_on_and_nothing_is_saved_until_the_timeline_is
         stores.happen(happening("e1"))
         await stores.settled(bridge)
         stores.warn()
-        await is_in(bridge, BridgeState.SUSPENDED)
+        await is_in(bridge, BridgeActivity.SUSPENDED)
         stores.happen(happening("e2", ago=LONG_AGO), happening("e3", ago=LONG_AGO))
         await looked_at(stores, bridge)
         status = await bridge.status()
@@ -57,9 +57,9 @@ async def test_a_warning_is_passed_on_and_nothing_is_saved_until_the_timeline_is
         assert contents(await stores.statements()) == ["what happened in e1"]
         stores.warn(None)
         status = await stores.settled(bridge)
-        assert (status.state, status.message, status.routed_count) == (BridgeState.RUNNING, "", 3)
+        assert (status.activity, status.message, status.routed_count) == (BridgeActivity.RUNNING, "", 3)
     assert contents(await stores.statements()) == [f"what happened in e{n}" for n in (1, 2, 3)]
-    [suspended], [resumed] = stores.events(EventType.BRIDGE_SUSPENDED), stores.events(EventType.BRIDGE_RESUMED)
+    [suspended], [resumed] = stores.changes(ChangeType.BRIDGE_SUSPENDED), stores.changes(ChangeType.BRIDGE_RESUMED)
     assert suspended.record_id == resumed.record_id == "bridge"
     assert details(suspended) == {
         "severity": WARNING.severity,
@@ -76,9 +76,9 @@ async def test_an_event_that_is_young_enough_ends_it(stores: BridgedStores, lag_
         stores.happen(happening("old", ago=LONG_AGO), happening("e1", importance=0.1, ago=timedelta(seconds=lag_s)))
         if ends:
             assert (await stores.settled(bridge)).routed_count == 1
-            assert len(stores.events(EventType.BRIDGE_RESUMED)) == 1
+            assert len(stores.changes(ChangeType.BRIDGE_RESUMED)) == 1
         else:
-            await is_in(bridge, BridgeState.SUSPENDED)
+            await is_in(bridge, BridgeActivity.SUSPENDED)
             await looked_at(stores, bridge)
             assert (await bridge.status()).routed_count == 0
 
@@ -94,14 +94,14 @@ async def test_what_is_pruned_is_taken_back_at_once_and_once(stores: BridgedStor
         await looked_at(stores, bridge)
         assert await stores.statements() == []
         status = await bridge.status()
-        assert (status.state, status.deleted_count, status.queue_depth) == (BridgeState.SUSPENDED, 1, 2)
+        assert (status.activity, status.deleted_count, status.queue_depth) == (BridgeActivity.SUSPENDED, 1, 2)
     async with stores.bridge() as bridge:
         await looked_at(stores, bridge)
         stores.warn(None)
         status = await stores.settled(bridge)
     assert contents(await stores.statements()) == ["what happened in e3"]
     assert (status.deleted_count, status.routed_count, status.skipped_counts) == (1, 2, {"gone": 1})
-    assert len(stores.events(EventType.BRIDGE_RECONCILED)) == 1
+    assert len(stores.changes(ChangeType.BRIDGE_RECONCILED)) == 1
 
 
 async def test_every_warning_is_passed_on_and_none_twice(stores: BridgedStores) -> None:
@@ -114,24 +114,24 @@ async def test_every_warning_is_passed_on_and_none_twice(stores: BridgedStores) 
     stores.warn(None)
     stores.happen(happening("e4", ago=LONG_AGO))
     status = await stores.run()
-    assert (status.state, status.routed_count) == (BridgeState.RUNNING, 4)
-    said = [details(event)["message"] for event in stores.events(EventType.BRIDGE_SUSPENDED)]
+    assert (status.activity, status.routed_count) == (BridgeActivity.RUNNING, 4)
+    said = [details(event)["message"] for event in stores.changes(ChangeType.BRIDGE_SUSPENDED)]
     assert said == ["the disk is slow", "the disk is full"]
-    assert len(stores.events(EventType.BRIDGE_RESUMED)) == 1
+    assert len(stores.changes(ChangeType.BRIDGE_RESUMED)) == 1
 
 
 async def test_a_suspension_survives_a_restart(stores: BridgedStores) -> None:
     stores.warn()
     async with stores.bridge() as bridge:
-        await is_in(bridge, BridgeState.SUSPENDED)
+        await is_in(bridge, BridgeActivity.SUSPENDED)
     stores.happen(happening("e1", ago=LONG_AGO))
     async with stores.bridge() as bridge:
         await looked_at(stores, bridge)
-        assert (await bridge.status()).state is BridgeState.SUSPENDED
+        assert (await bridge.status()).activity is BridgeActivity.SUSPENDED
         assert await stores.statements() == []
         await bridge.resume()
         assert (await stores.settled(bridge)).routed_count == 1
-    assert len(stores.events(EventType.BRIDGE_RESUMED)) == 1
+    assert len(stores.changes(ChangeType.BRIDGE_RESUMED)) == 1
 
 
 async def test_a_pause_holds_over_restarts_and_loses_nothing(stores: BridgedStores) -> None:
@@ -145,7 +145,7 @@ async def test_a_pause_holds_over_restarts_and_loses_nothing(stores: BridgedStor
         assert contents(await stores.statements()) == ["what happened in e1"]
     async with stores.bridge() as bridge:
         status = await bridge.status()
-        assert (status.state, status.queue_depth, status.message) == (BridgeState.PAUSED, 2, "it was paused")
+        assert (status.activity, status.queue_depth, status.message) == (BridgeActivity.PAUSED, 2, "it was paused")
         await asyncio.sleep(0.1)
         assert contents(await stores.statements()) == ["what happened in e1"]
         await bridge.resume()
@@ -158,8 +158,8 @@ async def test_one_that_is_turned_off_says_so_and_heeds_what_it_is_told(stores: 
     stores.happen(happening("e1"))
     off = stores.bridge()
     status = await off.status()
-    assert (status.state, status.message, status.queue_depth) == (BridgeState.PAUSED, "it is turned off", 1)
-    wanted = await off.set_policy(RoutingPolicy(min_importance=0.95))
+    assert (status.activity, status.message, status.queue_depth) == (BridgeActivity.PAUSED, "it is turned off", 1)
+    wanted = (await off.update_policy(RoutingPolicy(min_importance=0.95))).policy
     status = await stores.run()
     assert (status.policy, status.skipped_counts) == (wanted, {"importance": 1})
 
@@ -169,8 +169,8 @@ async def test_calls_at_the_same_time_as_events_are_all_heeded(stores: BridgedSt
         for number in range(20):
             stores.happen(*(happening(f"e{number}-{n}") for n in range(10)))
             wanted = RoutingPolicy(content_max=16 + number)
-            await asyncio.gather(bridge.set_policy(wanted), bridge.pause())
-            assert ((await bridge.status()).state, await bridge.policy()) == (BridgeState.PAUSED, wanted)
+            await asyncio.gather(bridge.update_policy(wanted), bridge.pause())
+            assert ((await bridge.status()).activity, await bridge.policy()) == (BridgeActivity.PAUSED, wanted)
             await bridge.resume()
         assert (await stores.settled(bridge)).routed_count == 200
     assert len(await stores.statements()) == 200

@@ -1,17 +1,18 @@
 """The log is trimmed by age and count; a clock that jumped does not empty it."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
-from mnemon_server.domain.changes import EventFilter
+from mnemon_server.domain.changes import ChangeFilter
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.logs import configure_logging
-from mnemon_server.services.feed.retention import DOUBT_S, EventRetention
+from mnemon_server.services.feed.retention import DOUBT_S, ChangeRetention
 from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.record_engine import ManualClock, write
@@ -46,9 +47,9 @@ class Kept:
         keep_max: int = 1_000,
         interval_s: float = 60.0,
         keep_after: Callable[[], int | None] = lambda: None,
-    ) -> EventRetention:
-        return EventRetention(
-            self.vault.events,
+    ) -> ChangeRetention:
+        return ChangeRetention(
+            self.vault.changes,
             keep_for=timedelta(days=days),
             keep_max=keep_max,
             offload=self.offload,
@@ -63,7 +64,9 @@ class Kept:
             self.vault.collection(DOCUMENTS).put_document(write(name)).result()
 
     def names(self) -> str:
-        return "".join(event.record_id for event in self.vault.events.read(0, limit=100, where=EventFilter()).events)
+        return "".join(
+            change.record_id for change in self.vault.changes.read(0, limit=100, where=ChangeFilter()).changes
+        )
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ async def kept() -> AsyncIterator[Kept]:
 
 @pytest.fixture
 def week(kept: Kept) -> Kept:
-    """Ten events, a day apart; the first is nine days old."""
+    """Ten changes, a day apart; the first is nine days old."""
     for name in "abcdefghij":
         kept.put(name)
         kept.clock.now += DAY
@@ -103,7 +106,22 @@ async def test_many_events_go_in_one_sweep_though_each_step_is_bounded(kept: Kep
 
     assert await kept.retention(keep_max=10).sweep() == 10_990
 
-    assert kept.vault.events.state().count == 10
+    assert kept.vault.changes.state().count == 10
+
+
+async def test_a_sweep_ends_though_every_event_that_goes_is_followed_by_the_next(kept: Kept) -> None:
+    kept.put(*"abcdefghij")
+    steps = 0
+
+    def write_one() -> None:
+        nonlocal steps
+        steps += 1
+        kept.put(f"{steps}")
+
+    async with asyncio.timeout(5):
+        assert await kept.retention(keep_max=3, keep_after=write_one).sweep() == 8
+
+    assert steps == 1
 
 
 async def test_nothing_goes_that_may_stay(week: Kept) -> None:
@@ -123,7 +141,7 @@ async def test_a_clock_that_jumped_ahead_does_not_empty_the_log(week: Kept, capl
 
     assert week.names() == "abcdefghij"
     assert [record.message for record in caplog.records] == [
-        "most of the event log seems older than 30 days, 0:00:00; it goes in 24 hours, unless the clock is put right"
+        "most of the change log seems older than 30 days, 0:00:00; it goes in 24 hours, unless the clock is put right"
     ]
 
     week.clock.now -= timedelta(days=3650)

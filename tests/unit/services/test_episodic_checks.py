@@ -123,11 +123,14 @@ def test_the_quick_look_and_the_words_agree_about_every_event(request_id: str, *
         ("last_days", WindowQuery(last_days=0)),
         ("last_days", WindowQuery(last_days=36_501)),
         ("last_days", WindowQuery(last_days=1, has_range=True)),
-        ("top_k", WindowQuery(top_k=0)),
-        ("top_k", WindowQuery(top_k=1_001)),
-        ("range.to", WindowQuery(has_range=True, where=EventSelection(start=NOON, end=NOON - timedelta(0, 0, 1)))),
+        ("limit", WindowQuery(limit=0)),
+        ("limit", WindowQuery(limit=1_001)),
         (
-            "range.from",
+            "range.end_time",
+            WindowQuery(has_range=True, where=EventSelection(start=NOON, end=NOON - timedelta(0, 0, 1))),
+        ),
+        (
+            "range.start_time",
             WindowQuery(
                 has_range=True, where=EventSelection(start=datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))))
             ),
@@ -150,7 +153,7 @@ def test_what_is_wrong_with_a_query_is_named(field: str, query: WindowQuery) -> 
 def test_a_window_of_one_moment_and_the_most_of_everything_are_fine() -> None:
     moment = EventSelection(start=NOON, end=NOON, event_types=frozenset(map(str, range(64))), min_importance=1.0)
 
-    assert fields(window_violations(WindowQuery(has_range=True, where=moment, top_k=1_000))) == []
+    assert fields(window_violations(WindowQuery(has_range=True, where=moment, limit=1_000))) == []
     assert fields(window_violations(WindowQuery(last_days=36_500, text="x" * 65_536))) == []
     assert fields(selection_violations(EventSelection())) == []
 

@@ -5,20 +5,30 @@ import logging
 import queue
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from logging.handlers import QueueHandler
+from typing import Any
 
 import pytest
 from mnemon_server.domain.episodic import CompactionProgress
-from mnemon_server.domain.errors import MnemonError, NotServingError, StorageFullError
+from mnemon_server.domain.errors import (
+    InvalidArgumentError,
+    MnemonError,
+    NotServingError,
+    RequestIdReusedError,
+    StorageFullError,
+)
 from mnemon_server.engines.promises.timeline import Timeline
 from mnemon_server.services.timeline import compaction as episodic_compaction
 from mnemon_server.services.timeline.compaction import REPORT_EVERY_S, SharedCompaction
 
 from tests.support.episodic_stores import OpenedEpisodic, open_episodic
-from tests.support.server import until
+from tests.support.server import eventually, until
 
 HALF = CompactionProgress(processed_bytes=50, total_bytes=100, segment_count=4)
 TIMEOUT_S = 60.0
+NO_READS: Any = None
+"""Nothing is read where there is no request id."""
 
 
 @pytest.fixture
@@ -59,7 +69,7 @@ async def test_it_reports_again_and_again_where_nothing_is_new(opened: OpenedEpi
             return CompactionProgress(done=True)
 
     held = Held()
-    reports = SharedCompaction(as_timeline(held), report_every_s=0.01).follow()
+    reports = SharedCompaction(as_timeline(held), NO_READS, report_every_s=0.01).follow()
     silent = [await asyncio.wait_for(anext(reports), TIMEOUT_S) for _ in range(5)]
     held.gate.set()
 
@@ -83,6 +93,48 @@ async def test_two_callers_share_one_run(opened: OpenedEpisodic) -> None:
     assert opened.timeline.compactions == 1
     assert (await all_of(opened.store.compact()))[-1].done
     assert opened.timeline.compactions == 2
+
+
+async def test_a_repeated_request_follows_the_run_that_it_asked_for_or_has_its_end(opened: OpenedEpisodic) -> None:
+    call = opened.store.compact("once")
+    await anext(call)
+    await call.aclose()
+    again = opened.store.compact("once")
+    await anext(again)
+    opened.timeline.compact_gate.set()
+    last = (await all_of(again))[-1]
+
+    assert (last.done, last.replayed) == (True, False)
+    assert await all_of(opened.store.compact("once")) == [replace(last, replayed=True)]
+    assert opened.timeline.compactions == 1
+    assert (await all_of(opened.store.compact("another")))[-1].done
+    assert opened.timeline.compactions == 2
+
+
+async def test_the_end_of_a_run_is_kept_although_nobody_waited_for_it(opened: OpenedEpisodic) -> None:
+    call = opened.store.compact("once")
+    await anext(call)
+    await call.aclose()
+    opened.timeline.compact_gate.set()
+
+    async def is_kept() -> bool:
+        return (await all_of(opened.store.compact("once")))[-1].replayed
+
+    await eventually(is_kept)
+    assert opened.timeline.compactions == 1
+
+
+async def test_a_request_id_of_a_compaction_is_no_other_requests(opened: OpenedEpisodic) -> None:
+    opened.timeline.compact_gate.set()
+    await opened.store.prune(event_ids=["nothing"], allow_missing=True, request_id="pruning")
+    await all_of(opened.store.compact("compaction"))
+    with pytest.raises(RequestIdReusedError):
+        await all_of(opened.store.compact("pruning"))
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.prune(event_ids=["nothing"], allow_missing=True, request_id="compaction")
+    with pytest.raises(InvalidArgumentError, match="request_id"):
+        opened.store.compact("r" * 129)
+    assert opened.timeline.compactions == 1
 
 
 async def test_ending_the_call_does_not_end_the_run(opened: OpenedEpisodic) -> None:
@@ -124,7 +176,7 @@ async def test_the_log_takes_the_end_of_a_vault_for_no_failure(
     monkeypatch.setattr(logger, "handlers", [QueueHandler(records)])
     monkeypatch.setattr(episodic_compaction, "log", logger)
     with pytest.raises(type(error)):
-        await all_of(SharedCompaction(as_timeline(Ended())).follow())
+        await all_of(SharedCompaction(as_timeline(Ended()), NO_READS).follow())
     await asyncio.sleep(0)
     told = [records.get_nowait().getMessage() for _ in range(records.qsize())]
     assert told == [f"the timeline could not be compacted: {message}" for message in said]

@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import EventSelection, PrunedEvents, StoredEvent
-from mnemon_server.domain.errors import InvalidArgumentError, RequestIdReusedError, StorageFailedError
+from mnemon_server.domain.errors import (
+    EventNotFoundError,
+    InvalidArgumentError,
+    RequestIdReusedError,
+    StorageFailedError,
+)
 from mnemon_server.domain.filters import Condition, Operator
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.timeline import pruning as episodic_pruning
 
 from tests.support.episodic_stores import (
@@ -73,7 +78,7 @@ async def left(opened: OpenedEpisodic, count: int) -> bool:
 
 def pruned_in_feed(opened: OpenedEpisodic) -> list[str]:
     """The ids of all events of which the feed says that they were pruned."""
-    events = opened.feed(EventType.EPISODIC_PRUNED)
+    events = opened.feed(ChangeType.EPISODIC_PRUNED)
     return sorted(event_id for event in events for event_id, _ in json.loads(event.details)["events"])
 
 
@@ -95,11 +100,43 @@ async def test_what_matches_a_filter_goes_and_a_time_beside_it_holds_as_well(ope
     assert sorted(await opened.contents()) == ["0", "1", "2", "3", "4", "6", "7", "8", "9"]
 
 
-async def test_ids_go_once_and_those_that_are_not_there_are_passed_over(opened: OpenedEpisodic) -> None:
-    pruned = await opened.store.prune(event_ids=["3", "unknown", "3", "bob"])
+async def test_ids_go_once_and_those_that_are_not_there_are_passed_over_where_that_is_wanted(
+    opened: OpenedEpisodic,
+) -> None:
+    pruned = await opened.store.prune(event_ids=["3", "unknown", "3", "bob"], allow_missing=True)
 
     assert (pruned.count, pruned.event_ids) == (2, ("3", "bob"))
-    assert (await opened.store.prune(event_ids=["3"])).count == 0
+    assert (await opened.store.prune(event_ids=["3"], allow_missing=True)).count == 0
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_ids_that_are_not_there_are_named_and_nothing_goes(opened: OpenedEpisodic, *, dry_run: bool) -> None:
+    with pytest.raises(EventNotFoundError, match=r"^no event has the id 'unknown'$"):
+        await opened.store.prune(event_ids=["3", "unknown", "bob"], dry_run=dry_run)
+    with pytest.raises(EventNotFoundError) as several:
+        await opened.store.prune(event_ids=["3", *"abcdef"], dry_run=dry_run)
+
+    assert several.value.event_ids == (*"abcdef",)
+    assert str(several.value) == "no event has the id 'a' or 'b' or 'c' or 'd' or 'e'; 6 of the ids are missing"
+    assert len(await opened.contents()) == 11
+
+
+@pytest.mark.usefixtures("short_steps")
+async def test_ids_that_went_with_the_first_try_of_a_call_are_not_missing_in_the_second(
+    opened: OpenedEpisodic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [str(n) for n in range(10)]
+    monkeypatch.setattr(episodic_pruning, "PAUSE_S", 60.0)
+    cut_off = asyncio.create_task(opened.store.prune(event_ids=ids, request_id="ids"))
+    await eventually(lambda: left(opened, 11 - STEP))
+    cut_off.cancel()
+    monkeypatch.undo()
+
+    again = await opened.store.prune(event_ids=ids, request_id="ids")
+    assert (again.count, again.replayed) == (10, False)
+    assert (await opened.store.prune(event_ids=ids, request_id="ids")).replayed
+    with pytest.raises(RequestIdReusedError):
+        await opened.store.prune(event_ids=ids, request_id="ids", allow_missing=True)
 
 
 async def test_nothing_happened_before_the_first_of_all_times(opened: OpenedEpisodic) -> None:
@@ -282,11 +319,11 @@ async def test_what_is_recorded_while_it_is_pruned_stays(opened: OpenedEpisodic)
     read = opened.timeline.read
     said = []
 
-    def read_slowly(sequences: list[int]) -> list[StoredEvent]:
+    def read_slowly(sequences: list[int], *, bytes_max: int) -> list[StoredEvent]:
         if not said:
             said.append(opened.timeline.append)
             asyncio.run_coroutine_threadsafe(opened.happened("meanwhile", ago=2 * DAY), loop).result(30)
-        found: list[StoredEvent] = read(sequences)
+        found: list[StoredEvent] = read(sequences, bytes_max=bytes_max)
         return found
 
     loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt, RecordEvent, TimelineState, WindowQuery
 from mnemon_server.domain.errors import (
     EventNotFoundError,
@@ -119,7 +119,7 @@ async def test_the_same_event_is_stored_once(opened: OpenedEpisodic) -> None:
     assert (same_id.event_id, same_id.duplicate) == (first.event_id, True)
     assert not other_persona.duplicate
     assert await opened.contents() == ["lunch", "lunch"]
-    assert len(opened.feed(EventType.EPISODIC_SAVED)) == 2
+    assert len(opened.feed(ChangeType.EPISODIC_SAVED)) == 2
 
 
 async def test_a_repeated_request_gets_the_first_answer_and_another_one_is_refused(opened: OpenedEpisodic) -> None:
@@ -238,7 +238,7 @@ async def test_the_status_never_raises(opened: OpenedEpisodic) -> None:
     opened.timeline.__dict__["status"] = broken
     status = await opened.store.status()
 
-    assert status.state is TimelineState.DEGRADED
+    assert status.state is TimelineState.UNAVAILABLE
     assert status.message == "the timeline cannot be read; the log says why"
 
 

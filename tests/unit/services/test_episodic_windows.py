@@ -21,8 +21,8 @@ from mnemon_server.domain.errors import EmbeddingError, InvalidArgumentError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode
 from mnemon_server.embedding.hashing import HashingEmbedder
-from mnemon_server.engines.base import Vector
 from mnemon_server.engines.promises.timeline import Sequences, TextScores
+from mnemon_server.engines.promises.values import Vector
 
 from tests.support.episodic_stores import (
     ADA,
@@ -108,11 +108,11 @@ async def test_events_that_come_late_are_found_in_their_place(opened: OpenedEpis
     for hour in hours:
         await opened.happened(str(hour), ago=hour * HOUR)
 
-    assert said((await window(opened, top_k=100)).events) == list(map(str, range(100)))
+    assert said((await window(opened, limit=100)).events) == list(map(str, range(100)))
 
 
 async def test_the_diagnostics_say_what_was_left_out_by_what(quarter: OpenedEpisodic) -> None:
-    found = (await window(quarter, top_k=1)).diagnostics
+    found = (await window(quarter, limit=1)).diagnostics
     assert (found.total_scanned, found.filtered_by_context, found.filtered_by_window, found.returned) == (9, 4, 3, 1)
     filtered = (await window(quarter, where=EventSelection(scope=ADA, expression=BY_CONTENT))).diagnostics
     assert (filtered.filtered_by_context, filtered.filtered_by_window, filtered.returned) == (5, 3, 1)
@@ -126,7 +126,7 @@ async def test_pages_go_on_where_the_last_one_ended_and_hold_everything_once(ope
     seen: list[str] = []
     after: EventPosition | None = None
     for page_number in range(10):
-        page = await window(opened, top_k=10, after=after)
+        page = await window(opened, limit=10, after=after)
         seen += said(page.events)
         after = page.next_position
         if page_number == 3:
@@ -159,13 +159,13 @@ async def test_a_range_is_summarized_by_type_and_day(opened: OpenedEpisodic) -> 
     assert summary.types == (("task", 2), ("conversation", 1))
     assert [count for _, count in summary.days] == [1, 2]
     assert (await opened.store.summarize()).event_count == 5
-    with pytest.raises(InvalidArgumentError, match=r"range\.to"):
+    with pytest.raises(InvalidArgumentError, match=r"range\.end_time"):
         await opened.store.summarize(EventSelection(start=NOON, end=NOON - DAY))
 
 
 async def test_a_query_that_is_wrong_is_refused_with_its_field(opened: OpenedEpisodic) -> None:
-    with pytest.raises(InvalidArgumentError, match="top_k: must be 1 to 1,000"):
-        await window(opened, top_k=1_001)
+    with pytest.raises(InvalidArgumentError, match="limit: must be 1 to 1,000"):
+        await window(opened, limit=1_001)
 
 
 # By a text
@@ -189,13 +189,13 @@ async def test_a_text_finds_events_of_the_window_by_word_best_first(opened: Open
     assert found.diagnostics.mode is SearchMode.KEYWORD
 
 
-async def test_of_events_that_fit_equally_well_the_newest_come_first_and_top_k_is_applied_last(
+async def test_of_events_that_fit_equally_well_the_newest_come_first_and_limit_is_applied_last(
     opened: OpenedEpisodic,
 ) -> None:
     for number in range(120):
         await opened.happened("the same words", ago=number * MINUTE)
     await opened.indexed()
-    found = await window(opened, text="words", top_k=70)
+    found = await window(opened, text="words", limit=70)
 
     assert [event.sequence for event in found.events] == list(range(120, 50, -1))
     assert found.diagnostics.returned == 70
@@ -223,7 +223,8 @@ async def test_a_page_of_large_events_ends_before_it_outgrows_a_message(opened: 
         await opened.happened(f"tomatoes {number} " + "x" * 900_000)
 
     await opened.indexed()
-    assert len((await window(opened, text="tomatoes")).events) == 4
+    page = await window(opened, text="tomatoes")
+    assert (len(page.events), page.truncated) == (3, True)
 
 
 def with_embeddings(opened: OpenedEpisodic) -> list[Vector | None]:
@@ -250,7 +251,8 @@ async def test_where_events_have_embeddings_a_text_is_embedded(mode: SearchMode)
         [vector] = asked
         assert vector is not None
         assert np.array_equal(vector, HashingEmbedder(DIMENSION).embed(["anything"])[0])
-        assert found.scores == (EventScore(1.0, 1.0, 0.0), EventScore(0.5, 0.5, 0.0))
+        words = None if mode is SearchMode.VECTOR else 0.0
+        assert found.scores == (EventScore(1.0, 1.0, words), EventScore(0.5, 0.5, words))
         assert (found.diagnostics.mode, found.diagnostics.pending) == (mode, 2)
 
 
@@ -280,7 +282,7 @@ async def test_what_was_pruned_while_it_was_searched_makes_room_for_the_next(ope
         return scores
 
     opened.timeline.__dict__["search_text"] = search_then_prune
-    page = await window(opened, text="anything", top_k=2)
+    page = await window(opened, text="anything", limit=2)
 
     assert said(page.events) == ["b", "c"]
     assert [score.relevance for score in page.scores] == [0.75, 0.5]

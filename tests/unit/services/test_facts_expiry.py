@@ -1,12 +1,17 @@
-"""Facts that live for a time: gone for whoever reads at once, renewed by reads that ask for it, swept for good."""
+"""Facts that live for a time: gone for whoever reads at once, renewed where that is asked for, swept for good."""
 
 import asyncio
 from datetime import timedelta
 
 import pytest
 from mnemon_server.domain.collections import FACTS
-from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError, StorageFailedError
-from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode, filter_expression
+from mnemon_server.domain.errors import (
+    FactExistsError,
+    FactNotFoundError,
+    RequestIdReusedError,
+    StorageFailedError,
+)
+from mnemon_server.domain.facts import FactFilter, FactQuery, FactRenewal, PutFact, PutMode, filter_expression
 from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.services.facts import store as facts_module
 from mnemon_server.services.facts.expiry import FactExpiry
@@ -30,14 +35,19 @@ async def test_what_has_expired_is_gone_for_every_read_at_once(facts: OpenedFact
     assert await facts.keys() == ["ends", "stays"]
     facts.clock.time = NOON + HOUR
     assert await facts.keys() == ["stays"]
-    assert [fact.key for fact in await facts.store.get_many([(HERE, "ends"), (HERE, "stays")])] == ["stays"]
+    living = await facts.store.get_many([(HERE, "ends"), (HERE, "stays")])
+    assert [fact.key for fact in living.facts] == ["stays"]
     for text in ("zebra", ""):
         assert keys_of((await facts.store.search(FactQuery(filter=ALL, text=text))).matches) == ["stays"]
     with pytest.raises(FactNotFoundError):
-        await facts.store.get(HERE, "ends", renew_ttl=True)
+        await facts.store.get(HERE, "ends")
+    [result] = (await facts.store.renew([(HERE, "ends")])).results
+    assert isinstance(result, FactNotFoundError)
     with pytest.raises(FactNotFoundError):
         await facts.store.update_content(HERE, "ends", "lion")
-    assert (await facts.store.delete(HERE, "ends")).outcome is WriteOutcome.MISSING
+    with pytest.raises(FactNotFoundError):
+        await facts.store.delete(HERE, "ends")
+    assert (await facts.store.delete(HERE, "ends", allow_missing=True)).outcome is WriteOutcome.MISSING
     assert (await facts.store.delete_many(ALL, dry_run=True)).deleted_count == 1
     # It is still on the disk, and nothing was said of it.
     assert (document_count(facts), facts.told()) == (2, [("created", "ends", ""), ("created", "stays", "")])
@@ -52,7 +62,7 @@ async def test_a_fact_in_the_place_of_one_that_expired_is_a_new_one(facts: Opene
     facts.clock.pass_hours(1)
     with pytest.raises(FactNotFoundError):
         await facts.store.put(PutFact(namespace=HERE, key="k", value={"content": "x"}, mode=PutMode.UPDATE))
-    with pytest.raises(RevisionMismatchError):
+    with pytest.raises(FactNotFoundError):
         await facts.store.put(PutFact(namespace=HERE, key="k", value={"content": "x"}, expected_revision=2))
     answer = await facts.store.put(put)
     assert (answer.receipt.outcome, answer.receipt.revision) == (WriteOutcome.CREATED, 1)
@@ -61,39 +71,55 @@ async def test_a_fact_in_the_place_of_one_that_expired_is_a_new_one(facts: Opene
     assert facts.told()[-2:] == [("deleted", "k", "expired"), ("created", "k", "")]
 
 
-async def test_reads_that_ask_for_it_let_the_time_begin_anew(facts: OpenedFacts) -> None:
-    for key in ("got", "of many", "found", "listed"):
+async def test_a_renewal_lets_the_time_begin_anew_and_says_what_is_missing(facts: OpenedFacts) -> None:
+    for key in ("kept", "too", "only read"):
         await facts.put(key, key, ttl=HOUR)
     await facts.put("never ends", "x")
     facts.clock.pass_hours(0.5)
-    end = facts.clock.time + HOUR
-    assert (await facts.store.get(HERE, "got")).expires_at == NOON + HOUR
-    assert (await facts.store.get(HERE, "got", renew_ttl=True)).expires_at == end
-    many = await facts.store.get_many([(HERE, "of many"), (HERE, "never ends"), (HERE, "of many")], renew_ttl=True)
-    assert [fact.expires_at for fact in many] == [end, None, end]
-    answer = await facts.store.search(FactQuery(filter=ALL, text="found", limit=1, renew_ttl=True))
-    assert [(match.fact.key, match.fact.expires_at) for match in answer.matches] == [("found", end)]
+    await facts.store.get(HERE, "only read")
+    names = [(HERE, key) for key in ("kept", "gone", "never ends", "kept", "too")]
+    kept, gone, unending, again, too = (await facts.store.renew(names)).results
+    assert kept == again == too == FactRenewal(facts.clock.time + HOUR)
+    assert isinstance(gone, FactNotFoundError)
+    assert unending == FactRenewal(None)
+    assert (await facts.store.get(HERE, "kept")).expires_at == facts.clock.time + HOUR
+    assert (await facts.store.get(HERE, "only read")).expires_at == NOON + HOUR
     facts.clock.pass_hours(0.75)
-    assert set(await facts.keys()) == {"got", "of many", "found", "never ends"}
+    assert set(await facts.keys()) == {"kept", "too", "never ends"}
+
+
+async def test_a_renewal_that_is_asked_for_again_is_answered_again_and_renews_nothing(facts: OpenedFacts) -> None:
+    await facts.put("k", "zebra", ttl=HOUR)
+    names = [(HERE, "k"), (HERE, "gone")]
+    first = await facts.store.renew(names, request_id="once")
+    await facts.put("gone", "x")
+    facts.clock.pass_hours(0.5)
+    again = await facts.store.renew(names, request_id="once")
+    assert (first.replayed, again.replayed) == (False, True)
+    assert first.results[0] == again.results[0] == FactRenewal(NOON + HOUR)
+    assert isinstance(again.results[1], FactNotFoundError)
+    assert (await facts.store.get(HERE, "k")).expires_at == NOON + HOUR
+    with pytest.raises(RequestIdReusedError):
+        await facts.store.renew(names[:1], request_id="once")
 
 
 async def test_a_renewal_is_no_change(facts: OpenedFacts) -> None:
     await facts.put("k", "zebra", ttl=HOUR)
     before = await facts.store.get(HERE, "k", versions=True)
     facts.clock.pass_hours(0.5)
-    renewed = await facts.store.get(HERE, "k", renew_ttl=True, versions=True)
+    await facts.store.renew([(HERE, "k")])
+    renewed = await facts.store.get(HERE, "k", versions=True)
     assert (renewed.revision, renewed.updated_at, renewed.versions) == (1, NOON, before.versions)
-    assert await facts.store.get(HERE, "k") == renewed
-    assert len(facts.events()) == 1
+    assert len(facts.changes()) == 1
     found = await facts.store.search(FactQuery(filter=ALL, text="zebra"))
     assert keys_of(found.matches) == ["k"]
 
 
-async def test_many_reads_at_once_renew_all_that_they_read(facts: OpenedFacts) -> None:
+async def test_many_renewals_at_once_renew_all_that_they_name(facts: OpenedFacts) -> None:
     keys = [f"k{number}" for number in range(50)]
     await facts.store.put_many([PutFact(namespace=HERE, key=key, value={"content": key}, ttl=HOUR) for key in keys])
     facts.clock.pass_hours(0.5)
-    await asyncio.gather(*(facts.store.get(HERE, key, renew_ttl=True) for key in keys[:30]))
+    await asyncio.gather(*(facts.store.renew([(HERE, key)]) for key in keys[:30]))
     facts.clock.pass_hours(0.75)
     assert await facts.keys() == keys[:30]
 

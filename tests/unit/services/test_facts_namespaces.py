@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.errors import FactNotFoundError, InvalidArgumentError
-from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
+from mnemon_server.domain.facts import FactBatch, FactFilter, FactQuery, PutFact, PutMode
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import SearchMode, WriteOutcome
 from mnemon_server.services.facts import namespaces as facts_namespaces
@@ -77,7 +77,7 @@ async def test_reads_stay_within_their_namespace(facts: OpenedFacts) -> None:
 async def test_many_are_read_each_from_its_own_namespace(facts: OpenedFacts) -> None:
     await fill(facts)
     names = [(Namespace(labels), KEY) for labels in reversed(COLLIDING)]
-    found = await facts.store.get_many(names)
+    found = (await facts.store.get_many(names)).facts
     assert [(fact.namespace, fact.value["content"]) for fact in found] == list(reversed(UNTOUCHED.items()))
 
 
@@ -96,22 +96,25 @@ async def test_the_names_of_one_namespace_are_unknown_in_all_others(facts: Opene
     """Each stores a fact under a key of its own, and all others ask for it by every operation."""
     for number, labels in enumerate(COLLIDING):
         await facts.put(f"own {number}", word(number), namespace=labels)
-    before = len(facts.events())
+    before = len(facts.changes())
     for number, labels in enumerate(COLLIDING):
         namespace = Namespace(labels)
         foreign = [f"own {other}" for other in range(len(COLLIDING)) if other != number]
-        assert await facts.store.get_many([(namespace, key) for key in foreign], renew_ttl=True) == []
+        assert await facts.store.get_many([(namespace, key) for key in foreign]) == FactBatch(())
+        renewals = await facts.store.renew([(namespace, key) for key in foreign])
+        assert {type(result) for result in renewals.results} == {FactNotFoundError}
         for key in foreign[:: 7 + number % 5]:
             update = PutFact(namespace=namespace, key=key, value={"content": "x"}, mode=PutMode.UPDATE)
             with pytest.raises(FactNotFoundError):
-                await facts.store.get(namespace, key, renew_ttl=True, versions=True)
+                await facts.store.get(namespace, key, versions=True)
             with pytest.raises(FactNotFoundError):
                 await facts.store.put(update)
             with pytest.raises(FactNotFoundError):
                 await facts.store.update_content(namespace, key, "x")
-            assert (await facts.store.delete(namespace, key)).outcome is WriteOutcome.MISSING
+            with pytest.raises(FactNotFoundError):
+                await facts.store.delete(namespace, key)
     assert await contents(facts) == UNTOUCHED
-    assert len(facts.events()) == before
+    assert len(facts.changes()) == before
 
 
 async def test_a_change_in_one_namespace_leaves_all_others_alone(facts: OpenedFacts) -> None:
@@ -145,15 +148,7 @@ async def test_a_renewal_in_one_namespace_leaves_all_others_to_their_end(facts: 
     await fill(facts)
     facts.clock.pass_hours(0.5)
     renewed = COLLIDING[::3]
-    for number, labels in enumerate(renewed):
-        namespace = Namespace(labels)
-        match number % 3:
-            case 0:
-                await facts.store.get(namespace, KEY, renew_ttl=True)
-            case 1:
-                await facts.store.get_many([(namespace, KEY)], renew_ttl=True)
-            case _:
-                await facts.store.search(FactQuery(filter=FactFilter(namespace=namespace), text="x", renew_ttl=True))
+    await facts.store.renew([(Namespace(labels), KEY) for labels in renewed])
     facts.clock.pass_hours(0.75)
     assert set(await contents(facts)) == set(renewed)
     assert set(await listed(facts)) == set(renewed)

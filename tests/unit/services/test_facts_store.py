@@ -131,14 +131,14 @@ async def test_the_same_again_changes_nothing_but_how_long_it_lives(facts: Opene
         ({"updated_at": NOON - timedelta(days=1)}, "update_time"),
     ],
 )
-async def test_whatever_differs_is_a_change_and_the_event_names_it(
+async def test_whatever_differs_is_a_change_and_the_log_names_it(
     facts: OpenedFacts, change: dict[str, Any], name: str
 ) -> None:
     await facts.store.put(FULL)
     changed = replace(FULL, **change)
     answer = await facts.store.put(changed)
     assert (answer.receipt.outcome, answer.receipt.revision) == (WriteOutcome.REPLACED, 2)
-    assert facts.events()[-1].changed == (name,)
+    assert facts.changes()[-1].changed == (name,)
     assert (await facts.store.put(changed)).receipt.outcome is WriteOutcome.UNCHANGED
 
 
@@ -159,16 +159,21 @@ async def test_modes_say_what_must_be_there(facts: OpenedFacts) -> None:
 
 async def test_an_expected_revision_is_the_facts_own(facts: OpenedFacts) -> None:
     put = PutFact(namespace=HERE, key="k", value={"content": "x"}, ttl=timedelta(hours=1))
-    with pytest.raises(RevisionMismatchError):
+    with pytest.raises(FactNotFoundError):
         await facts.store.put(replace(put, expected_revision=1))
     await facts.store.put(replace(put, expected_revision=0))
-    await facts.store.get(HERE, "k", renew_ttl=True)
+    await facts.store.renew([(HERE, "k")])
     await facts.store.put(replace(put, value={"content": "y"}, expected_revision=1))
     with pytest.raises(RevisionMismatchError):
         await facts.store.put(replace(put, value={"content": "z"}, expected_revision=1))
     with pytest.raises(RevisionMismatchError):
         await facts.store.delete(HERE, "k", expected_revision=1)
     assert (await facts.store.delete(HERE, "k", expected_revision=2)).outcome is WriteOutcome.DELETED
+    for expected in (None, 0, 2):
+        with pytest.raises(FactNotFoundError):
+            await facts.store.delete(HERE, "k", expected_revision=expected)
+        missing = await facts.store.delete(HERE, "k", expected_revision=expected, allow_missing=True)
+        assert missing.outcome is WriteOutcome.MISSING
 
 
 async def test_earlier_versions_come_newest_first_and_only_where_asked_for(facts: OpenedFacts) -> None:
@@ -205,7 +210,7 @@ async def test_a_deleted_fact_is_gone_with_its_history(facts: OpenedFacts) -> No
     assert (receipt.id, receipt.outcome, receipt.revision) == ("k", WriteOutcome.DELETED, 2)
     with pytest.raises(FactNotFoundError):
         await facts.store.get(HERE, "k")
-    missing = await facts.store.delete(HERE, "k")
+    missing = await facts.store.delete(HERE, "k", allow_missing=True)
     assert (missing.outcome, missing.revision) == (WriteOutcome.MISSING, 0)
     assert (await facts.put("k", "three")).revision == 1
     assert await versions_of(facts, "k") == []
@@ -217,15 +222,15 @@ async def test_a_deleted_fact_is_gone_with_its_history(facts: OpenedFacts) -> No
     ]
 
 
-async def test_events_say_which_fact_and_hold_no_text_of_it(facts: OpenedFacts) -> None:
+async def test_the_log_says_which_fact_and_holds_no_text_of_it(facts: OpenedFacts) -> None:
     await facts.put("k", "zebra", namespace=THERE, metadata={"m": "zebra"})
     await facts.put("k", "zebra crossing", namespace=THERE)
     await facts.store.delete(THERE, "k")
-    events = facts.events()
-    assert {event.record_id for event in events} == {record_id(THERE, "k")}
-    assert [event.revision for event in events] == [1, 2, 2]
-    assert json.loads(events[0].details) == {"namespace": ["org", "acme", "user", "ada"], "key": "k"}
-    assert "zebra" not in repr(events)
+    changes = facts.changes()
+    assert {change.record_id for change in changes} == {record_id(THERE, "k")}
+    assert [change.revision for change in changes] == [1, 2, 2]
+    assert json.loads(changes[0].details) == {"namespace": ["org", "acme", "user", "ada"], "key": "k"}
+    assert "zebra" not in repr(changes)
 
 
 async def test_a_repeated_put_gives_the_first_answer_and_the_fact_as_it_is_now(facts: OpenedFacts) -> None:
@@ -292,7 +297,7 @@ async def test_facts_of_a_run_are_stored_in_order_and_a_bad_one_fails_alone(fact
         PutFact(namespace=HERE, key="b", value={"content": "x"}, request_id="r"),
         PutFact(namespace=HERE, key="b", value={"content": "y"}, request_id="r"),
         PutFact(namespace=HERE, key="a", value={"content": "three"}, expected_revision=2),
-        PutFact(namespace=HERE, key="c", value={"content": "x"}, expected_revision=4),
+        PutFact(namespace=HERE, key="known", value={"content": "y"}, expected_revision=4),
         PutFact(namespace=THERE, key="missing", value={"content": "x"}, mode=PutMode.UPDATE),
     ]
     results = await facts.store.put_many(puts)
@@ -318,8 +323,8 @@ async def test_facts_of_a_run_are_stored_in_order_and_a_bad_one_fails_alone(fact
 
 async def test_a_run_is_one_commit_of_the_log(facts: OpenedFacts) -> None:
     await facts.store.put_many([PutFact(namespace=HERE, key=key, value={"content": key}) for key in "abc"])
-    assert [(event.record_id, event.commit) for event in facts.events()] == [
-        (record_id(HERE, key), facts.events()[0].sequence) for key in "abc"
+    assert [(change.record_id, change.commit) for change in facts.changes()] == [
+        (record_id(HERE, key), facts.changes()[0].sequence) for key in "abc"
     ]
     assert await facts.store.put_many([]) == []
 
@@ -389,7 +394,7 @@ async def test_many_are_read_in_the_order_of_their_names(facts: OpenedFacts) -> 
     for key in "abc":
         await facts.put(key, key)
     names = [(HERE, "c"), (HERE, "missing"), (THERE, "a"), (HERE, "a"), (HERE, "c")]
-    assert [fact.key for fact in await facts.store.get_many(names)] == ["c", "a", "c"]
+    assert [fact.key for fact in (await facts.store.get_many(names)).facts] == ["c", "a"]
     for wrong, field in (([], "names"), ([(HERE, "a")] * 1_001, "names"), ([(HERE, "a"), (HERE, "")], "names[1].key")):
         with pytest.raises(InvalidArgumentError) as caught:
             await facts.store.get_many(wrong)
@@ -406,7 +411,7 @@ async def test_a_new_content_leaves_all_else_as_it_was(facts: OpenedFacts) -> No
     assert (answer.fact.created_at, answer.fact.updated_at, answer.fact.revision) == (NOON, facts.clock.time, 2)
     assert answer.fact.expires_at == facts.clock.time + timedelta(days=2, microseconds=7)
     assert await facts.store.get(HERE, "k") == answer.fact
-    assert facts.events()[-1].changed == ("value",)
+    assert facts.changes()[-1].changed == ("value",)
 
 
 async def test_a_new_content_needs_a_fact_of_this_namespace_and_a_text(facts: OpenedFacts) -> None:
@@ -479,8 +484,8 @@ async def test_a_dry_run_counts_and_removes_nothing(facts: OpenedFacts) -> None:
     assert await facts.keys() == ["a", "b", "c"]
     assert (await facts.store.delete_many(where)).deleted_count == 2
     assert await facts.keys() == ["b"]
-    deleted = facts.events()[-2:]
-    assert [json.loads(event.details) for event in deleted] == [
+    deleted = facts.changes()[-2:]
+    assert [json.loads(change.details) for change in deleted] == [
         {"namespace": ["org", "acme"], "key": "", "reason": "requested"}
     ] * 2
     assert deleted[0].commit == deleted[1].commit

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mnemon_server.engines.base import Scores
+from mnemon_server.engines.promises.values import Scores
 from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.services.search.fusion import FusedScores, LeftOut, fuse
 

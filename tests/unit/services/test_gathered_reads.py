@@ -5,6 +5,8 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from mnemon_server.engines.promises.values import Fits
+from mnemon_server.services.shared.answers import AnswerMemory, Room
 from mnemon_server.services.shared.gathered_reads import TOGETHER_MAX, GatheredReads
 from mnemon_server.services.shared.offload import Offload
 
@@ -20,14 +22,15 @@ class Shelf:
         self.gate = threading.Event()
         self.gate.set()
 
-    def read_many(self, ids: Sequence[str]) -> list[str]:
-        """As GatheredReads wants it."""
+    def read_many(self, ids: Sequence[str], *, fits: Fits) -> list[str]:
+        """As GatheredReads wants it; what does not fit is empty."""
         self.asked.append(list(ids))
         self.entered.set()
         assert self.gate.wait(TIMEOUT_S)
         if "bad" in ids:
             raise ValueError("a bad id")
-        return [record_id.upper() for record_id in ids]
+        there = {record_id for record_id in dict.fromkeys(ids) if fits(record_id, len(record_id) << 10)}
+        return [record_id.upper() if record_id in there else "" for record_id in ids]
 
     async def hold(self, reads: GatheredReads[str]) -> "asyncio.Task[str]":
         """A read that is under way, and stays so until the gate is opened."""
@@ -151,3 +154,17 @@ async def test_reads_that_wait_when_the_threads_are_closed_end(shelf: Shelf) -> 
     assert not pending
     assert held in done
     assert await held == "HELD"
+
+
+async def test_a_read_without_memory_for_its_answer_waits_alone(reads: GatheredReads[str], shelf: Shelf) -> None:
+    memory = AnswerMemory(1 << 20)
+    await memory.take(1 << 20)
+    held = await shelf.hold(reads)
+    large = asyncio.create_task(reads.get("large" * 20, Room(memory)))
+    [small] = await begun("small", of=reads)
+    shelf.gate.set()
+
+    assert (await held, await small) == ("HELD", "SMALL")
+    assert not large.done()
+    memory.give(1 << 20)
+    assert await asyncio.wait_for(large, TIMEOUT_S) == "LARGE" * 20

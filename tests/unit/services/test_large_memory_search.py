@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +147,7 @@ async def test_few_results_are_no_reason_to_compare_everything(large: Large) -> 
 
 async def test_what_a_filter_leaves_over_is_found_by_comparing_it(large: Large) -> None:
     [vector] = vectors(1, seed=4)
-    query = MemoryQuery(vector=vector, where=MemoryFilter(metadata={"rare": True}), min_confidence=0.0)
+    query = MemoryQuery(vector=vector, where=MemoryFilter(metadata={"rare": True}, min_confidence=0.0))
     answer = await large.store.search(query)
     assert answer.diagnostics.exact
     assert (len(answer.results), answer.diagnostics.scanned, answer.diagnostics.total_candidates) == (4, 4, 4)
@@ -163,7 +164,7 @@ async def test_what_has_faded_is_never_found_and_always_replaced(large: Large) -
 async def test_everything_can_be_asked_for(large: Large) -> None:
     [vector] = vectors(1, seed=6)
     where = MemoryFilter(metadata={"twentieth": 8})
-    answer = await large.store.search(MemoryQuery(vector=vector, limit=1000, min_confidence=0.3, where=where))
+    answer = await large.store.search(MemoryQuery(vector=vector, limit=1000, where=where))
     faded = sum(1 for i in range(COUNT) if i % 20 == 8 and i % 16 == 0)
     assert len(answer.results) == COUNT // 20 - faded
 
@@ -173,7 +174,7 @@ async def test_everything_can_be_asked_for(large: Large) -> None:
 async def test_words_find_what_comparing_everything_finds(large: Large, mode: SearchMode, where: MemoryFilter) -> None:
     for i, vector in enumerate(vectors(8, seed=7)):
         text = f"{WORDS[i]} {WORDS[i + 2]} {100 * i}"
-        query = MemoryQuery(text=text, vector=vector, mode=mode, where=where, min_confidence=0.0)
+        query = MemoryQuery(text=text, vector=vector, mode=mode, where=replace(where, min_confidence=0.0))
         answer, exact = await large.both(query)
         assert [match.score for match in answer.results] == pytest.approx([match.score for match in exact.results])
         assert recall(answer, exact) >= 0.9  # equals may stand in for each other

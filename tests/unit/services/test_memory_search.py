@@ -45,7 +45,8 @@ async def test_what_has_faded_makes_room_for_the_next(opened: Opened) -> None:
     answer = await opened.store.search(MemoryQuery(vector=toward(1.0), limit=3))
     assert contents(answer.results) == ["fresh 0", "fresh 1", "fresh 2"]
     assert all(match.memory.confidence == 1.0 for match in answer.results)
-    everything = await opened.store.search(MemoryQuery(vector=toward(1.0), limit=3, min_confidence=0.0))
+    every = MemoryFilter(min_confidence=0.0)
+    everything = await opened.store.search(MemoryQuery(vector=toward(1.0), limit=3, where=every))
     assert contents(everything.results) == ["faded 0", "faded 1", "faded 2"]
     assert everything.results[0].memory.confidence == pytest.approx(0.5 ** (400 / 168))
 
@@ -54,7 +55,7 @@ async def test_a_confidence_equal_to_the_bound_is_kept(opened: Opened) -> None:
     await opened.remember("half a life", decay_policy=CONTEXTUAL)
     opened.clock.pass_hours(168)
     for bound, found in [(0.5, 1), (np.nextafter(0.5, 1), 0)]:
-        query = MemoryQuery(text="half a life", min_confidence=float(bound))
+        query = MemoryQuery(text="half a life", where=MemoryFilter(min_confidence=float(bound)))
         assert len((await opened.store.search(query)).results) == found
 
 
@@ -72,11 +73,14 @@ async def test_filters_hold_before_anything_is_ranked(opened: Opened) -> None:
     assert (await opened.store.search(MemoryQuery(vector=toward(1.0), where=quoted))).results == ()
 
 
-async def test_a_filter_s_own_min_confidence_is_not_used(opened: Opened) -> None:
+async def test_the_least_confidence_is_the_filter_s_and_else_the_default(opened: Opened) -> None:
     await opened.remember("fades", decay_policy=CONTEXTUAL)
     opened.clock.pass_hours(200)
-    query = MemoryQuery(text="fades", where=MemoryFilter(min_confidence=0.9))
-    assert contents((await opened.store.search(query)).results) == ["fades"]
+    for least, found in ((None, ["fades"]), (0.3, ["fades"]), (0.9, [])):
+        query = MemoryQuery(text="fades", where=MemoryFilter(min_confidence=least))
+        assert contents((await opened.store.search(query)).results) == found
+    opened.clock.pass_hours(200)
+    assert (await opened.store.search(MemoryQuery(text="fades"))).results == ()
 
 
 async def test_modes_are_as_asked_or_as_the_query_allows(opened: Opened) -> None:
@@ -138,8 +142,8 @@ async def test_min_score_leaves_out_what_is_less_relevant(opened: Opened) -> Non
     [
         (MemoryQuery(text="x", limit=0), "limit"),
         (MemoryQuery(text="x", limit=1001), "limit"),
-        (MemoryQuery(text="x", min_confidence=-0.1), "min_confidence"),
-        (MemoryQuery(text="x", min_confidence=1.1), "min_confidence"),
+        (MemoryQuery(text="x", where=MemoryFilter(min_confidence=-0.1)), "filter.min_confidence"),
+        (MemoryQuery(text="x", where=MemoryFilter(min_confidence=1.1)), "filter.min_confidence"),
         (MemoryQuery(text="x", min_score=float("nan")), "min_score"),
         (MemoryQuery(text="x" * 65_537), "query"),
         (MemoryQuery(vector=(1.0,)), "vector"),

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.documents import Document, Passage, SearchQuery, SearchResult
+from mnemon_server.domain.documents import Document, DocumentFilter, Passage, SearchQuery, SearchResult
 from mnemon_server.domain.memories import MemoryQuery
 from mnemon_server.domain.records import Scope, SearchMode
-from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
 from mnemon_server.services.search.reranking import (
     FEATURES,
@@ -131,7 +131,7 @@ def test_limits_filters_and_the_other_modes_stay_as_they_are() -> None:
     texts = [ASKED, TOLD] * 3
     ranker = default_ranker()
     assert len(found(texts, QUERY, ranker, top_k=2)) == 2
-    own = found(texts, QUERY, ranker, scope=Scope(user="u0"))
+    own = found(texts, QUERY, ranker, where=DocumentFilter(scope=Scope(user="u0")))
     assert {result.content for result in own} == {ASKED}
     for mode in (SearchMode.VECTOR, SearchMode.KEYWORD):
         plain = [(result.doc_id, result.score) for result in found(texts, QUERY, None, mode=mode)]

@@ -1,14 +1,15 @@
-"""Merge rules are kept in the vault: every change at once, with its events, and never twice for one request."""
+"""Merge rules are kept in the vault: every change at once, with its changes, and never twice for one request."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from mnemon_server.domain.changes import Event, EventFilter
+from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.errors import (
     CircularInheritanceError,
     InvalidArgumentError,
@@ -20,11 +21,11 @@ from mnemon_server.domain.errors import (
     RuleNotFoundError,
     UnknownBaseRuleError,
 )
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.rules import DeletedRule, LoadedRules, RuleOrder
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.shared.completions import completion
@@ -56,14 +57,14 @@ async def rules(vault: Vault) -> AsyncIterator[RuleStore]:
     await store.aclose()
 
 
-def events_of(vault: Vault) -> list[Event]:
+def changes_of(vault: Vault) -> list[Change]:
     """Everything that happened."""
-    return list(vault.events.read(0, limit=1_000, where=EventFilter()).events)
+    return list(vault.changes.read(0, limit=1_000, where=ChangeFilter()).changes)
 
 
 def told(vault: Vault) -> list[tuple[str, str, Any]]:
-    """What the events say: type, record and details."""
-    return [(event.type.value, event.record_id, json.loads(event.details)) for event in events_of(vault)]
+    """What the changes say: type, record and details."""
+    return [(change.type.value, change.record_id, json.loads(change.details)) for change in changes_of(vault)]
 
 
 async def names(rules: RuleStore) -> list[str]:
@@ -73,13 +74,13 @@ async def names(rules: RuleStore) -> list[str]:
 
 async def test_a_registered_rule_is_found_by_name(rules: RuleStore) -> None:
     receipt = await rules.register(BASE)
-    assert (receipt.rule, receipt.version) == (BASE, 2)
+    assert (receipt.rule, receipt.revision, receipt.version) == (BASE, 1, 2)
     assert await rules.get("base") == receipt
     with pytest.raises(RuleNotFoundError):
         await rules.get("nowhere")
 
 
-async def test_every_change_has_one_event_with_the_configuration(rules: RuleStore, vault: Vault) -> None:
+async def test_every_change_is_told_once_with_the_configuration(rules: RuleStore, vault: Vault) -> None:
     await rules.register(BASE)
     await rules.update({"name": "base", "arbitration": {"allow_merge": False}})
     await rules.update({"name": "default", "priority": 1})
@@ -93,12 +94,13 @@ async def test_every_change_has_one_event_with_the_configuration(rules: RuleStor
     ]
 
 
-async def test_what_changes_nothing_has_no_event(rules: RuleStore, vault: Vault) -> None:
+async def test_what_changes_nothing_is_not_told(rules: RuleStore, vault: Vault) -> None:
     await rules.register(BASE)
     assert (await rules.update(BASE)).version == 2
     assert await rules.load([BASE]) == LoadedRules(0, 0, 0, 2)
-    assert await rules.delete("nowhere") == DeletedRule(deleted=False, version=2)
-    assert len(events_of(vault)) == 1
+    missing = await rules.delete("nowhere", allow_missing=True)
+    assert (missing.receipt.outcome, missing.version) == (WriteOutcome.MISSING, 2)
+    assert len(changes_of(vault)) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,8 +112,12 @@ async def test_what_changes_nothing_has_no_event(rules: RuleStore, vault: Vault)
         (lambda rules: rules.update({"name": "base", "extends": "child"}), CircularInheritanceError),
         (lambda rules: rules.update({"name": "nowhere"}), RuleNotFoundError),
         (lambda rules: rules.update({"priority": 1}), InvalidArgumentError),
-        (lambda rules: rules.update({"name": "base"}, clear_fields=["smell"]), InvalidArgumentError),
-        (lambda rules: rules.update({"name": "base", "priority": 9}, expected_version=2), RevisionMismatchError),
+        (lambda rules: rules.update({"name": "base"}, mask=["smell"]), InvalidArgumentError),
+        (lambda rules: rules.update({"name": "base", "priority": 9}, expected_revision=1), RevisionMismatchError),
+        (lambda rules: rules.update({"name": "nowhere"}, expected_revision=1), RuleNotFoundError),
+        (lambda rules: rules.delete("base", force=True, expected_revision=1), RevisionMismatchError),
+        (lambda rules: rules.delete("nowhere", expected_revision=1), RuleNotFoundError),
+        (lambda rules: rules.delete("nowhere"), RuleNotFoundError),
         (lambda rules: rules.delete("base"), RuleInUseError),
         (lambda rules: rules.delete("default", force=True), InvalidOperationError),
         (lambda rules: rules.load([{"name": "x"}, {"name": "y", "extends": "nowhere"}]), UnknownBaseRuleError),
@@ -124,26 +130,42 @@ async def test_a_refused_change_leaves_rules_and_log_alone(
 ) -> None:
     await rules.load([BASE, CHILD])
     await rules.update({"name": "base", "description": "at version 3"})
-    before, happened = await rules.export(), events_of(vault)
+    before, happened = await rules.export(), changes_of(vault)
     with pytest.raises(error):
         await change(rules)
-    assert (await rules.export(), events_of(vault)) == (before, happened)
+    assert (await rules.export(), changes_of(vault)) == (before, happened)
 
 
-async def test_an_update_may_expect_the_version_that_was_read(rules: RuleStore) -> None:
-    version = (await rules.register(BASE)).version
-    assert (await rules.update({"name": "base", "priority": 9}, expected_version=version)).version == version + 1
-    with pytest.raises(RevisionMismatchError, match=f"revision {version + 1}, not {version}"):
-        await rules.update({"name": "base", "priority": 8}, expected_version=version)
+async def test_a_rule_has_a_revision_that_grows_with_its_own_changes_alone(rules: RuleStore, vault: Vault) -> None:
+    revision = (await rules.register(BASE)).revision
+    await rules.register(CHILD)
+    assert (await rules.update({"name": "base", "priority": 9}, expected_revision=revision)).revision == revision + 1
+    with pytest.raises(RevisionMismatchError, match=f"revision {revision + 1}, not {revision}"):
+        await rules.update({"name": "base", "priority": 8}, expected_revision=revision)
+    assert (await rules.update({"name": "base", "priority": 9})).revision == revision + 1
+    await rules.update({"name": "default", "priority": 1}, expected_revision=0)
+    await rules.load([{"name": "default", "priority": 1}, CHILD, {**BASE, "priority": 9}], replace_all=True)
+    await rules.reset(request_id="once")
+    await rules.register(BASE)
+
+    async def revisions(store: RuleStore) -> dict[str, int]:
+        return {each.rule["name"]: each.revision for each in (await store.list(limit=10)).rules}
+
+    # What is kept in memory is what the vault says.
+    elsewhere = RuleStore(vault)
+    assert await revisions(rules) == await revisions(elsewhere) == {"default": 2, "base": 1}
+    deleted = await rules.delete("base", expected_revision=1)
+    assert (deleted.receipt.outcome, deleted.receipt.revision) == (WriteOutcome.DELETED, 1)
+    await elsewhere.aclose()
 
 
 async def test_forcing_a_base_away_is_one_commit_that_tells_of_its_children(rules: RuleStore, vault: Vault) -> None:
     await rules.load([BASE, CHILD])
-    assert await rules.delete("base", force=True) == DeletedRule(deleted=True, version=3)
+    assert (await rules.delete("base", force=True)).version == 3
     frozen = {"name": "child", "priority": 2, "conditions": CHILD["conditions"], "arbitration": BASE["arbitration"]}
     assert (await rules.get("child")).rule == frozen
     assert told(vault)[-2:] == [("rule:deleted", "base", BASE), ("rule:updated", "child", frozen)]
-    assert len({event.commit for event in events_of(vault)[-2:]}) == 1
+    assert len({change.commit for change in changes_of(vault)[-2:]}) == 1
 
 
 async def test_loading_is_one_commit(rules: RuleStore, vault: Vault) -> None:
@@ -151,9 +173,9 @@ async def test_loading_is_one_commit(rules: RuleStore, vault: Vault) -> None:
     loaded = await rules.load([CHILD, BASE, {"name": "default", "priority": 3}], replace_all=True)
     assert loaded == LoadedRules(registered_count=2, updated_count=1, deleted_count=1, version=3)
     assert await names(rules) == ["default", "child", "base"]
-    commits = {event.commit for event in events_of(vault)[1:]}
+    commits = {change.commit for change in changes_of(vault)[1:]}
     assert len(commits) == 1
-    assert sorted(told(vault)[1:], key=lambda event: event[1]) == [
+    assert sorted(told(vault)[1:], key=lambda change: change[1]) == [
         ("rule:registered", "base", BASE),
         ("rule:registered", "child", CHILD),
         ("rule:updated", "default", {"name": "default", "priority": 3}),
@@ -170,7 +192,7 @@ async def test_resetting_leaves_only_the_first_default(rules: RuleStore, vault: 
     await rules.load([BASE, {"name": "default", "priority": 3}])
     assert await rules.reset() == 3
     assert await rules.export() == (({"name": "default"},), 3)
-    assert {event[:2] for event in told(vault)[-2:]} == {("rule:deleted", "base"), ("rule:updated", "default")}
+    assert {change[:2] for change in told(vault)[-2:]} == {("rule:deleted", "base"), ("rule:updated", "default")}
 
 
 async def test_a_repeated_request_is_done_once_and_gets_its_first_answer(rules: RuleStore, vault: Vault) -> None:
@@ -182,9 +204,12 @@ async def test_a_repeated_request_is_done_once_and_gets_its_first_answer(rules: 
         "reset": lambda key: rules.reset(request_id=key),
     }
     first = {name: await ask(name) for name, ask in asked.items()}
-    happened = events_of(vault)
-    assert {name: await ask(name) for name, ask in asked.items()} == first
-    assert events_of(vault) == happened
+    happened = changes_of(vault)
+    again = {name: await ask(name) for name, ask in asked.items()}
+    deleted: DeletedRule = first.pop("delete")
+    assert again.pop("delete") == replace(deleted, receipt=replace(deleted.receipt, replayed=True))
+    assert again == first
+    assert changes_of(vault) == happened
     assert await names(rules) == ["default"]
     with pytest.raises(RequestIdReusedError):
         await rules.register(CHILD, request_id="register")
@@ -225,7 +250,7 @@ async def listed(rules: RuleStore, order: RuleOrder, between: Callable[[], Any] 
     found, position = [], 0
     while True:
         page = await rules.list(order, after=position, limit=2)
-        found += [rule["name"] for rule in page.rules]
+        found += [each.rule["name"] for each in page.rules]
         if page.next_position is None:
             return found
         position = page.next_position

@@ -4,8 +4,8 @@ import numpy as np
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.documents import Document, Passage, SearchQuery
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.base import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
 
 WAIT_S = 60.0

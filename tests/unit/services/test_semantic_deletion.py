@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS
-from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, RequestIdReusedError
+from mnemon_server.domain.errors import InvalidArgumentError, MemoryNotFoundError, MnemonError, RequestIdReusedError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import Scope, WriteOutcome
 from mnemon_server.domain.semantic import SemanticFilter, SemanticMemory
 
 from tests.support.memory_stores import fields_of
@@ -40,22 +40,32 @@ async def test_deleting_takes_along_what_gave_way_and_the_decisions_about_it(ope
     berlin = await supersede(opened, SemanticMemory("", "Ada lives in Berlin", scope=ADA), by=oslo.memory_id)
     rome = await supersede(opened, SemanticMemory("", "Ada lives in Rome", scope=ADA), by=berlin.memory_id)
     draughts = await supersede(opened, SemanticMemory("", "Ada plays draughts", scope=ADA), by=chess.memory_id)
-    counted = await opened.store.delete([oslo.memory_id, "nobody"], dry_run=True)
+    named = [oslo.memory_id, "nobody"]
+    for dry_run in (True, False):
+        with pytest.raises(MemoryNotFoundError, match="'nobody'"):
+            await opened.store.delete(named, dry_run=dry_run)
+    counted = await opened.store.delete(named, allow_missing=True, dry_run=True)
     assert (counted.deleted_count, counted.superseded_count) == (1, 2)
-    assert opened.events(EventType.SEMANTIC_PRUNED) == []
-    before = len(opened.events())
+    assert opened.changes(ChangeType.SEMANTIC_PRUNED) == []
+    before = len(opened.changes())
 
-    assert await opened.store.delete([oslo.memory_id, "nobody"]) == counted
+    deleted = await opened.store.delete(named, allow_missing=True)
+    assert (deleted.deleted_count, deleted.superseded_count) == (1, 2)
+    assert [(receipt.id, receipt.outcome, receipt.revision) for receipt in deleted.receipts] == [
+        (oslo.memory_id, WriteOutcome.DELETED, oslo.revision),
+        ("nobody", WriteOutcome.MISSING, 0),
+    ]
+    assert (counted.receipts, counted.commit_time) == ((), None)
 
     left = await opened.store.list(limit=10, show_superseded=True)
     assert contents(left) == ["Ada plays chess", "Ada plays draughts"]
     decisions = opened.vault.collection(DECISIONS).list_documents(RecordFilter(), limit=10)
     assert [decision.fields["existing_id"] for _, decision in decisions] == [draughts.memory_id]
-    pruned = opened.events()[before:]
-    assert {event.record_id for event in pruned} == {oslo.memory_id, berlin.memory_id, rome.memory_id}
-    assert {event.type for event in pruned} == {EventType.SEMANTIC_PRUNED}
-    assert [details(event) for event in pruned] == [{"prune_reason": "deleted"}] * 3
-    assert len({event.commit for event in pruned}) == 1
+    pruned = opened.changes()[before:]
+    assert {change.record_id for change in pruned} == {oslo.memory_id, berlin.memory_id, rome.memory_id}
+    assert {change.type for change in pruned} == {ChangeType.SEMANTIC_PRUNED}
+    assert [details(change) for change in pruned] == [{"prune_reason": "deleted"}] * 3
+    assert len({change.commit for change in pruned}) == 1
 
 
 async def test_deleting_what_gave_way_leaves_what_took_its_place(opened: OpenedSemantic) -> None:
@@ -93,7 +103,9 @@ async def test_a_deletion_made_again_gets_the_same_answer(opened: OpenedSemantic
     first = await opened.store.delete([memory.memory_id], request_id="d1")
     assert first.deleted_count == 1
     await opened.say("Ada lives in Oslo")
-    assert await opened.store.delete([memory.memory_id], request_id="d1") == replace(first, replayed=True)
+    receipts = tuple(replace(receipt, replayed=True) for receipt in first.receipts)
+    again = await opened.store.delete([memory.memory_id], request_id="d1")
+    assert again == replace(first, receipts=receipts, replayed=True)
     with pytest.raises(RequestIdReusedError):
         await opened.store.delete([], SemanticFilter(scope=ADA), request_id="d1")
 

@@ -3,13 +3,14 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import IndexWarmingError, ThrottledError
-from mnemon_server.domain.semantic import IndexState, SavedSemantic, SemanticFilter, SimilarQuery
+from mnemon_server.domain.semantic import IndexState, SavedSemantic, SemanticFilter, SimilarQuery, Snapshot
 from mnemon_server.engines.hnsw.settings import GraphSettings
 
 from tests.support.gated_embedder import GatedEmbedder, until
@@ -25,17 +26,17 @@ from tests.support.semantic_stores import (
     statement,
 )
 
-WARNING, HEALTHY = EventType.SEMANTIC_WARNING, EventType.SEMANTIC_HEALTHY
+WARNING, HEALTHY = ChangeType.SEMANTIC_WARNING, ChangeType.SEMANTIC_HEALTHY
 GRAPH = GraphSettings(graph_min=1_000, tail_max=64)
 WINDOW_S = 0.5
 
 
-def states(opened: OpenedSemantic) -> list[EventType]:
+def states(opened: OpenedSemantic) -> list[ChangeType]:
     """The changes of state that the log tells of."""
-    return [event.type for event in opened.events(WARNING, HEALTHY)]
+    return [change.type for change in opened.changes(WARNING, HEALTHY)]
 
 
-async def until_told(opened: OpenedSemantic, *expected: EventType) -> None:
+async def until_told(opened: OpenedSemantic, *expected: ChangeType) -> None:
     """Returns once the log tells of these changes of state, and of no others."""
 
     async def are_told() -> bool:
@@ -72,7 +73,7 @@ async def test_nothing_but_the_status_is_answered_until_the_graph_is_there(tmp_p
     async with open_semantic("sqlite", folder, graph=GRAPH) as opened:
         status = await opened.store.status()
         assert not opened.store.is_warm
-        assert (status.state, status.total_count) == (IndexState.WARMING, count)
+        assert (status.state, status.total_count) == (IndexState.STARTING, count)
         assert re.fullmatch(rf"the index is warming up: it has [\d,]+ of {count:,} vectors", status.message)
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: opened.store.search(SimilarQuery(text="x")),
@@ -190,7 +191,7 @@ async def test_the_log_tells_once_that_the_capacity_is_reached_and_once_that_the
     for number in range(3, 6):
         with pytest.raises(ThrottledError):
             await full.say(f"statement {number}")
-    [warning] = full.events(WARNING, HEALTHY)
+    [warning] = full.changes(WARNING, HEALTHY)
     assert (warning.record_id, details(warning)) == (
         "semantic-index",
         {
@@ -201,7 +202,7 @@ async def test_the_log_tells_once_that_the_capacity_is_reached_and_once_that_the
     )
     await full.store.delete([], SemanticFilter(scope=ADA))
     await until_told(full, WARNING, HEALTHY)
-    healthy = full.events(HEALTHY)[0]
+    healthy = full.changes(HEALTHY)[0]
     assert details(healthy) == {"severity": "info", "message": "writes are accepted again", "remediation": ""}
 
 
@@ -262,8 +263,8 @@ async def test_writes_that_are_fast_enough_are_not_held_back(tmp_path: Path) -> 
 async def test_a_snapshot_is_written_when_it_is_asked_for(tmp_path: Path) -> None:
     folder = tmp_path / "vault"
     async with open_semantic("sqlite", folder, graph=GRAPH) as opened:
-        time, message = await opened.store.create_snapshot()
-        assert (time, message) == (None, "0 statements are compared one by one and need no snapshot")
+        none = await opened.store.create_snapshot()
+        assert none == Snapshot(None, "0 statements are compared one by one and need no snapshot")
         vectors = np.random.default_rng(3).normal(size=(2_000, DIMENSION)).tolist()
         await opened.store.save_many([statement(str(i), embedding=vector) for i, vector in enumerate(vectors)])
 
@@ -272,9 +273,11 @@ async def test_a_snapshot_is_written_when_it_is_asked_for(tmp_path: Path) -> Non
 
         await eventually(is_saved)
         opened.clock.pass_hours(1)
-        time, message = await opened.store.create_snapshot()
-        assert (time, message) == (opened.clock(), "")
-        assert (await opened.store.status()).snapshot_time == time
+        written = await opened.store.create_snapshot(request_id="once")
+        assert written == Snapshot(opened.clock())
+        opened.clock.pass_hours(1)
+        assert await opened.store.create_snapshot(request_id="once") == replace(written, replayed=True)
+        assert (await opened.store.status()).snapshot_time == written.time
         assert [path for path in (folder / "semantic-index").rglob("*") if path.is_file()]
 
 
@@ -283,6 +286,6 @@ async def test_the_status_of_closed_records_says_so_and_does_not_raise(tmp_path:
         await opened.say("statement")
         opened.vault.close()
         status = await opened.store.status()
-        assert status.state in (IndexState.DEGRADED, IndexState.READY)
+        assert status.state in (IndexState.UNAVAILABLE, IndexState.READY)
         await opened.store.aclose()
-        assert (await opened.store.status()).state is IndexState.DEGRADED
+        assert (await opened.store.status()).state is IndexState.UNAVAILABLE

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation, Operator
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
+from mnemon_server.domain.records import Scope, View
 from mnemon_server.domain.semantic import (
     SavedSemantic,
     SemanticFilter,
@@ -130,12 +130,13 @@ def make_query(said: list[Said], rng: np.random.Generator) -> tuple[SimilarQuery
         persona="p" if rng.random() < 0.3 else "",
     )
     bounds = [said[int(rng.integers(len(said)))].time if rng.random() < 0.4 else None for _ in range(2)]
+    start, end = bounds if None in bounds else sorted(filter(None, bounds))
     expression, ranks = make_expression(rng) if rng.random() < 0.5 else (None, None)
     query = SimilarQuery(
         vector=(near * rng.uniform(0.1, 10)).tolist(),
         top_k=int(rng.choice([1, 3, 10, 100])),
         min_similarity=float(rng.choice([0.0, 0.3, 0.7, 0.9])),
-        where=SemanticFilter(scope=scope, created_from=bounds[0], created_to=bounds[1], expression=expression),
+        where=SemanticFilter(scope=scope, created_from=start, created_to=end, expression=expression),
     )
     return query, ranks
 
@@ -149,9 +150,9 @@ def make_expression(rng: np.random.Generator) -> tuple[Expression, frozenset[int
     )
     return [
         (at_least, frozenset(range(bound, 10))),
-        (Negation(at_least), frozenset(range(bound))),
+        (NoneOf((at_least,)), frozenset(range(bound))),
         (AnyOf((at_least, same)), frozenset((*range(bound, 10), other))),
-        (AllOf((at_least, Negation(same))), frozenset(range(bound, 10)) - {other}),
+        (AllOf((at_least, NoneOf((same,)))), frozenset(range(bound, 10)) - {other}),
     ][int(rng.integers(4))]
 
 
@@ -241,7 +242,7 @@ async def test_a_filter_hides_nothing_however_far_down_it_is(tmp_path: Path) -> 
         await fill("ada", 2_000, query)
         await fill("carl", 1_000, query + 0.5 * aside)
         await fill("bob", 1, query + further)
-        not_ada = SemanticFilter(expression=Negation(Condition("user", Operator.EQ, ("ada",))))
+        not_ada = SemanticFilter(expression=NoneOf((Condition("user", Operator.EQ, ("ada",)),)))
         similar = SimilarQuery(vector=query.tolist(), top_k=3, min_similarity=0.6, where=not_ada)
         answer = await opened.store.search(similar)
         assert [content.split()[0] for content in contents(answer.results)] == ["carl"] * 3
@@ -291,7 +292,8 @@ async def test_a_window_counts_its_bounds_in(opened: OpenedSemantic) -> None:
     assert sorted(contents(answer.results)) == ["hour 1", "hour 2"]
     assert (answer.diagnostics.filtered_by_window, answer.diagnostics.filtered_by_context) == (2, 0)
     where = SemanticFilter(created_from=end, created_to=start)
-    assert not (await opened.store.search(replace(query, where=where))).results
+    with pytest.raises(InvalidArgumentError, match="end_time"):
+        await opened.store.search(replace(query, where=where))
 
 
 async def test_a_text_finds_what_it_means_and_the_defaults_are_three_at_seven_tenths(opened: OpenedSemantic) -> None:
@@ -316,7 +318,7 @@ async def test_results_carry_their_vectors_where_that_is_asked_for(opened: Opene
     query = SimilarQuery(text="alpha")
     [bare] = (await opened.store.search(query)).results
     assert bare.memory.embedding is None
-    [match] = (await opened.store.search(replace(query, embeddings=True))).results
+    [match] = (await opened.store.search(replace(query, view=View.FULL))).results
     assert match.memory.embedding is not None
     assert np.linalg.norm(match.memory.embedding) == pytest.approx(1.0, abs=1e-6)
 
@@ -364,11 +366,11 @@ async def test_searches_among_deletions_return_as_many_as_there_are(opened: Open
         (SimilarQuery(vector=[0.0] * DIMENSION), "vector"),
         (SimilarQuery(vector=[float("nan")] * DIMENSION), "vector"),
         (SimilarQuery(text="x" * 65_537), "query"),
-        (SimilarQuery(text="x", top_k=0), "top_k"),
-        (SimilarQuery(text="x", top_k=101), "top_k"),
-        (SimilarQuery(text="x", min_similarity=-0.1), "min_similarity"),
-        (SimilarQuery(text="x", min_similarity=1.1), "min_similarity"),
-        (SimilarQuery(text="x", min_similarity=float("nan")), "min_similarity"),
+        (SimilarQuery(text="x", top_k=0), "limit"),
+        (SimilarQuery(text="x", top_k=101), "limit"),
+        (SimilarQuery(text="x", min_similarity=-0.1), "min_score"),
+        (SimilarQuery(text="x", min_similarity=1.1), "min_score"),
+        (SimilarQuery(text="x", min_similarity=float("nan")), "min_score"),
         (SimilarQuery(text="x", where=SemanticFilter(scope=Scope(user="a\0"))), "filter.scope.user"),
     ],
 )

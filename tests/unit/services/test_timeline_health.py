@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, StorageFailedError, StorageFullError
 from mnemon_server.domain.records import Scope
@@ -61,7 +61,7 @@ async def test_a_disk_that_takes_nothing_is_told_once_and_so_is_its_end(
         await fail(opened, error)
     await until(is_told(opened, FULL))
     assert await state(opened) == (TimelineState.DEGRADED, FULL)
-    [warning] = opened.feed(EventType.EPISODIC_WARNING)
+    [warning] = opened.feed(ChangeType.EPISODIC_WARNING)
     assert warning.record_id == "timeline"
     assert details(warning)["severity"] == "critical"
     assert details(warning)["remediation"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -104,7 +104,7 @@ async def test_events_older_than_they_may_be_go_and_the_log_says_how_many(
     assert all(content.startswith("new") for content in await kept.opened.contents())
     assert await kept.count() == 7
     assert "retention removed 3 events that happened before 2025-12-01T12:00:00+00:00" in logged.messages
-    [pruned] = kept.opened.feed(EventType.EPISODIC_PRUNED)
+    [pruned] = kept.opened.feed(ChangeType.EPISODIC_PRUNED)
     assert '"reason": "retention"' in pruned.details
 
 
@@ -126,7 +126,7 @@ async def test_a_sweep_that_would_take_more_than_its_share_is_stopped_and_warns_
     assert await kept.count() == 100
     status = await kept.opened.store.status()
     assert (status.state, status.message) == (TimelineState.DEGRADED, TOO_MANY)
-    assert "PruneEvents" in kept.opened.feed(EventType.EPISODIC_WARNING)[0].details
+    assert "PruneEvents" in kept.opened.feed(ChangeType.EPISODIC_WARNING)[0].details
 
 
 async def test_after_somebody_pruned_by_hand_it_goes_on_and_says_so(kept: Kept) -> None:
@@ -147,10 +147,24 @@ async def test_a_greater_share_lets_it_through(kept: Kept) -> None:
     assert await kept.retention(share_max=0.6).sweep() == 60
 
 
-async def test_of_few_events_any_share_may_go(kept: Kept) -> None:
-    await kept.record(old=99, new=0)
+async def test_of_fewer_than_ten_events_any_share_may_go(kept: Kept) -> None:
+    await kept.record(old=9, new=0)
 
-    assert await kept.retention().sweep() == 99
+    assert await kept.retention().sweep() == 9
+
+
+@pytest.mark.parametrize(("old", "new"), [(10, 0), (40, 4)])
+async def test_of_ten_events_and_more_the_share_counts(kept: Kept, old: int, new: int) -> None:
+    await kept.record(old=old, new=new)
+
+    assert await kept.retention().sweep() == 0
+    await told(kept, TOO_MANY.replace("60 of 100", f"{old} of {old + new}"))
+
+
+async def test_how_few_events_are_is_configured(kept: Kept) -> None:
+    await kept.record(old=40, new=4)
+
+    assert await kept.retention(guarded_min=45).sweep() == 40
 
 
 @pytest.mark.parametrize("hours", [2, 24 * 3650])
@@ -237,7 +251,7 @@ async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(kept: Ke
         return kept.uptime
 
     async with kept.retention(interval_s=0.01, uptime=uptime):
-        await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 1)
+        await until(lambda: len(kept.opened.feed(ChangeType.EPISODIC_PRUNED)) == 1)
     assert await kept.count() == 5
 
 
@@ -254,10 +268,10 @@ async def test_it_sweeps_by_itself_for_as_long_as_it_is_open_and_waits_until_the
 
     kept.opened.timeline.__dict__["expired"] = warming
     async with kept.retention(interval_s=0.01):
-        await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 1)
+        await until(lambda: len(kept.opened.feed(ChangeType.EPISODIC_PRUNED)) == 1)
         assert await kept.count() == 5
         kept.pass_by(2 * DAY)
-        await until(lambda: len(kept.opened.feed(EventType.EPISODIC_PRUNED)) == 2)
+        await until(lambda: len(kept.opened.feed(ChangeType.EPISODIC_PRUNED)) == 2)
     assert await kept.count() == 0
     before = len(attempts)
     await kept.record(old=1, new=0)

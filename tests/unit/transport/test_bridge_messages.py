@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from mnemon.v1 import bridge_pb2 as pb
-from mnemon_server.domain.bridge import BridgeState, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
+from mnemon.v1 import common_pb2
+from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.semantic import ConflictPolicy
 from mnemon_server.transport.checks import bridge as checks
@@ -30,6 +31,7 @@ DEFAULTS = pb.RoutingPolicy(
     on_prune="PRUNE_ACTION_DELETE",
     demoted_importance=0.1,
     conflict_policy="CONFLICT_POLICY_IGNORE",
+    revision=1,
 )
 
 
@@ -55,23 +57,37 @@ def test_every_choice_of_a_policy_has_a_number(
     assert convert.policy_from_pb(message).conflict_policy is conflicts
 
 
-@pytest.mark.parametrize("state", list(BridgeState))
-def test_the_status_of_the_bridge_goes_out_whole(state: BridgeState) -> None:
+@pytest.mark.parametrize(
+    ("activity", "state"),
+    [
+        (BridgeActivity.RUNNING, common_pb2.STATE_READY),
+        (BridgeActivity.SUSPENDED, common_pb2.STATE_DEGRADED),
+        (BridgeActivity.PAUSED, common_pb2.STATE_UNAVAILABLE),
+    ],
+)
+def test_the_status_of_the_bridge_goes_out_whole(activity: BridgeActivity, state: int) -> None:
     counts = {
         "routed_count": 1, "linked_count": 2, "deleted_count": 3, "demoted_count": 4, "queue_depth": 5,
         "segment_count": 6,
     }  # fmt: skip
     status = BridgeStatus(
-        state=state, message="waiting", skipped_counts={"importance": 7, "gone": 1}, timeline_lag_s=1.5,
-        handled_time=NOON, policy=POLICY, **counts,
+        activity=activity, message="waiting", skipped_counts={"importance": 7, "gone": 1, "of a later server": 2},
+        timeline_lag_s=1.5, handled_time=NOON, policy=POLICY, **counts,
     )  # fmt: skip
     assert convert.status_to_pb(status) == pb.GetBridgeStatusResponse(
-        state=f"BRIDGE_STATE_{state.name}", message="waiting", skipped_counts={"importance": 7, "gone": 1},
+        state=common_pb2.State.Name(state), message="waiting", activity=f"BRIDGE_ACTIVITY_{activity.name}",
+        skipped_counts=[
+            {"reason": "SKIP_REASON_GONE", "count": 1},
+            {"reason": "SKIP_REASON_IMPORTANCE", "count": 7},
+            {"reason": "SKIP_REASON_UNSPECIFIED", "count": 2},
+        ],
         timeline_lag=Duration(seconds=1, nanos=500_000_000), handled_time=stamp(NOON),
         policy=convert.policy_to_pb(POLICY), **counts,
     )  # fmt: skip
-    fresh = convert.status_to_pb(BridgeStatus(state=state))
+    fresh = convert.status_to_pb(BridgeStatus(activity=activity))
     assert (fresh.HasField("timeline_lag"), fresh.HasField("handled_time"), fresh.policy) == (False, False, DEFAULTS)
+    waiting = convert.status_to_pb(BridgeStatus(activity=activity, is_waiting=True))
+    assert waiting.state == (common_pb2.STATE_DEGRADED if activity is BridgeActivity.RUNNING else state)
 
 
 def test_a_policy_is_required_and_made_of_what_is_known() -> None:
@@ -83,8 +99,10 @@ def test_a_policy_is_required_and_made_of_what_is_known() -> None:
         return []
 
     assert fields(pb.UpdateRoutingPolicyRequest()) == ["policy"]
-    assert fields(pb.UpdateRoutingPolicyRequest(policy={})) == []
+    assert fields(pb.UpdateRoutingPolicyRequest(policy={}, update_mask={"paths": ["mode"]})) == []
     unknown = pb.RoutingPolicy(mode=9, on_prune=9, conflict_policy=9)  # type: ignore[arg-type]
-    assert sorted(fields(pb.UpdateRoutingPolicyRequest(policy=unknown))) == [
+    mask = {"paths": ["mode", "on_prune", "conflict_policy"]}
+    assert fields(pb.UpdateRoutingPolicyRequest(policy=unknown, update_mask={"paths": ["content_max"]})) == []
+    assert sorted(fields(pb.UpdateRoutingPolicyRequest(policy=unknown, update_mask=mask))) == [
         "policy.conflict_policy", "policy.mode", "policy.on_prune",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Events and queries of the log survive the way into messages, and batches that are shared are made once."""
+"""Changes and queries of the log survive the way into messages, and batches that are shared are made once."""
 
 import json
 import time
@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from mnemon.v1 import events_pb2 as pb
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1 import episodic_pb2
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.facts import Fact
-from mnemon_server.domain.feed import Batch, Cursor, Edge, EventPage, ListQuery, Progress, Started, WatchQuery
+from mnemon_server.domain.feed import Batch, ChangePage, Cursor, Edge, ListQuery, Progress, Started, WatchQuery
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.semantic.decisions import decision_to_json
+from mnemon_server.transport.convert import change_requests as requests
 from mnemon_server.transport.convert import changes as convert
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
@@ -26,60 +28,60 @@ FIELDS: dict[str, Any] = {
     "sequence": 7,
     "commit": 6,
     "time": NOW,
-    "type": EventType.MEMORY_UPDATED,
+    "type": ChangeType.MEMORY_UPDATED,
     "record_id": "m-1",
     "revision": 3,
     "scope": Scope(user="ada"),
     "request_id": "once",
     "changed": ("content", "metadata.topic"),
 }
-EVENT = Event(**FIELDS)
+CHANGE = Change(**FIELDS)
 
 
-def event_with(**fields: Any) -> Event:
-    """The event, with other values of some fields."""
-    return Event(**{**FIELDS, **fields})
+def change_with(**fields: Any) -> Change:
+    """The change, with other values of some fields."""
+    return Change(**{**FIELDS, **fields})
 
 
 def test_an_event_comes_out_whole() -> None:
-    message = convert.page_to_pb(EventPage("c", (EVENT,), (), caught_up=True))
+    message = convert.page_to_pb(ChangePage("c", (CHANGE,), (), caught_up=True))
     assert (message.cursor, message.caught_up) == ("c", True)
-    [event] = message.events
-    assert (event.sequence, event.commit_id, event.record_id, event.revision) == (7, "6", "m-1", 3)
-    assert event.commit_time.ToDatetime(UTC) == NOW
-    assert (event.type, event.scope.user, event.request_id) == (pb.EVENT_TYPE_MEMORY_UPDATED, "ada", "once")
-    assert list(event.changed_fields) == ["content", "metadata.topic"]
-    assert event.WhichOneof("record") is None
+    [change] = message.changes
+    assert (change.sequence, change.commit_id, change.record_id, change.revision) == (7, "6", "m-1", 3)
+    assert change.commit_time.ToDatetime(UTC) == NOW
+    assert (change.type, change.scope.user, change.request_id) == (pb.CHANGE_TYPE_MEMORY_UPDATED, "ada", "once")
+    assert list(change.changed_fields) == ["content", "metadata.topic"]
+    assert change.WhichOneof("record") is None
 
 
-@pytest.mark.parametrize("type_", list(EventType))
-def test_every_type_of_event_has_a_number(type_: EventType) -> None:
-    [event] = convert.page_to_pb(EventPage("c", (event_with(type=type_),), (), caught_up=True)).events
-    assert pb.EventType.Name(event.type) == f"EVENT_TYPE_{type_.name}"
+@pytest.mark.parametrize("type_", list(ChangeType))
+def test_every_type_of_event_has_a_number(type_: ChangeType) -> None:
+    [change] = convert.page_to_pb(ChangePage("c", (change_with(type=type_),), (), caught_up=True)).changes
+    assert pb.ChangeType.Name(change.type) == f"CHANGE_TYPE_{type_.name}"
 
 
 def test_an_event_without_a_scope_carries_none() -> None:
-    [event] = convert.page_to_pb(EventPage("c", (event_with(scope=Scope()),), (), caught_up=False)).events
-    assert not event.HasField("scope")
+    [change] = convert.page_to_pb(ChangePage("c", (change_with(scope=Scope()),), (), caught_up=False)).changes
+    assert not change.HasField("scope")
 
 
 def test_neighbours_keep_what_is_their_own() -> None:
-    def plain(**fields: Any) -> Event:
-        return event_with(**{"request_id": "", "changed": (), **fields})
+    def plain(**fields: Any) -> Change:
+        return change_with(**{"request_id": "", "changed": (), **fields})
 
-    events = (
-        EVENT,
+    changes = (
+        CHANGE,
         plain(),
         plain(sequence=8, commit=8, record_id="m-2", revision=1, request_id="twice"),
         plain(sequence=9),
         plain(sequence=10, scope=Scope(agent="claude")),
-        plain(sequence=11, type=EventType.MEMORY_PURGED),
+        plain(sequence=11, type=ChangeType.MEMORY_PURGED),
         plain(sequence=12, time=NOW + timedelta(seconds=1)),
-        EVENT,
+        CHANGE,
     )
-    alone = [convert.page_to_pb(EventPage("c", (event,), (), caught_up=True)).events[0] for event in events]
-    assert list(convert.page_to_pb(EventPage("c", events, (), caught_up=True)).events) == alone
-    assert len({message.SerializeToString() for message in alone}) == len(set(events))
+    alone = [convert.page_to_pb(ChangePage("c", (change,), (), caught_up=True)).changes[0] for change in changes]
+    assert list(convert.page_to_pb(ChangePage("c", changes, (), caught_up=True)).changes) == alone
+    assert len({message.SerializeToString() for message in alone}) == len(set(changes))
 
 
 DECISION = Decision(
@@ -98,47 +100,47 @@ DECISION = Decision(
 WARNING = '{"severity": "warning", "message": "full", "remediation": "delete some"}'
 FACT_CHANGE = '{"namespace": ["user", "ada"], "key": "seat"}'
 DETAILS = [
-    (EventType.CONFLICT_DETECTED, decision_to_json(DECISION), "decision"),
-    (EventType.CONFLICT_RESOLVED, decision_to_json(DECISION), "decision"),
-    (EventType.CONFLICT_MERGED, decision_to_json(DECISION), "decision"),
-    (EventType.CONFLICT_REVERTED, decision_to_json(DECISION), "decision"),
-    (EventType.RULE_REGISTERED, '{"name": "household", "priority": 5}', "rule"),
-    (EventType.RULE_UPDATED, '{"name": "household", "priority": 5}', "rule"),
-    (EventType.RULE_DELETED, '{"name": "household", "priority": 5}', "rule"),
-    (EventType.SEMANTIC_WARNING, WARNING, "warning"),
-    (EventType.SEMANTIC_HEALTHY, WARNING, "warning"),
-    (EventType.SEMANTIC_PRUNED, '{"prune_reason": "merged"}', "prune_reason"),
-    (EventType.EPISODIC_WARNING, WARNING, "warning"),
-    (EventType.EPISODIC_HEALTHY, WARNING, "warning"),
-    (EventType.BRIDGE_SUSPENDED, WARNING, "warning"),
-    (EventType.BRIDGE_RESUMED, WARNING, "warning"),
-    (EventType.FACT_CREATED, FACT_CHANGE, "fact_change"),
-    (EventType.FACT_UPDATED, FACT_CHANGE, "fact_change"),
-    (EventType.FACT_DELETED, FACT_CHANGE, "fact_change"),
+    (ChangeType.CONFLICT_DETECTED, decision_to_json(DECISION), "decision"),
+    (ChangeType.CONFLICT_RESOLVED, decision_to_json(DECISION), "decision"),
+    (ChangeType.CONFLICT_MERGED, decision_to_json(DECISION), "decision"),
+    (ChangeType.CONFLICT_REVERTED, decision_to_json(DECISION), "decision"),
+    (ChangeType.RULE_REGISTERED, '{"name": "household", "priority": 5}', "rule"),
+    (ChangeType.RULE_UPDATED, '{"name": "household", "priority": 5}', "rule"),
+    (ChangeType.RULE_DELETED, '{"name": "household", "priority": 5}', "rule"),
+    (ChangeType.SEMANTIC_WARNING, WARNING, "warning"),
+    (ChangeType.SEMANTIC_HEALTHY, WARNING, "warning"),
+    (ChangeType.SEMANTIC_PRUNED, '{"prune_reason": "merged"}', "prune_reason"),
+    (ChangeType.EPISODIC_WARNING, WARNING, "warning"),
+    (ChangeType.EPISODIC_HEALTHY, WARNING, "warning"),
+    (ChangeType.BRIDGE_SUSPENDED, WARNING, "warning"),
+    (ChangeType.BRIDGE_RESUMED, WARNING, "warning"),
+    (ChangeType.FACT_CREATED, FACT_CHANGE, "fact_change"),
+    (ChangeType.FACT_UPDATED, FACT_CHANGE, "fact_change"),
+    (ChangeType.FACT_DELETED, FACT_CHANGE, "fact_change"),
 ]
 
 
 @pytest.mark.parametrize(("type_", "details", "field"), DETAILS)
-def test_details_come_out_as_what_the_type_promises(type_: EventType, details: str, field: str) -> None:
-    event = event_with(type=type_, details=details)
-    [message] = convert.page_to_pb(EventPage("c", (event,), (), caught_up=True)).events
+def test_details_come_out_as_what_the_type_promises(type_: ChangeType, details: str, field: str) -> None:
+    change = change_with(type=type_, details=details)
+    [message] = convert.page_to_pb(ChangePage("c", (change,), (), caught_up=True)).changes
     assert message.WhichOneof("details") == field
     said = {
         "decision": (message.decision.decision_id, message.decision.arbitration.reason) == ("d-1", "as configured"),
         "rule": (message.rule.name, message.rule.priority, message.rule.HasField("enabled")) == ("household", 5, False),
         "warning": (message.warning.severity, message.warning.message, message.warning.remediation)
-        == ("warning", "full", "delete some"),
-        "prune_reason": message.prune_reason == "merged",
+        == (pb.WARNING_SEVERITY_WARNING, "full", "delete some"),
+        "prune_reason": message.prune_reason == pb.SEMANTIC_PRUNE_REASON_MERGED,
         "fact_change": message.fact_change == pb.FactChange(namespace=["user", "ada"], key="seat"),
     }
     assert said[field]
 
 
-def details_of(type_: EventType, details: str) -> pb.Event:
-    """What is told of an event with these details."""
+def details_of(type_: ChangeType, details: str) -> pb.Change:
+    """What is told of a change with these details."""
     [message] = convert.page_to_pb(
-        EventPage("c", (event_with(type=type_, details=details),), (), caught_up=True)
-    ).events
+        ChangePage("c", (change_with(type=type_, details=details),), (), caught_up=True)
+    ).changes
     return message
 
 
@@ -152,7 +154,7 @@ def test_of_a_recorded_event_is_told_what_routing_needs() -> None:
         "segment_count": 3,
         "content_hash": "ab" * 32,
     }
-    message = details_of(EventType.EPISODIC_SAVED, json.dumps(said))
+    message = details_of(ChangeType.EPISODIC_SAVED, json.dumps(said))
     assert message.episodic_saved == pb.EpisodicSaved(
         event_type="task",
         event_time=Timestamp(seconds=1_700_000_000, nanos=123_456_000),
@@ -162,10 +164,10 @@ def test_of_a_recorded_event_is_told_what_routing_needs() -> None:
         segment_count=3,
         content_hash="ab" * 32,
     )
-    early = details_of(EventType.EPISODIC_SAVED, json.dumps({**said, "importance": None, "event_time": -1}))
+    early = details_of(ChangeType.EPISODIC_SAVED, json.dumps({**said, "importance": None, "event_time": -1}))
     assert not early.episodic_saved.HasField("importance")
     assert early.episodic_saved.event_time == Timestamp(seconds=-1, nanos=999_999_000)
-    nought = details_of(EventType.EPISODIC_SAVED, json.dumps({**said, "importance": 0, "lag_us": 0}))
+    nought = details_of(ChangeType.EPISODIC_SAVED, json.dumps({**said, "importance": 0, "lag_us": 0}))
     assert nought.episodic_saved.HasField("importance")
     assert nought.episodic_saved.timeline_lag == Duration()
 
@@ -173,57 +175,66 @@ def test_of_a_recorded_event_is_told_what_routing_needs() -> None:
 def test_of_pruned_events_is_told_which_and_why() -> None:
     events = [["lunch", "ab" * 32], ["tea", "cd" * 32]]
     message = details_of(
-        EventType.EPISODIC_PRUNED, json.dumps({"segment_id": 41, "reason": "retention", "events": events})
+        ChangeType.EPISODIC_PRUNED, json.dumps({"segment_id": 41, "reason": "retention", "events": events})
     )
-    assert (message.episodic_pruned.segment_id, message.episodic_pruned.reason) == (41, "retention")
+    assert message.episodic_pruned.segment_id == 41
+    assert message.episodic_pruned.reason == episodic_pb2.PRUNE_REASON_RETENTION
     assert [[event.event_id, event.content_hash] for event in message.episodic_pruned.events] == events
 
 
 def test_of_a_reconciliation_is_told_what_was_done_about_which() -> None:
     said = {"event_ids": ["e-1", "e-2"], "action": "demoted", "memory_ids": ["s-1"], "unlinked_memory_ids": ["s-2"]}
-    assert details_of(EventType.BRIDGE_RECONCILED, json.dumps(said)).reconciliation == pb.Reconciliation(**said)
+    assert details_of(ChangeType.BRIDGE_RECONCILED, json.dumps(said)).reconciliation == pb.Reconciliation(
+        **{**said, "action": "PRUNE_ACTION_DEMOTE"}
+    )
 
 
 def test_of_a_fact_is_told_where_it_was_and_why_it_is_gone() -> None:
     said = {"namespace": ["user", "ada"], "key": "", "reason": "expired"}
-    message = details_of(EventType.FACT_DELETED, json.dumps(said))
-    assert message.fact_change == pb.FactChange(namespace=["user", "ada"], key="", reason="expired")
+    message = details_of(ChangeType.FACT_DELETED, json.dumps(said))
+    assert message.fact_change == pb.FactChange(
+        namespace=["user", "ada"], key="", reason=pb.FACT_DELETION_REASON_EXPIRED
+    )
 
 
 def test_the_full_view_of_a_fact_s_event_holds_the_fact() -> None:
     fact = Fact(Namespace(("user", "ada")), "seat", {"content": "window", "rank": 5}, NOW, NOW, revision=3)
-    [event] = convert.page_to_pb(
-        EventPage("c", (event_with(type=EventType.FACT_CREATED),), (fact,), caught_up=True)
-    ).events
-    assert event.WhichOneof("record") == "fact"
-    assert (list(event.fact.namespace), event.fact.key, event.fact.revision) == (["user", "ada"], "seat", 3)
-    assert dict(event.fact.value) == {"content": "window", "rank": 5}
+    [change] = convert.page_to_pb(
+        ChangePage("c", (change_with(type=ChangeType.FACT_CREATED),), (fact,), caught_up=True)
+    ).changes
+    assert change.WhichOneof("record") == "fact"
+    assert (list(change.fact.namespace), change.fact.key, change.fact.revision) == (["user", "ada"], "seat", 3)
+    assert dict(change.fact.value) == {"content": "window", "rank": 5}
 
 
 def test_details_are_told_of_their_own_event_alone() -> None:
-    def pruned(sequence: int, reason: str) -> Event:
+    def pruned(sequence: int, reason: str) -> Change:
         details = f'{{"prune_reason": "{reason}"}}' if reason else ""
-        return event_with(type=EventType.SEMANTIC_PRUNED, request_id="", changed=(), sequence=sequence, details=details)
+        return change_with(
+            type=ChangeType.SEMANTIC_PRUNED, request_id="", changed=(), sequence=sequence, details=details
+        )
 
     reasons = ["", "merged", "", "", "deleted", "superseded", ""]
-    events = tuple(pruned(sequence, reason) for sequence, reason in enumerate(reasons, 1))
-    told = convert.page_to_pb(EventPage("c", events, (), caught_up=True)).events
-    assert [event.prune_reason for event in told] == reasons
-    assert [event.HasField("prune_reason") for event in told] == [bool(reason) for reason in reasons]
+    changes = tuple(pruned(sequence, reason) for sequence, reason in enumerate(reasons, 1))
+    told = convert.page_to_pb(ChangePage("c", changes, (), caught_up=True)).changes
+    assert [pb.SemanticPruneReason.Name(change.prune_reason)[len("SEMANTIC_PRUNE_REASON_") :] for change in told] == [
+        reason.upper() or "UNSPECIFIED" for reason in reasons
+    ]
+    assert [change.HasField("prune_reason") for change in told] == [bool(reason) for reason in reasons]
 
 
 def test_event_ids_differ_also_where_the_log_was_taken_back_and_continued() -> None:
-    other = event_with(time=NOW + timedelta(microseconds=1))
-    after = event_with(sequence=8)
-    events = convert.page_to_pb(EventPage("c", (EVENT, other, after), (), caught_up=True)).events
-    again = convert.page_to_pb(EventPage("c", (EVENT,), (), caught_up=True)).events
-    assert len({event.event_id for event in events}) == 3
-    assert events[0].event_id == again[0].event_id
+    other = change_with(time=NOW + timedelta(microseconds=1))
+    after = change_with(sequence=8)
+    changes = convert.page_to_pb(ChangePage("c", (CHANGE, other, after), (), caught_up=True)).changes
+    again = convert.page_to_pb(ChangePage("c", (CHANGE,), (), caught_up=True)).changes
+    assert len({change.change_id for change in changes}) == 3
+    assert changes[0].change_id == again[0].change_id
 
 
 def test_the_full_view_carries_records_and_leaves_out_those_that_are_gone() -> None:
     records = (Memory("m-1", "a fact"), None, Document("d-1", "a text"), SemanticMemory("s-1", "a statement"))
-    first, second, third, fourth = convert.page_to_pb(EventPage("c", (EVENT,) * 4, records, caught_up=True)).events
+    first, second, third, fourth = convert.page_to_pb(ChangePage("c", (CHANGE,) * 4, records, caught_up=True)).changes
     assert fourth.WhichOneof("record") == "semantic_memory"
     assert (fourth.semantic_memory.memory_id, fourth.semantic_memory.content) == ("s-1", "a statement")
     assert (first.memory.memory_id, first.memory.content, first.WhichOneof("record")) == ("m-1", "a fact", "memory")
@@ -231,57 +242,52 @@ def test_the_full_view_carries_records_and_leaves_out_those_that_are_gone() -> N
     assert (third.document.doc_id, third.document.content, third.WhichOneof("record")) == ("d-1", "a text", "document")
 
 
-def test_a_batch_that_watchers_share_is_converted_once() -> None:
-    encoder = convert.WatchEncoder()
-    batch = Batch("c", (EVENT,), (), caught_up=True)
-    message = encoder.message(batch)
-    assert (message.cursor, message.batch.caught_up, message.batch.events[0].sequence) == ("c", True, 7)
-    assert encoder.message(batch) is message
-    assert encoder.message(Batch("c", (EVENT,), (), caught_up=True)) is not message
+def test_a_batch_goes_out_as_the_bytes_of_its_message() -> None:
+    message = pb.WatchChangesResponse.FromString(convert.batch_to_bytes(Batch("c", (CHANGE,), (), caught_up=True)))
+    assert (message.cursor, message.batch.caught_up, message.batch.changes[0].sequence) == ("c", True, 7)
 
 
 def test_messages_without_events_say_what_they_are() -> None:
-    encoder = convert.WatchEncoder()
-    started = encoder.message(Started("a", 7.5, NOW))
+    started = convert.watch_message_to_pb(Started("a", 7.5, NOW))
     assert (started.WhichOneof("payload"), started.cursor) == ("started", "a")
     assert started.started.heartbeat_interval == Duration(seconds=7, nanos=500_000_000)
     assert started.started.retained_since.ToDatetime(UTC) == NOW
-    assert not encoder.message(Started("a", 15.0, None)).started.HasField("retained_since")
-    progress = encoder.message(Progress("b", NOW, caught_up=True))
+    assert not convert.watch_message_to_pb(Started("a", 15.0, None)).started.HasField("retained_since")
+    progress = convert.watch_message_to_pb(Progress("b", NOW, caught_up=True))
     assert (progress.WhichOneof("payload"), progress.cursor, progress.progress.caught_up) == ("progress", "b", True)
     assert progress.progress.head_time.ToDatetime(UTC) == NOW
-    empty = encoder.message(Progress("b", None, caught_up=False))
+    empty = convert.watch_message_to_pb(Progress("b", None, caught_up=False))
     assert (empty.WhichOneof("payload"), empty.progress.HasField("head_time")) == ("progress", False)
 
 
 def test_queries_come_in_with_their_defaults() -> None:
-    assert convert.watch_query_from_pb(pb.WatchEventsRequest()) == WatchQuery()
-    assert convert.list_query_from_pb(pb.ListEventsRequest()) == ListQuery()
+    assert requests.read_watch(pb.WatchChangesRequest()) == WatchQuery()
+    assert requests.read_list(pb.ListChangesRequest()) == ListQuery()
     assert (WatchQuery().start, ListQuery().start) == (Edge.NOW, Edge.EARLIEST)
 
 
 def test_queries_come_in_whole() -> None:
-    where = pb.EventFilter(types=[pb.EVENT_TYPE_MEMORY_PURGED], scope={"agent": "claude"}, record_ids=["a", "b"])
-    meant = EventFilter(frozenset({EventType.MEMORY_PURGED}), Scope(agent="claude"), frozenset({"a", "b"}))
-    watch = pb.WatchEventsRequest(
-        cursor="c", filter=where, heartbeat_interval=Duration(seconds=7), max_batch_size=9, view=pb.EVENT_VIEW_FULL
+    where = pb.ChangeFilter(types=[pb.CHANGE_TYPE_MEMORY_PURGED], scope={"agent": "claude"}, record_ids=["a", "b"])
+    meant = ChangeFilter(frozenset({ChangeType.MEMORY_PURGED}), Scope(agent="claude"), frozenset({"a", "b"}))
+    watch = pb.WatchChangesRequest(
+        cursor="c", filter=where, heartbeat_interval=Duration(seconds=7), max_batch_size=9, view=pb.CHANGE_VIEW_FULL
     )
     query = WatchQuery(start=Cursor("c"), where=meant, heartbeat_s=7.0, batch_max=9, full=True)
-    assert convert.watch_query_from_pb(watch) == query
-    page = pb.ListEventsRequest(start_time=Timestamp(seconds=60), filter=where, page_size=5)
+    assert requests.read_watch(watch) == query
+    page = pb.ListChangesRequest(start_time=Timestamp(seconds=60), filter=where, page_size=5)
     start = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
-    assert convert.list_query_from_pb(page) == ListQuery(start=start, where=meant, limit=5)
-    assert convert.watch_query_from_pb(pb.WatchEventsRequest(earliest=True)).start is Edge.EARLIEST
+    assert requests.read_list(page) == ListQuery(start=start, where=meant, limit=5)
+    assert requests.read_watch(pb.WatchChangesRequest(earliest=True)).start is Edge.EARLIEST
 
 
 def test_what_is_too_large_is_cut_to_the_most() -> None:
-    assert convert.watch_query_from_pb(pb.WatchEventsRequest(max_batch_size=5000)).batch_max == 1000
-    assert convert.list_query_from_pb(pb.ListEventsRequest(page_size=5000)).limit == 1000
+    assert requests.read_watch(pb.WatchChangesRequest(max_batch_size=5000)).batch_max == 1000
+    assert requests.read_list(pb.ListChangesRequest(page_size=5000)).limit == 1000
 
 
 def test_an_event_costs_few_microseconds() -> None:
-    events = (event_with(request_id="", changed=()),) * 1000
-    page = EventPage("c", events, (), caught_up=True)
+    changes = (change_with(request_id="", changed=()),) * 1000
+    page = ChangePage("c", changes, (), caught_up=True)
     started = time.thread_time()
     for _ in range(10):
         convert.page_to_pb(page)

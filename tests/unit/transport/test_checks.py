@@ -59,7 +59,7 @@ def test_everything_that_is_wrong_with_a_document_is_named_at_once() -> None:
 
 @pytest.mark.parametrize(("count", "wrong"), [(0, ["requests"]), (1, []), (1000, []), (1001, ["requests"])])
 def test_a_bulk_message_holds_one_to_a_thousand_documents(count: int, wrong: list[str]) -> None:
-    request = pb.IndexDocumentsRequest(requests=[pb.IndexDocumentRequest()] * count)
+    request = pb.BulkIndexDocumentsRequest(requests=[pb.IndexDocumentRequest()] * count)
     assert fields(lambda run: check_bulk(run.requests), request) == wrong
 
 
@@ -67,15 +67,18 @@ def test_a_bulk_message_holds_one_to_a_thousand_documents(count: int, wrong: lis
     ("request_fields", "wrong"),
     [
         ({}, []),
-        ({"query": "x" * 65_536, "top_k": -5}, []),
+        ({"query": "x" * 65_536, "limit": 2**31 - 1}, []),
         ({"query": "é" * 32_769}, ["query"]),
+        ({"limit": -1}, ["limit"]),
         ({"min_score": -0.1}, ["min_score"]),
         ({"min_score": 1.1}, ["min_score"]),
         ({"min_score": float("nan")}, ["min_score"]),
         ({"mode": 17, "view": 18}, ["mode", "view"]),
         ({"filters": {"": value(), "$or": value(string_list_value={}), "x" * 99: value(int_value=1)}}, []),
         ({"filters": {f"key{i}": value(int_value=i) for i in range(65)}}, ["filters"]),
-        ({"scope": {"user": "u" * 300}}, ["scope.user"]),
+        ({"filter": {"scope": {"user": "u" * 300}}}, ["filter.scope.user"]),
+        ({"filter": {"filter": {}}}, ["filter.filter"]),
+        ({"filter": {"filter": {"condition": {"field": "nobody", "comparator": 1}}}}, ["filter.filter.nobody"] * 2),
     ],
 )
 def test_searches_are_checked_and_filters_that_are_not_valid_let_through(
@@ -103,11 +106,11 @@ def test_a_negative_page_size_is_refused_and_a_large_one_is_not() -> None:
     ("request_fields", "wrong"),
     [
         ({}, ["filters"]),
-        ({"scope": {"user": ""}}, ["filters"]),
+        ({"filter": {"scope": {"user": ""}}}, ["filters"]),
         ({"dry_run": True}, ["filters"]),
-        ({"scope": {"user": "ada"}}, []),
+        ({"filter": {"scope": {"user": "ada"}}}, []),
         ({"filters": {"topic": value(string_value="x")}}, []),
-        ({"filters": {"$or": value(string_value="x")}}, ["filters"]),
+        ({"filters": {"$or": value(string_value="x")}}, ["filters.$or"]),
         ({"filters": {"topic": value()}}, ["filters.topic"]),
         ({"filters": {"topic": value(string_list_value={"values": ["a"]})}}, ["filters.topic"]),
     ],
@@ -118,7 +121,9 @@ def test_a_bulk_delete_must_say_what_it_means(request_fields: dict[str, Any], wr
 
 def test_trap_10_checking_a_request_costs_microseconds() -> None:
     search = pb.SearchDocumentsRequest(
-        query="where does ada like to sit?", filters={"topic": value(string_value="travel")}, scope={"user": "ada"}
+        query="where does ada like to sit?",
+        filters={"topic": value(string_value="travel")},
+        filter={"scope": {"user": "ada"}},
     )
     index = pb.IndexDocumentRequest(document=pb.Document(doc_id="note", content="text " * 100, metadata=search.filters))
     for check, request in ((checks.check_search_documents, search), (checks.check_index_document, index)):

@@ -22,6 +22,7 @@ from mnemon_server.domain.records import (
     Scope,
     SearchDiagnostics,
     SearchMode,
+    View,
     WriteOutcome,
     WriteReceipt,
 )
@@ -91,24 +92,20 @@ def test_an_unset_revision_is_not_revision_zero() -> None:
     assert convert.index_request_from_pb(request).expected_revision == 0
 
 
-def test_an_unset_top_k_is_five_and_zero_is_zero() -> None:
+def test_a_limit_of_zero_is_five() -> None:
     assert convert.search_query_from_pb(pb.SearchDocumentsRequest()).top_k == 5
-    assert convert.search_query_from_pb(pb.SearchDocumentsRequest(top_k=0)).top_k == 0
-    assert convert.search_query_from_pb(pb.SearchDocumentsRequest(top_k=-3)).top_k == -3
+    assert convert.search_query_from_pb(pb.SearchDocumentsRequest(limit=7)).top_k == 7
 
 
 def test_views_show_more_and_more_of_a_document() -> None:
     document = _document()
-    basic, standard, full = (
-        convert.document_to_pb(document, convert.VIEWS[view])
-        for view in (pb.DOCUMENT_VIEW_BASIC, pb.DOCUMENT_VIEW_UNSPECIFIED, pb.DOCUMENT_VIEW_FULL)
-    )
-    for message in (basic, standard, full):
+    ids, standard, full = (convert.document_to_pb(document, view) for view in View)
+    assert ids == pb.Document(doc_id="note", revision=3)
+    for message in (standard, full):
         assert (message.doc_id, message.revision, message.passage_count) == ("note", 3, 2)
         assert message.metadata["topic"].string_value == "owls"
         assert message.scope.user == "ada"
         assert message.create_time.ToDatetime(UTC) == document.create_time
-    assert (basic.content, len(basic.embeddings)) == ("", 0)
     assert (standard.content, len(standard.embeddings)) == ("hoot hoot", 0)
     assert [list(embedding.values) for embedding in full.embeddings] == [[1.0, 0.0], [0.0, 1.0]]
 
@@ -120,10 +117,13 @@ async def test_a_score_that_is_zero_is_not_a_score_that_is_missing() -> None:
     )
     diagnostics = SearchDiagnostics(mode=SearchMode.KEYWORD, exact=True, scanned=9, duration_s=1.5)
     answer = SearchAnswer(results, (IgnoredFilter("$or", "is reserved"),), diagnostics)
-    message = await convert.answer_to_pb(answer, convert.VIEWS[pb.DOCUMENT_VIEW_STANDARD])
+    message = await convert.answer_to_pb(answer, View.STANDARD)
     first, second = message.results
-    assert (first.HasField("vector_score"), first.HasField("keyword_score")) == (True, False)
-    assert (second.HasField("vector_score"), second.HasField("keyword_score")) == (False, True)
+    assert [(m.score.HasField("vector"), m.score.HasField("keyword")) for m in (first, second)] == [
+        (True, False),
+        (False, True),
+    ]
+    assert [match.score.relevance for match in (first, second)] == [0.5, 0.25]
     assert (first.passage.index, first.passage.start, first.passage.end) == (1, 4, 9)
     assert not second.HasField("passage")
     assert (second.document.content, second.document.metadata["n"].int_value) == ("text", 1)
@@ -146,12 +146,14 @@ def test_health_says_everything_and_a_latency_only_where_there_is_one(status: He
     health = StoreHealth(
         status=status, message="m", backend="b", host="h", collection="c", model_name="n", model_revision="r",
         model_precision="p", dimension=384, document_count=1, passage_count=2, pending=3,
+        removal_pending_count=4, removal_out_of_reach_count=5,
     )  # fmt: skip
     message = convert.health_to_pb(health)
-    assert pb.HealthStatus.Name(message.status) == f"HEALTH_STATUS_{status.name}"
+    assert message.state == records.STATES_TO_PB[status]
     model = message.embedding_model
     assert (model.name, model.revision, model.precision, model.dimension) == ("n", "r", "p", 384)
-    assert (message.document_count, message.passage_count, message.pending) == (1, 2, 3)
+    assert (message.document_count, message.passage_count, message.pending_count) == (1, 2, 3)
+    assert (message.removal_pending_count, message.removal_out_of_reach_count) == (4, 5)
     assert not message.HasField("latency")
 
 

@@ -57,7 +57,7 @@ WRONG = [
 def test_everything_that_is_wrong_with_an_event_is_named_at_once() -> None:
     request = pb.RecordEventRequest(event=BAD, request_id="r" * 129)
     assert fields(checks.checked_record, request) == [*WRONG, "request_id"]
-    assert fields(checks.checked_event, BAD) == WRONG
+    assert fields(checks.checked_record, pb.RecordEventRequest(event=BAD)) == WRONG
 
 
 def test_what_only_the_server_says_of_an_event_is_not_looked_at() -> None:
@@ -81,13 +81,16 @@ def test_a_filter_that_is_none_is_not_taken_for_no_filter(check: Any, kind: Any)
 @pytest.mark.parametrize(("check", "kind"), RANGED)
 def test_both_ends_of_a_range_must_be_times(check: Any, kind: Any) -> None:
     assert fields(check, kind(range={})) == []
-    assert fields(check, kind(range={"from": NO_TIME, "to": Timestamp(nanos=-1)})) == ["range.from", "range.to"]
-    assert fields(check, kind(range={"from": Timestamp(), "to": NO_TIME})) == ["range.to"]
+    assert fields(check, kind(range={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)})) == [
+        "range.end_time",
+        "range.start_time",
+    ]
+    assert fields(check, kind(range={"start_time": Timestamp(), "end_time": NO_TIME})) == ["range.end_time"]
 
 
 def test_the_rest_of_a_query_is_named_with_what_is_none() -> None:
-    request = pb.QueryWindowRequest(last_days=0, top_k=1_001, query="\0", mode=9)  # type: ignore[arg-type]
-    assert fields(checks.check_query_window, request) == ["last_days", "mode", "query", "top_k"]
+    request = pb.QueryWindowRequest(last_days=0, limit=1_001, query="\0", mode=9, view=9)  # type: ignore[arg-type]
+    assert fields(checks.check_query_window, request) == ["last_days", "limit", "mode", "query", "view"]
     assert fields(checks.check_query_window, window(query="tea", mode="SEARCH_MODE_KEYWORD")) == []
 
 

@@ -32,7 +32,7 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
-from mnemon_server.domain.records import Scope, SearchMode
+from mnemon_server.domain.records import Scope, SearchMode, View
 from mnemon_server.transport.convert import episodic as convert
 from mnemon_server.transport.convert import episodic_answers as answers
 from mnemon_server.transport.status import Failure
@@ -117,9 +117,9 @@ def test_a_request_comes_in_with_its_id() -> None:
 
 def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
     assert convert.window_query_from_pb(pb.QueryWindowRequest(), None) == WindowQuery()
-    days = convert.window_query_from_pb(pb.QueryWindowRequest(last_days=0, top_k=0, query=""), None)
-    assert days == WindowQuery(last_days=0, top_k=0, text="")
-    half_open = pb.QueryWindowRequest(range={"from": minutes(1)})
+    days = convert.window_query_from_pb(pb.QueryWindowRequest(last_days=0, limit=-1, query=""), None)
+    assert days == WindowQuery(last_days=0, limit=-1, text="")
+    half_open = pb.QueryWindowRequest(range={"start_time": minutes(1)})
     assert convert.window_query_from_pb(half_open, None) == WindowQuery(
         where=EventSelection(start=NOON + timedelta(minutes=1)), has_range=True
     )
@@ -132,7 +132,11 @@ def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
         filter=compare("source", "EQ", "user"),
     )
     whole = pb.QueryWindowRequest(
-        range={"from": minutes(0), "to": minutes(2)}, filter=where, top_k=7, query="tea", mode="SEARCH_MODE_KEYWORD"
+        range={"start_time": minutes(0), "end_time": minutes(2)},
+        filter=where,
+        limit=7,
+        query="tea",
+        mode="SEARCH_MODE_KEYWORD",
     )
     after = EventPosition(9, "tea")
     assert convert.window_query_from_pb(whole, after) == WindowQuery(
@@ -145,7 +149,7 @@ def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
             expression=Condition("source", Operator.EQ, ("user",)),
         ),
         has_range=True,
-        top_k=7,
+        limit=7,
         after=after,
         text="tea",
         mode=SearchMode.KEYWORD,
@@ -202,17 +206,24 @@ def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
     scores = (EventScore(0.75, 0.5, 0.25), EventScore(0.5, None, 0.0))
     page = WindowPage((STORED, STORED), None, diagnostics, scores)
     message = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, "token"))
-    assert ([*message.events], message.next_page_token) == ([MESSAGE, MESSAGE], "token")
-    assert message.diagnostics == pb.WindowDiagnostics(
-        total_scanned=9, filtered_by_context=1, filtered_by_window=2, returned=2,
+    assert message.next_page_token == "token"  # noqa: S105
+    assert message.diagnostics == common_pb2.SearchDiagnostics(
+        exact=True, total_candidates=9, filtered_by_context=1, filtered_by_window=2, returned=2,
         duration=Duration(nanos=250_000_000), mode="SEARCH_MODE_HYBRID", pending=3,
     )  # fmt: skip
-    assert [*message.scores] == [
-        pb.EventScore(relevance=0.75, similarity=0.5, keyword=0.25), pb.EventScore(relevance=0.5, keyword=0.0),
-    ]  # fmt: skip
-    assert not message.scores[1].HasField("similarity")
+    assert [*message.results] == [
+        pb.EventMatch(event=MESSAGE, score={"relevance": 0.75, "vector": 0.5, "keyword": 0.25}),
+        pb.EventMatch(event=MESSAGE, score={"relevance": 0.5, "keyword": 0.0}),
+    ]
+    named = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, "", View.IDS))
+    assert [match.event for match in named.results] == [pb.EpisodicEvent(event_id=MESSAGE.event_id)] * 2
+    assert [match.score for match in named.results] == [match.score for match in message.results]
+    unscored = WindowPage((STORED,), None, diagnostics)
+    assert [*pb.QueryWindowResponse.FromString(answers.window_to_bytes(unscored, "")).results] == [
+        pb.EventMatch(event=MESSAGE)
+    ]
     plain = pb.QueryWindowResponse.FromString(answers.window_to_bytes(WindowPage((), None, WindowDiagnostics()), ""))
-    assert (plain.diagnostics.mode, len(plain.events), plain.HasField("diagnostics")) == (0, 0, True)
+    assert (plain.diagnostics.mode, len(plain.results), plain.HasField("diagnostics")) == (0, 0, True)
 
 
 def test_pages_and_single_events_go_out_as_they_are_kept() -> None:
@@ -229,8 +240,10 @@ def test_a_page_is_the_message_that_its_events_make_whatever_their_sizes(size: i
     surplus = longer.ByteSize() - size
     messages = [longer, pb.EpisodicEvent(content="x" * max(0, size - surplus)), MESSAGE]
     events = tuple(STORED._replace(body=message.SerializeToString()) for message in messages)
-    answer = answers.recent_to_bytes(WindowPage(events, None, WindowDiagnostics()), "")
-    assert [*pb.ListRecentEventsResponse.FromString(answer).events] == messages
+    page = WindowPage(events, None, WindowDiagnostics())
+    assert [*pb.ListRecentEventsResponse.FromString(answers.recent_to_bytes(page, "")).events] == messages
+    window = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, ""))
+    assert [match.event for match in window.results] == messages
 
 
 def test_an_event_of_which_nothing_is_said_is_there_all_the_same() -> None:
@@ -281,7 +294,7 @@ def test_the_status_of_the_timeline_goes_out_whole(state: TimelineState) -> None
         scrub_time=later, retention_s=86_400.5, **numbers,
     )  # fmt: skip
     assert answers.status_to_pb(status) == pb.GetTimelineStatusResponse(
-        state=f"TIMELINE_STATE_{state.name}", message="half way", earliest=stamp(NOON), latest=stamp(later),
+        state=f"STATE_{state.name}", message="half way", earliest=stamp(NOON), latest=stamp(later),
         lost=[
             pb.LostRange(segment_id=1, first_sequence=3, last_sequence=5, event_count=2, notice_time=stamp(NOON)),
         ],

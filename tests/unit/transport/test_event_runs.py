@@ -1,4 +1,4 @@
-"""Runs of events are stored in the order of their stream, whatever the size of each, and counted."""
+"""Runs of events are stored in the order of their stream, whatever the size of each."""
 
 import asyncio
 from typing import Any
@@ -7,20 +7,18 @@ import grpc
 import pytest
 from mnemon.v1 import episodic_pb2 as pb
 from mnemon_server.domain.episodic import EventReceipt
-from mnemon_server.domain.errors import IndexWarmingError, InvalidArgumentError, RequestIdReusedError, StorageFullError
-from mnemon_server.transport.servicers.event_runs import ERRORS_MAX, PART, EventRuns, Tally
+from mnemon_server.domain.errors import IndexWarmingError, InvalidArgumentError, StorageFullError
+from mnemon_server.transport.servicers.event_runs import PART, EventRuns
 from mnemon_server.transport.status import Failure
 
 from tests.support.episodic_stores import open_episodic
-from tests.support.timeline_messages import NOON, happened
-
-RECEIPT = EventReceipt("lunch", 7, 1, NOON)
+from tests.support.timeline_messages import bulk, happened
 
 
-def run_of(first: int, count: int, **fields: Any) -> pb.RecordEventsRequest:
+def run_of(first: int, count: int, **fields: Any) -> pb.BulkRecordEventsRequest:
     """A run of events that are numbered."""
     numbers = range(first, first + count)
-    return pb.RecordEventsRequest(events=[happened(f"event {number}", number, **fields) for number in numbers])
+    return bulk(happened(f"event {number}", number, **fields) for number in numbers)
 
 
 def stored(outcomes: list[EventReceipt | Failure]) -> list[EventReceipt]:
@@ -47,8 +45,8 @@ async def test_events_of_a_stream_are_stored_in_its_order() -> None:
 async def test_an_event_that_is_wrong_fails_alone_where_it_stands() -> None:
     async with open_episodic() as opened:
         run = run_of(0, 5)
-        run.events[1].ClearField("event_time")
-        run.events[3].scope.Clear()
+        run.requests[1].event.ClearField("event_time")
+        run.requests[3].event.scope.Clear()
         outcomes = await EventRuns(opened.store).record(run)
         assert [isinstance(outcome, EventReceipt) for outcome in outcomes] == [True, False, True, False, True]
         timeless, nobodys = (outcome for outcome in outcomes if isinstance(outcome, Failure))
@@ -61,7 +59,7 @@ async def test_an_event_that_is_wrong_fails_alone_where_it_stands() -> None:
 @pytest.mark.parametrize("count", [0, 10_001])
 async def test_a_run_has_a_size(count: int) -> None:
     async with open_episodic() as opened:
-        with pytest.raises(InvalidArgumentError, match="events: must be 1 to 10,000"):
+        with pytest.raises(InvalidArgumentError, match="requests: must be 1 to 10,000"):
             await EventRuns(opened.store).record(run_of(0, count))
         assert await opened.contents() == []
 
@@ -77,16 +75,3 @@ async def test_a_full_disk_fails_each_event_and_a_cold_index_the_stream() -> Non
         opened.timeline.is_warm = False
         with pytest.raises(IndexWarmingError):
             await EventRuns(opened.store).record(run_of(0, PART + 1))
-
-
-def test_a_tally_counts_and_names_the_first_failures_by_their_place_in_the_stream() -> None:
-    tally = Tally()
-    assert tally.answer() == pb.RecordEventsResponse()
-    failure = Failure.of(RequestIdReusedError("another request had it"))
-    tally.add([RECEIPT, RECEIPT._replace(duplicate=True), failure])
-    tally.add([RECEIPT] * 3)
-    tally.add([failure] * (ERRORS_MAX + 5))
-    answer = tally.answer()
-    assert (answer.stored_count, answer.duplicate_count, answer.failed_count) == (4, 1, ERRORS_MAX + 6)
-    assert [error.index for error in answer.errors] == [2, *range(6, 6 + ERRORS_MAX - 1)]
-    assert {error.error.code for error in answer.errors} == {grpc.StatusCode.ALREADY_EXISTS.value[0]}

@@ -1,5 +1,6 @@
 """Facts and what is asked of them survive the way into messages and back."""
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -11,35 +12,44 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import facts_pb2 as pb
-from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.errors import FactNotFoundError, InvalidArgumentError
 from mnemon_server.domain.facts import (
     Fact,
+    FactBatch,
     FactFilter,
     FactIndex,
     FactMatch,
     FactPage,
     FactQuery,
     FactReceipt,
+    FactRenewal,
     FactSearchAnswer,
     FactVersion,
     NamespacePage,
     PutFact,
     PutMode,
+    RenewalReceipt,
 )
 from mnemon_server.domain.filters import AllOf, Condition, Operator
+from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import (
     AckLevel,
     BulkDeleteReceipt,
     SearchDiagnostics,
     SearchMode,
+    View,
     WriteOutcome,
     WriteReceipt,
 )
+from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
+from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.pause import LARGE_BYTES, converted
+from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.status import Failure
 
+from tests.support.memory_messages import all_of, compare
 from tests.support.tool_messages import struct
 from tests.support.turns import Turns
 
@@ -74,7 +84,7 @@ def message_of(fact: Fact) -> pb.Fact:
 
 def put_of(message: pb.Fact, **terms: Any) -> PutFact:
     """The request to store what a message holds."""
-    return convert.put_from_pb(pb.PutFactRequest(fact=message, **terms))
+    return requests.read_put(pb.PutFactRequest(fact=message, **terms))
 
 
 def test_a_fact_goes_out_whole() -> None:
@@ -141,13 +151,13 @@ def test_every_mode_has_a_number(mode: PutMode) -> None:
     ("broken", "message"),
     [
         ({"namespace": []}, "must have 1 to 16 labels"),
-        ({"value": None}, "there is no value"),
-        ({"metadata": {"unset": common_pb2.MetadataValue()}}, "metadata is none"),
-        ({"create_time": Timestamp(seconds=10**13)}, "time was not checked"),
-        ({"update_time": Timestamp(nanos=-1)}, "time was not checked"),
-        ({"ttl": Duration(seconds=1, nanos=-1)}, "no length of time"),
-        ({"ttl": Duration(nanos=10**9)}, "no length of time"),
-        ({"ttl": Duration(seconds=10**12)}, "no length of time"),
+        ({"value": None}, "fact.value: is required"),
+        ({"metadata": {"unset": common_pb2.MetadataValue()}}, "fact.metadata.unset: must be set"),
+        ({"create_time": Timestamp(seconds=10**13)}, "fact.create_time: must be a time"),
+        ({"update_time": Timestamp(nanos=-1)}, "fact.update_time: must be a time"),
+        ({"ttl": Duration(seconds=1, nanos=-1)}, "fact.ttl: must be a length of time"),
+        ({"ttl": Duration(nanos=10**9)}, "fact.ttl: must be a length of time"),
+        ({"ttl": Duration(seconds=10**12)}, "fact.ttl: must be a length of time"),
     ],
 )
 def test_what_is_no_value_is_refused(broken: dict[str, Any], message: str) -> None:
@@ -163,21 +173,20 @@ def test_a_promise_that_is_not_known_is_refused(terms: dict[str, int]) -> None:
 
 
 def test_a_filter_comes_in_whole() -> None:
-    message = pb.FactFilter(namespace=ADA, subtree=True, where=struct({"rank": 5, "topic": {"$ne": "work"}}))
-    rank = Condition("metadata.rank", Operator.EQ, (5,))
+    asked = all_of(compare("value.rank", "EQ", 5), compare("metadata.topic", "NE", "work"))
+    message = pb.FactFilter(namespace=ADA, subtree=True, filter=asked)
+    rank = Condition("value.rank", Operator.EQ, (5,))
     topic = Condition("metadata.topic", Operator.NE, ("work",))
-    assert convert.filter_from_pb(message) == FactFilter(namespace=ADA, subtree=True, where=AllOf((rank, topic)))
+    assert requests.read_deletions(pb.DeleteFactsRequest(filter=message)) == FactFilter(
+        namespace=ADA, subtree=True, where=AllOf((rank, topic))
+    )
 
 
 def test_all_facts_are_meant_only_where_it_is_said() -> None:
-    assert convert.filter_from_pb(pb.FactFilter(subtree=True)) == FactFilter(namespace=None, subtree=True)
-    with pytest.raises(InvalidArgumentError, match="must have 1 to 16 labels"):
-        convert.filter_from_pb(pb.FactFilter())
-
-
-def test_a_filter_with_an_unknown_operator_is_refused_under_the_name_of_its_field() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"filter\.where\.rank: '\$near' is not an operator"):
-        convert.filter_from_pb(pb.FactFilter(namespace=ADA, where=struct({"rank": {"$near": 5}})))
+    everything = pb.DeleteFactsRequest(filter={"subtree": True})
+    assert requests.read_deletions(everything) == FactFilter(namespace=None, subtree=True)
+    with pytest.raises(InvalidArgumentError, match="it would mean every fact"):
+        requests.read_deletions(pb.DeleteFactsRequest(filter={}))
 
 
 def test_a_search_comes_in_whole() -> None:
@@ -188,25 +197,25 @@ def test_a_search_comes_in_whole() -> None:
         offset=3,
         mode=common_pb2.SEARCH_MODE_KEYWORD,
         min_score=0.25,
-        renew_ttl=True,
+        view=common_pb2.VIEW_IDS,
     )
-    assert convert.query_from_pb(message) == FactQuery(
+    assert requests.read_search(message) == FactQuery(
         filter=FactFilter(namespace=ADA),
         text="where does she sit",
         limit=7,
         offset=3,
         mode=SearchMode.KEYWORD,
         min_score=0.25,
-        renew_ttl=True,
+        view=View.IDS,
     )
 
 
 def test_a_search_with_nothing_but_a_filter_has_the_defaults() -> None:
     message = pb.SearchFactsRequest(filter=pb.FactFilter(namespace=ADA), vector=[1.0, 0.5])
-    query = convert.query_from_pb(message)
+    query = requests.read_search(message)
     assert (query.text, query.limit, query.offset, query.mode, query.min_score) == ("", 10, 0, None, 0.0)
     assert list(query.vector or ()) == [1.0, 0.5]
-    assert convert.query_from_pb(pb.SearchFactsRequest(filter=message.filter, limit=0)).limit == 0
+    assert query.view is View.STANDARD
 
 
 def test_an_acknowledgement_has_the_fact_where_there_is_one() -> None:
@@ -226,21 +235,32 @@ def test_results_of_a_run_come_in_order_the_failed_ones_among_them() -> None:
 
 async def test_an_answer_says_how_well_each_fact_fits() -> None:
     matches = (FactMatch(FACT, 0.75, 0.5, 0.25), FactMatch(PLAIN))
-    message = await convert.answer_to_pb(FactSearchAnswer(matches, DIAGNOSTICS))
+    answer = await convert.answer_to_bytes(FactSearchAnswer(matches, DIAGNOSTICS), truncated=False)
+    message = pb.SearchFactsResponse.FromString(answer)
     best, listed = message.results
-    assert (best.score, best.similarity, best.keyword_score) == (0.75, 0.5, 0.25)
+    assert (best.score.relevance, best.score.vector, best.score.keyword) == (0.75, 0.5, 0.25)
     assert best.fact == message_of(FACT)
-    assert not any(listed.HasField(field) for field in ("score", "similarity", "keyword_score"))
-    assert (message.diagnostics.exact, message.diagnostics.scanned) == (True, 9)
+    assert not listed.HasField("score")
+    assert (message.diagnostics.exact, message.diagnostics.scanned, message.diagnostics.returned) == (True, 9, 2)
 
 
 async def test_pages_hold_facts_and_the_way_on() -> None:
-    page = await convert.page_to_pb(FactPage((FACT, PLAIN), 7), "token")
-    assert (list(page.facts), page.next_page_token) == ([message_of(FACT), message_of(PLAIN)], "token")
-    assert list((await convert.facts_to_pb([PLAIN])).facts) == [message_of(PLAIN)]
-    assert (await convert.fact_to_pb(FACT)).fact == message_of(FACT)
+    page = pb.ListFactsResponse.FromString(await convert.page_to_bytes(FactPage((FACT, PLAIN), 7, (3, 7)), str))
+    assert (list(page.facts), page.next_page_token) == ([message_of(FACT), message_of(PLAIN)], "7")
+    batch = pb.BatchGetFactsResponse.FromString(await convert.batch_to_bytes(FactBatch((PLAIN,))))
+    assert (list(batch.facts), batch.truncated, list(batch.remaining)) == ([message_of(PLAIN)], False, [])
+    assert pb.GetFactResponse.FromString(await convert.got_to_bytes(FACT)).fact == message_of(FACT)
     namespaces = convert.namespaces_to_pb(NamespacePage((("a",), ("a", "b")), ("a", "b")), "")
     assert [tuple(namespace.labels) for namespace in namespaces.namespaces] == [("a",), ("a", "b")]
+
+
+def test_a_renewal_says_when_each_fact_ends_and_which_is_missing() -> None:
+    receipt = RenewalReceipt((FactRenewal(ENDS), FactRenewal(None), FactNotFoundError("k")), replayed=True)
+    message = convert.renewals_to_pb(receipt)
+    ends, never, missing = message.results
+    assert ends.renewal.expire_time.ToDatetime(UTC) == ENDS
+    assert (never.WhichOneof("outcome"), never.renewal.HasField("expire_time")) == ("renewal", False)
+    assert (missing.error.reason, message.replayed) == (errors_pb2.ERROR_REASON_FACT_NOT_FOUND, True)
 
 
 def test_a_deletion_by_filter_says_how_many() -> None:
@@ -250,8 +270,8 @@ def test_a_deletion_by_filter_says_how_many() -> None:
 
 def test_a_namespace_that_comes_again_is_not_checked_again() -> None:
     labels = pb.FactName(namespace=["user"] * 16)
-    first = convert.namespace_from_pb(labels.namespace)
-    assert convert.namespace_from_pb(labels.namespace) is first
+    first = read_namespace(Reader(), "namespace", labels.namespace)
+    assert read_namespace(Reader(), "namespace", labels.namespace) is first
 
 
 def test_a_small_fact_is_converted_fast() -> None:
@@ -260,7 +280,7 @@ def test_a_small_fact_is_converted_fast() -> None:
     count = 2_000
     began = time.process_time()
     for _ in range(count):
-        convert.put_from_pb(request)
+        requests.read_put(request)
     # Measured: 20 microseconds.
     assert (time.process_time() - began) / count < 300e-6
 
@@ -268,12 +288,25 @@ def test_a_small_fact_is_converted_fast() -> None:
 async def test_other_calls_are_served_while_a_large_fact_is_read() -> None:
     request = pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"n": [0] * 20_000})))
     async with Turns() as turns:
-        put = await converted(convert.put_from_pb, request, request.ByteSize())
+        put = await converted(requests.read_put, request, request.ByteSize())
     assert put.value == {"n": [0] * 20_000}
     assert turns.count > 3
 
 
-LARGE = replace(PLAIN, value={"n": [0] * 100_000})
+async def test_answers_end_where_their_messages_are_large_and_say_what_is_left() -> None:
+    # In a message a number takes 11 bytes, and not the 2 that it was stored with.
+    facts = tuple(replace(LARGE, key=key) for key in "abc")
+    page = pb.ListFactsResponse.FromString(await convert.page_to_bytes(FactPage(facts, 9, (3, 6, 9)), str))
+    batch = pb.BatchGetFactsResponse.FromString(await convert.batch_to_bytes(FactBatch(facts, (((ADA[0],), "d"),))))
+    answer = await convert.answer_to_bytes(FactSearchAnswer(tuple(map(FactMatch, facts)), DIAGNOSTICS), truncated=False)
+    found = pb.SearchFactsResponse.FromString(answer)
+    assert (len(page.facts), page.next_page_token) == (2, "6")
+    assert ([fact.key for fact in batch.facts], batch.truncated) == (["a", "b"], True)
+    assert [name.key for name in batch.remaining] == ["c", "d"]
+    assert (len(found.results), found.truncated) == (2, True)
+
+
+LARGE = replace(PLAIN, value=JsonText(json.dumps({"n": [0] * 100_000}), "fact", "f"))
 VERSIONED = replace(PLAIN, versions=(FactVersion(1, LARGE.value, PLAIN.updated_at),))
 
 
@@ -281,14 +314,14 @@ VERSIONED = replace(PLAIN, versions=(FactVersion(1, LARGE.value, PLAIN.updated_a
 async def test_other_calls_are_served_while_a_large_fact_is_written(fact: Fact) -> None:
     page, found = FactPage((fact,), None), FactSearchAnswer((FactMatch(fact),), DIAGNOSTICS)
     for write in (
-        lambda: convert.fact_to_pb(fact),
-        lambda: convert.facts_to_pb([fact]),
-        lambda: convert.page_to_pb(page, ""),
-        lambda: convert.answer_to_pb(found),
+        lambda: convert.got_to_bytes(fact),
+        lambda: convert.batch_to_bytes(FactBatch((fact,))),
+        lambda: convert.page_to_bytes(page, str),
+        lambda: convert.answer_to_bytes(found, truncated=False),
     ):
         async with Turns() as turns:
             message = await write()
-        assert message.ByteSize() > 20_000
+        assert len(message) > 20_000
         assert turns.count > 3
 
 

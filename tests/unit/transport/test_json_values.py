@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mnemon.v1 import facts_pb2, tools_pb2
 from mnemon_server.domain.facts import VALUE_BYTES_MAX, VALUE_DEPTH_MAX
 from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX
-from mnemon_server.transport.convert.shared.json_values import OBJECT_BYTES_MAX, fill_object, object_from_pb
+from mnemon_server.transport.convert.shared.json_values import OBJECT_BYTES_MAX, VALUES_MAX, fill_object, object_from_pb
 
 # No surrogates, which no message can carry; zero has one sign in what whole numbers become.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -94,13 +94,12 @@ def test_a_value_that_is_unset_is_refused(place: Value) -> None:
 
 def test_what_is_too_large_for_any_object_is_refused_before_it_is_read() -> None:
     message = Struct(fields={"a": Value(string_value="x" * OBJECT_BYTES_MAX)})
-    with pytest.raises(ValueError, match="at most 6,291,456 bytes"):
+    with pytest.raises(ValueError, match="at most 3,145,728 bytes"):
         object_from_pb(message)
 
 
 def test_every_object_of_the_largest_size_can_be_a_message() -> None:
-    number_of_bytes = len("0, ")
-    numbers = {"n": [0] * (VALUE_BYTES_MAX // number_of_bytes)}
+    numbers = {"n": [0.25] * (VALUE_BYTES_MAX // len("0.25"))}
     for value in (numbers, {"t": "é" * (VALUE_BYTES_MAX // 2 - 10)}):
         message = Struct()
         fill_object(message, value)
@@ -118,3 +117,21 @@ def test_the_deepest_objects_can_be_read_wherever_they_are_sent(kind: type[dict[
     fill_object(listed.facts.add().versions.add().value, deepest)
     for message in (executed, parsed, listed):
         assert type(message).FromString(message.SerializeToString()) == message
+
+
+@pytest.mark.parametrize("value", [{"a": [None] * VALUES_MAX}, {"a": [[]] * VALUES_MAX}, {"a": [[0] * 1_000] * 100}])
+def test_an_object_of_too_many_values_is_refused_and_one_of_fewer_is_read(value: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^must hold at most {VALUES_MAX:,} values$"):
+        object_from_pb(sent(value))
+    value["a"] = value["a"][: len(value["a"]) * 99 // 100]
+    assert object_from_pb(sent(value)) == value
+
+
+def test_what_is_too_much_is_counted_before_it_is_walked() -> None:
+    # The first value would be refused for being unset, if anybody looked at it.
+    message = Struct(fields={"a": Value()})
+    message.fields["b"].list_value.values.extend([Value()] * 10)
+    with pytest.raises(ValueError, match=r"^must hold at most 1 values$"):
+        object_from_pb(message, 1)
+    with pytest.raises(ValueError, match=r"^must hold no value that is unset"):
+        object_from_pb(message, 2)

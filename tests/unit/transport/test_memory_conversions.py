@@ -8,7 +8,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2, errors_pb2
 from mnemon.v1 import memory_pb2 as pb
-from mnemon_server.domain.documents import Passage
+from mnemon_server.domain.documents import HealthStatus, Passage
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.memories import (
@@ -30,6 +30,7 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import AckLevel, Scope, SearchDiagnostics, SearchMode, WriteOutcome, WriteReceipt
 from mnemon_server.transport.convert import memories as convert
+from mnemon_server.transport.convert import memory_requests as requests
 from mnemon_server.transport.status import Failure
 
 CREATED, UPDATED, REINFORCED, DELETED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3, 4))
@@ -67,12 +68,12 @@ def test_a_memory_goes_out_whole() -> None:
     assert (scope.user, scope.household, scope.persona, scope.agent, scope.project) == (
         "ada", "home", "butler", "claude", "trip",
     )  # fmt: skip
-    assert (message.personality, message.type, getattr(message, "global")) == ("engineer", "preference", True)
+    assert (message.personality, message.type, message.is_global) == ("engineer", "preference", True)
     assert message.decay_policy == pb.DECAY_POLICY_REINFORCEABLE
     assert (message.confidence, message.revision) == (0.75, 4)
     times = (message.create_time, message.update_time, message.reinforce_time, message.delete_time)
     assert tuple(time.ToDatetime(UTC) for time in times) == (CREATED, UPDATED, REINFORCED, DELETED)
-    assert convert.memory_from_pb(message).metadata == MEMORY.metadata
+    assert requests.read_create(pb.CreateMemoryRequest(memory=message)).memory.metadata == MEMORY.metadata
 
 
 def test_what_a_memory_lacks_is_left_out() -> None:
@@ -82,7 +83,7 @@ def test_what_a_memory_lacks_is_left_out() -> None:
 
 
 def test_what_only_the_server_sets_is_ignored_on_the_way_in() -> None:
-    came = convert.create_from_pb(pb.CreateMemoryRequest(memory=message_of(MEMORY))).memory
+    came = requests.read_create(pb.CreateMemoryRequest(memory=message_of(MEMORY))).memory
     assert (came.confidence, came.revision, came.reinforce_time, came.delete_time) == (1.0, 0, None, None)
     assert came.create_time == Memory("", "").create_time
 
@@ -91,18 +92,18 @@ def test_what_only_the_server_sets_is_ignored_on_the_way_in() -> None:
 def test_every_decay_policy_comes_back(policy: DecayPolicy) -> None:
     message = message_of(Memory("m", "text", decay_policy=policy))
     assert pb.DecayPolicy.Name(message.decay_policy) == f"DECAY_POLICY_{policy.name}"
-    assert convert.memory_from_pb(message).decay_policy is policy
+    assert requests.read_create(pb.CreateMemoryRequest(memory=message)).memory.decay_policy is policy
 
 
 def test_a_request_with_nothing_but_content_has_the_defaults() -> None:
-    request = convert.create_from_pb(pb.CreateMemoryRequest(memory=pb.Memory(content="test")))
+    request = requests.read_create(pb.CreateMemoryRequest(memory=pb.Memory(content="test")))
     assert request == CreateMemory(memory=Memory("", "test"))
     assert (request.memory.decay_policy, request.embedding, request.ack) == (DecayPolicy.STABLE, None, AckLevel.DURABLE)
 
 
 def test_a_vector_comes_in_as_it_was_sent() -> None:
     request = pb.CreateMemoryRequest(memory=pb.Memory(content="test"), embedding=[0.5, -0.25, 0.0])
-    assert list(convert.create_from_pb(request).embedding or ()) == [0.5, -0.25, 0.0]
+    assert list(requests.read_create(request).embedding or ()) == [0.5, -0.25, 0.0]
 
 
 def test_a_change_comes_in_whole() -> None:
@@ -113,7 +114,7 @@ def test_a_change_comes_in_whole() -> None:
         request_id="once",
         ack=common_pb2.ACK_LEVEL_SEARCHABLE,
     )
-    assert convert.update_from_pb(message) == UpdateMemory(
+    assert requests.read_update(message) == UpdateMemory(
         memory=Memory("m-1", "", type="fact"),
         mask=("type", "metadata.topic"),
         expected_revision=0,
@@ -121,25 +122,25 @@ def test_a_change_comes_in_whole() -> None:
         ack=AckLevel.SEARCHABLE,
     )
     message.ClearField("expected_revision")
-    assert convert.update_from_pb(message).expected_revision is None
+    assert requests.read_update(message).expected_revision is None
 
 
 def test_a_search_has_its_defaults_only_where_nothing_is_set() -> None:
-    assert convert.query_from_pb(pb.SearchMemoriesRequest()) == MemoryQuery()
-    assert (MemoryQuery().limit, MemoryQuery().min_confidence, MemoryQuery().mode) == (10, 0.3, None)
-    zeros = convert.query_from_pb(pb.SearchMemoriesRequest(limit=0, min_confidence=0.0))
-    assert (zeros.limit, zeros.min_confidence) == (0, 0.0)
+    assert requests.read_search(pb.SearchMemoriesRequest()) == MemoryQuery()
+    assert (MemoryQuery().limit, MemoryQuery().where.min_confidence, MemoryQuery().mode) == (10, None, None)
+    zeros = requests.read_search(pb.SearchMemoriesRequest(limit=0, filter={"min_confidence": 0.0}))
+    assert (zeros.limit, zeros.where.min_confidence) == (10, 0.0)
 
 
 @pytest.mark.parametrize("mode", list(SearchMode))
 def test_every_mode_of_search_comes_in(mode: SearchMode) -> None:
     number = common_pb2.SearchMode.Value(f"SEARCH_MODE_{mode.name}")
-    assert convert.query_from_pb(pb.SearchMemoriesRequest(mode=number)).mode is mode
+    assert requests.read_search(pb.SearchMemoriesRequest(mode=number)).mode is mode
 
 
-@pytest.mark.parametrize(("sent", "meant"), [({}, None), ({"global": False}, False), ({"global": True}, True)])
+@pytest.mark.parametrize(("sent", "meant"), [({}, None), ({"is_global": False}, False), ({"is_global": True}, True)])
 def test_the_filter_on_global_has_three_states(sent: dict[str, Any], *, meant: bool | None) -> None:
-    assert convert.filter_from_pb(pb.MemoryFilter(**sent)).is_global is meant
+    assert requests.read_count(pb.CountMemoriesRequest(filter=sent)).is_global is meant
 
 
 def test_a_filter_comes_in_whole() -> None:
@@ -148,16 +149,14 @@ def test_a_filter_comes_in_whole() -> None:
         personality="engineer",
         type="preference",
         metadata={"n": common_pb2.MetadataValue(int_value=5)},
-        created_from=Timestamp(seconds=1),
-        created_to=Timestamp(seconds=2),
-        reinforced_from=Timestamp(seconds=3),
-        reinforced_to=Timestamp(seconds=4),
+        created={"start_time": Timestamp(seconds=1), "end_time": Timestamp(seconds=2)},
+        reinforced={"start_time": Timestamp(seconds=3), "end_time": Timestamp(seconds=4)},
         min_confidence=0.5,
-        filter={"condition": {"field": "content", "operator": common_pb2.FILTER_OPERATOR_CONTAINS,
+        filter={"condition": {"field": "content", "comparator": common_pb2.COMPARATOR_CONTAINS,
                               "values": [{"string_value": "seat"}]}},
     )  # fmt: skip
     times = [datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(5)]
-    assert convert.filter_from_pb(message) == MemoryFilter(
+    assert requests.read_count(pb.CountMemoriesRequest(filter=message)) == MemoryFilter(
         scope=Scope(agent="claude"),
         personality="engineer",
         type="preference",
@@ -169,7 +168,7 @@ def test_a_filter_comes_in_whole() -> None:
         min_confidence=0.5,
         expression=Condition("content", Operator.CONTAINS, ("seat",)),
     )
-    assert not convert.filter_from_pb(pb.MemoryFilter())
+    assert not requests.read_count(pb.CountMemoriesRequest())
 
 
 def test_an_acknowledgement_holds_the_receipt_and_the_memory_where_there_is_one() -> None:
@@ -206,11 +205,11 @@ async def test_a_match_that_was_not_compared_has_no_scores_and_one_that_is_zero_
     bare = MemoryMatch(MEMORY, 0.5)
     whole = MemoryMatch(MEMORY, 0.25, similarity=0.0, distance=0.0, keyword_score=0.0)
     answer = await convert.answer_to_pb(MemorySearchAnswer((bare, whole), DIAGNOSTICS))
-    assert (answer.count, answer.diagnostics.scanned) == (2, 9)
+    assert (answer.diagnostics.returned, answer.diagnostics.scanned) == (2, 9)
     first, second = answer.results
-    optional = ("similarity", "distance", "keyword_score", "explanation")
-    assert [first.HasField(field) for field in optional] == [False] * 4
-    assert [second.HasField(field) for field in optional] == [True] * 3 + [False]
+    assert (first.score, first.HasField("distance")) == (common_pb2.Score(relevance=0.5), False)
+    assert (second.score, second.HasField("distance")) == (common_pb2.Score(relevance=0.25, vector=0, keyword=0), True)
+    assert not second.HasField("explanation")
 
 
 async def test_an_explanation_adds_up() -> None:
@@ -223,21 +222,26 @@ async def test_an_explanation_adds_up() -> None:
         ("vector", 0.5, 0.6),
         ("keyword", 0.25, 0.4),
     ]
-    assert sum(part.contribution for part in said.parts) == pytest.approx(answer.results[0].score)
+    assert sum(part.contribution for part in said.parts) == pytest.approx(answer.results[0].score.relevance)
     assert (list(said.matched_terms), said.confidence) == (["seat", "window"], "Confidence is 1.")
     assert (said.passage_start, said.passage_end) == (4, 9)
 
 
 def test_the_status_says_everything() -> None:
     status = MemoryStatus(
-        healthy=False, error="e", backend="chromadb", host="h", collection="c", memory_count=1, deleted_count=2,
-        flat_count=3, graph_count=4, dead_count=5, index_bytes=6, snapshot_time=CREATED, pending=7,
+        status=HealthStatus.UNHEALTHY, error="e", backend="chromadb", host="h", collection="c",
+        memory_count=1, deleted_count=2, flat_count=3, graph_count=4, dead_count=5, index_bytes=6,
+        snapshot_time=CREATED, pending=7, removal_pending_count=8, removal_out_of_reach_count=9,
     )  # fmt: skip
     message = convert.status_to_pb(status)
-    assert (message.status, message.error, message.backend) == ("unhealthy", "e", "chromadb")
+    assert (message.state, message.message, message.backend) == (common_pb2.STATE_UNAVAILABLE, "e", "chromadb")
     assert (message.host, message.collection, message.memory_count, message.deleted_count) == ("h", "c", 1, 2)
     index = message.index
-    assert (index.flat_count, index.graph_count, index.dead_count, index.bytes, index.pending) == (3, 4, 5, 6, 7)
+    assert (index.flat_count, index.graph_count, index.dead_count) == (3, 4, 5)
+    assert (index.memory_bytes, index.pending_count) == (6, 7)
+    assert (index.removal_pending_count, index.removal_out_of_reach_count) == (8, 9)
     assert index.snapshot_time.ToDatetime(UTC) == CREATED
-    well = convert.status_to_pb(MemoryStatus(healthy=True, backend="local", host="embedded", collection=""))
-    assert (well.status, well.index.HasField("snapshot_time")) == ("healthy", False)
+    for status, state in (("healthy", "READY"), ("starting", "STARTING"), ("degraded", "DEGRADED")):
+        message = convert.status_to_pb(MemoryStatus(status=HealthStatus(status), backend="", host="", collection=""))
+        assert common_pb2.State.Name(message.state) == f"STATE_{state}"
+        assert not message.index.HasField("snapshot_time")

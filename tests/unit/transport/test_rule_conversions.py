@@ -18,7 +18,7 @@ from mnemon_server.domain.conflicts import (
     SourceStrategy,
     TimestampStrategy,
 )
-from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt
+from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt, StoredRule
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.services.rules.schema import SCHEMA, checked_rule
 from mnemon_server.transport.convert import rules as convert
@@ -63,6 +63,7 @@ EVERYTHING: dict[str, Any] = {
         "keywords_strategy": "intersection",
         "deduplicate": False,
         "deduplication_threshold": 0.75,
+        "deduplication_guard": False,
         "keep_history": True,
     },
 }
@@ -123,6 +124,7 @@ RULES = st.fixed_dictionaries(
             keywords_strategy=choice(KeywordsStrategy),
             deduplicate=st.booleans(),
             deduplication_threshold=SHARES,
+            deduplication_guard=st.booleans(),
             keep_history=st.booleans(),
         ),
     },
@@ -142,7 +144,7 @@ def test_a_rule_with_every_field_goes_out_whole_and_comes_back_the_same() -> Non
     assert list(message.conditions.users) == ["ada", "bob"]
     assert (message.detection.time_window.seconds, message.detection.time_window.nanos) == (300, 100_000_000)
     assert message.arbitration.default_strategy == decisions_pb2.DEFAULT_STRATEGY_KEEP_EXISTING
-    assert dict(message.arbitration.weights) == {"importance": 0.4, "recency": 0.0}
+    assert message.arbitration.weights == decisions_pb2.FactorWeights(importance=0.4, recency=0.0)
     assert convert.rule_from_pb(message) == EVERYTHING
 
 
@@ -215,19 +217,21 @@ def test_a_resolved_rule_goes_out_with_its_origins_and_could_be_registered_as_it
     assert written["detection"]["signals"] == ["keyword", "time"]
 
 
-def test_fields_to_clear_are_named_as_the_message_names_them() -> None:
+def test_fields_of_a_mask_are_named_as_the_message_names_them() -> None:
     for path in ("detection.time_window", "extends", "arbitration.weights", "no.such"):
         assert convert.field_to_pb(convert.field_from_pb(path)) == path
     assert convert.field_from_pb("detection.time_window") == "detection.time_window_s"
 
 
 def test_receipts_pages_and_counts_carry_the_registrys_version() -> None:
-    receipt = convert.fill_receipt(pb.UpdateRuleResponse(), RuleReceipt(EVERYTHING, 7))
-    assert (convert.rule_from_pb(receipt.rule), receipt.registry_version) == (EVERYTHING, 7)
-    page = RulePage(({"name": "default"}, EVERYTHING), None, 9)
+    receipt = convert.fill_receipt(pb.UpdateRuleResponse(), RuleReceipt(EVERYTHING, 3, 7))
+    assert (convert.rule_from_pb(receipt.rule), receipt.rule.revision, receipt.registry_version) == (EVERYTHING, 3, 7)
+    page = RulePage((StoredRule({"name": "default"}, 0), StoredRule(EVERYTHING, 4)), None, 9)
     listed = convert.page_to_pb(page, "token")
-    assert ([rule.name for rule in listed.rules], listed.next_page_token) == (["default", "household"], "token")
-    exported = convert.export_to_pb(page.rules, page.version)
-    assert (exported.rules, exported.registry_version) == (listed.rules, listed.registry_version) == (listed.rules, 9)
+    assert [(rule.name, rule.revision) for rule in listed.rules] == [("default", 0), ("household", 4)]
+    assert (listed.next_page_token, listed.registry_version) == ("token", 9)
+    exported = convert.export_to_pb([stored.rule for stored in page.rules], page.version)
+    assert [(rule.name, rule.revision) for rule in exported.rules] == [("default", 0), ("household", 0)]
+    assert exported.registry_version == 9
     loaded = convert.loaded_to_pb(LoadedRules(1, 2, 3, 4))
     assert loaded == pb.LoadRulesResponse(registered_count=1, updated_count=2, deleted_count=3, registry_version=4)

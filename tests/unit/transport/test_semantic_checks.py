@@ -10,16 +10,16 @@ from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.checks import conflicts as conflict_checks
 from mnemon_server.transport.checks import rules as rule_checks
-from mnemon_server.transport.checks import semantic as checks
+from mnemon_server.transport.convert import semantic_requests as requests
 
 NO_TIME = Timestamp(seconds=10**13)
 UNSET = common_pb2.MetadataValue()
 BAD_MEMORY = pb.SemanticMemory(content="fine", scope={"user": "ada"}, metadata={"unset": UNSET}, create_time=NO_TIME)
 GOOD_MEMORY = pb.SemanticMemory(content="fine", scope={"user": "ada"})
 FILTERED = [
-    (checks.check_list_semantic_memories, pb.ListSemanticMemoriesRequest),
-    (checks.check_search_similar, pb.SearchSimilarRequest),
-    (checks.check_delete_semantic_memories, pb.DeleteSemanticMemoriesRequest),
+    (requests.read_list, pb.ListSemanticMemoriesRequest),
+    (requests.read_search, pb.SearchSimilarRequest),
+    (requests.read_deletion, pb.DeleteSemanticMemoriesRequest),
 ]
 
 
@@ -35,7 +35,7 @@ def fields(check: Any, request: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("check", "request_", "field"),
     [
-        (checks.check_save_semantic_memory, pb.SaveSemanticMemoryRequest(), "memory"),
+        (requests.read_save, pb.SaveSemanticMemoryRequest(), "memory"),
         (conflict_checks.check_preview_resolution, conflicts_pb2.PreviewResolutionRequest(), "memory"),
         (rule_checks.check_rule, rules_pb2.RegisterRuleRequest(), "rule"),
         (rule_checks.check_rule, rules_pb2.UpdateRuleRequest(), "rule"),
@@ -61,7 +61,7 @@ def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
     request = pb.SaveSemanticMemoryRequest(
         memory=memory, embedding=[float("inf")], conflict_policy=9, rule="r" * 129, request_id="r" * 129
     )
-    assert sorted(fields(checks.check_save_semantic_memory, request)) == [
+    assert sorted(fields(requests.read_save, request)) == [
         "conflict_policy",
         "embedding",
         "memory.content",
@@ -81,30 +81,32 @@ def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
 
 def test_what_only_the_server_says_of_a_statement_is_not_looked_at() -> None:
     memory = pb.SemanticMemory(content="a", scope={"user": "ada"}, memory_id="\0", update_time=NO_TIME, revision=-1)
-    assert fields(checks.check_save_semantic_memory, pb.SaveSemanticMemoryRequest(memory=memory)) == []
+    assert fields(requests.read_save, pb.SaveSemanticMemoryRequest(memory=memory)) == []
 
 
 @pytest.mark.parametrize(("check", "kind"), FILTERED)
 def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(check: Any, kind: Any) -> None:
-    assert fields(check, kind(filter=pb.SemanticMemoryFilter(created_from=Timestamp()))) == []
+    assert fields(check, kind(filter=pb.SemanticMemoryFilter(created={"start_time": Timestamp()}))) == []
     message = pb.SemanticMemoryFilter(
-        scope={"user": "u" * 257}, created_from=NO_TIME, created_to=Timestamp(nanos=-1), filter={}
+        scope={"user": "u" * 257},
+        created={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)},
+        filter={},
     )
     found = sorted(fields(check, kind(filter=message)))
-    assert found == ["filter.created_from", "filter.created_to", "filter.filter", "filter.scope.user"]
+    assert found == ["filter.created.end_time", "filter.created.start_time", "filter.filter", "filter.scope.user"]
 
 
 def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
     request = pb.SearchSimilarRequest(
-        vector=[float("nan")], top_k=101, min_similarity=2.0, filter=pb.SemanticMemoryFilter(filter={})
+        vector=[float("nan")], limit=101, min_score=2.0, view=9, filter=pb.SemanticMemoryFilter(filter={})
     )
-    assert sorted(fields(checks.check_search_similar, request)) == [
-        "filter.filter", "min_similarity", "top_k", "vector",
+    assert sorted(fields(requests.read_search, request)) == [
+        "filter.filter", "limit", "min_score", "vector", "view",
     ]  # fmt: skip
 
 
 def test_pages_have_no_negative_size() -> None:
-    assert fields(checks.check_list_semantic_memories, pb.ListSemanticMemoriesRequest(page_size=-1)) == ["page_size"]
+    assert fields(requests.read_list, pb.ListSemanticMemoriesRequest(page_size=-1)) == ["page_size"]
     assert fields(rule_checks.check_list_rules, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
         "order", "page_size",
     ]  # fmt: skip

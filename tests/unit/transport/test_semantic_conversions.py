@@ -24,7 +24,7 @@ from mnemon_server.domain.conflicts import (
 )
 from mnemon_server.domain.errors import ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
-from mnemon_server.domain.records import Scope, WriteOutcome, WriteReceipt
+from mnemon_server.domain.records import Scope, View, WriteOutcome, WriteReceipt
 from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
 from mnemon_server.domain.semantic import (
     ConflictPolicy,
@@ -40,9 +40,11 @@ from mnemon_server.domain.semantic import (
     SimilarAnswer,
     SimilarityDiagnostics,
     SimilarQuery,
+    Snapshot,
 )
 from mnemon_server.transport.convert import conflicts as convert_conflicts
 from mnemon_server.transport.convert import semantic as convert
+from mnemon_server.transport.convert import semantic_requests as requests
 from mnemon_server.transport.status import Failure
 
 LEARNT, CHANGED, REVERTED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3))
@@ -79,7 +81,9 @@ KEPT = ArbitrationResult(
     reason="0.7 against 0.45",
     factors=(Factor("importance", 0.4, 1.0, 0.5),),
 )
-STATISTICS = MergeStatistics(content_length=42, keywords_count=3, importance_delta=0.1, deduplicated_count=2)
+STATISTICS = MergeStatistics(
+    content_length=42, keywords_count=3, importance_delta=0.1, deduplicated_count=2, guarded_count=1
+)
 DECISION = Decision(
     decision_id="d-1",
     scope=Scope(user="ada"),
@@ -122,8 +126,8 @@ def test_of_a_statement_that_comes_in_only_what_a_caller_may_say_is_taken() -> N
         MEMORY, memory_id="", update_time=SemanticMemory("", "").update_time, revision=0, merged_from=(),
         superseded_by="", embedding=None,
     )  # fmt: skip
-    assert convert.memory_from_pb(message_of(MEMORY)) == taken
-    assert convert.memory_from_pb(pb.SemanticMemory(content="a")) == SemanticMemory("", "a")
+    assert requests.statement_from_pb(message_of(MEMORY)) == taken
+    assert requests.statement_from_pb(pb.SemanticMemory(content="a")) == SemanticMemory("", "a")
 
 
 def test_what_a_statement_lacks_is_left_out_and_a_zero_is_not() -> None:
@@ -140,7 +144,7 @@ def test_a_save_comes_in_whole() -> None:
         rule="household",
         request_id="once",
     )
-    request = convert.save_from_pb(message)
+    request = requests.read_save(message)
     assert list(request.embedding or ()) == [0.5, 0.25]
     assert replace(request, embedding=None) == SaveSemantic(
         memory=SemanticMemory("", "a", scope=Scope(user="ada")),
@@ -148,32 +152,31 @@ def test_a_save_comes_in_whole() -> None:
         rule="household",
         request_id="once",
     )
-    bare = convert.save_from_pb(pb.SaveSemanticMemoryRequest())
+    bare = requests.read_save(pb.SaveSemanticMemoryRequest(memory={}))
     assert (bare.embedding, bare.conflict_policy) == (None, ConflictPolicy.IGNORE)
 
 
 @pytest.mark.parametrize("policy", list(ConflictPolicy))
 def test_every_policy_has_a_number(policy: ConflictPolicy) -> None:
-    assert convert.CONFLICT_POLICIES[pb.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}")] is policy
+    assert requests.CONFLICT_POLICIES[pb.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}")] is policy
 
 
 def test_a_search_comes_in_with_its_defaults_and_whole() -> None:
-    assert convert.query_from_pb(pb.SearchSimilarRequest()) == SimilarQuery()
+    assert requests.read_search(pb.SearchSimilarRequest()) == SimilarQuery()
     assert (SimilarQuery().top_k, SimilarQuery().min_similarity) == (3, 0.7)
     condition = common_pb2.Condition(
-        field="source", operator=common_pb2.FILTER_OPERATOR_EQ, values=[common_pb2.MetadataValue(string_value="user")]
+        field="source", comparator=common_pb2.COMPARATOR_EQ, values=[common_pb2.MetadataValue(string_value="user")]
     )
     message = pb.SearchSimilarRequest(
         query="home",
-        top_k=0,
-        min_similarity=0.0,
+        limit=7,
+        min_score=0.0,
         filter=pb.SemanticMemoryFilter(
             scope={"persona": "butler"},
-            created_from=Timestamp(seconds=60),
-            created_to=Timestamp(seconds=120),
+            created={"start_time": Timestamp(seconds=60), "end_time": Timestamp(seconds=120)},
             filter=common_pb2.Filter(condition=condition),
         ),
-        include_embedding=True,
+        view=common_pb2.VIEW_FULL,
     )
     where = SemanticFilter(
         scope=Scope(persona="butler"),
@@ -181,8 +184,8 @@ def test_a_search_comes_in_with_its_defaults_and_whole() -> None:
         created_to=datetime(1970, 1, 1, 0, 2, tzinfo=UTC),
         expression=Condition("source", Operator.EQ, ("user",)),
     )
-    assert convert.query_from_pb(message) == SimilarQuery(
-        text="home", top_k=0, min_similarity=0.0, where=where, embeddings=True
+    assert requests.read_search(message) == SimilarQuery(
+        text="home", top_k=7, min_similarity=0.0, where=where, view=View.FULL
     )
 
 
@@ -222,8 +225,8 @@ async def test_answers_and_pages_go_out_whole() -> None:
         filtered_count=6, returned=1, exact=True, duration_s=0.25,
     )  # fmt: skip
     answer = await convert.answer_to_pb(SimilarAnswer((SemanticMatch(MEMORY, 0.875),), diagnostics))
-    assert [(match.memory, match.similarity) for match in answer.results] == [(message_of(MEMORY), 0.875)]
-    assert answer.diagnostics == pb.SimilarityDiagnostics(
+    assert [(match.memory, match.score.relevance) for match in answer.results] == [(message_of(MEMORY), 0.875)]
+    assert answer.diagnostics == common_pb2.SearchDiagnostics(
         total_candidates=9, filtered_by_context=1, filtered_by_window=2, filtered_by_threshold=3, matched_count=4,
         filtered_count=6, returned=1, exact=True, duration=Duration(nanos=250_000_000),
     )  # fmt: skip
@@ -242,7 +245,7 @@ def test_the_status_of_the_index_goes_out_whole(state: IndexState) -> None:
     snapshot_time = Timestamp()
     snapshot_time.FromDatetime(LEARNT)
     assert convert.status_to_pb(status) == pb.GetIndexStatusResponse(
-        state=pb.IndexState.Value(f"INDEX_STATE_{state.name}"), message="half way", record_count=1, superseded_count=2,
+        state=common_pb2.State.Value(f"STATE_{state.name}"), message="half way", record_count=1, superseded_count=2,
         indexed_count=3, total_count=4, capacity=5, write_latency=Duration(nanos=500_000_000),
         write_latency_target=Duration(seconds=1, nanos=500_000_000), memory_bytes=6, graph_count=7,
         snapshot_time=snapshot_time,
@@ -251,8 +254,8 @@ def test_the_status_of_the_index_goes_out_whole(state: IndexState) -> None:
 
 
 def test_a_snapshot_was_written_or_there_is_a_reason() -> None:
-    assert convert.snapshot_to_pb(LEARNT, "").snapshot_time.ToDatetime(UTC) == LEARNT
-    without = convert.snapshot_to_pb(None, "few")
+    assert convert.snapshot_to_pb(Snapshot(LEARNT)).snapshot_time.ToDatetime(UTC) == LEARNT
+    without = convert.snapshot_to_pb(Snapshot(None, "few"))
     assert (without.HasField("snapshot_time"), without.message) == (False, "few")
 
 
@@ -277,7 +280,7 @@ def test_a_decision_goes_out_whole() -> None:
     assert (message.result_id, message.rule, message.conflict_count) == ("s-1", "household", 3)
     assert [signal.score for signal in message.signals] == [0.9]
     assert message.merge == decisions_pb2.MergeStatistics(
-        content_length=42, keywords_count=3, importance_delta=0.1, deduplicated_count=2
+        content_length=42, keywords_count=3, importance_delta=0.1, deduplicated_count=2, guarded_count=1
     )
     assert (message.create_time.ToDatetime(UTC), message.revert_time.ToDatetime(UTC)) == (LEARNT, REVERTED)
     open_one = replace(DECISION, merge=None, create_time=None, revert_time=None)
@@ -295,7 +298,11 @@ def test_an_arbitration_goes_out_whole_and_without_sides_where_there_are_none() 
         loser=decisions_pb2.ARBITRATION_SIDE_EXISTING,
         confidence=0.625,
         reason="0.7 against 0.45",
-        factors=[decisions_pb2.ArbitrationFactor(name="importance", weight=0.4, candidate=1.0, existing=0.5)],
+        factors=[
+            decisions_pb2.ArbitrationFactor(
+                type=decisions_pb2.FACTOR_TYPE_IMPORTANCE, weight=0.4, candidate=1.0, existing=0.5
+            )
+        ],
     )
     merged = replace(KEPT, action=ArbitrationAction.MERGE, winner=None, loser=None)
     arbitration = convert_conflicts.arbitrated_to_pb(Arbitrated(merged, "")).arbitration
@@ -354,4 +361,4 @@ def test_changes_for_one_call_come_in_as_a_rule_writes_them() -> None:
     assert convert_conflicts.changes_from_pb(detection) == {"time_window_s": 60.0, "signals": ["semantic", "time"]}
     assert convert_conflicts.changes_from_pb(decisions_pb2.MergeConfig()) == {}
     assert convert_conflicts.limit_from_pb(conflicts_pb2.DetectConflictsRequest()) == 100
-    assert convert_conflicts.limit_from_pb(conflicts_pb2.DetectConflictsRequest(limit=0)) == 0
+    assert convert_conflicts.limit_from_pb(conflicts_pb2.DetectConflictsRequest(limit=7)) == 7

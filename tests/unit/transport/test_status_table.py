@@ -1,8 +1,7 @@
 """The table from errors to statuses is complete, and says nothing that must stay secret."""
 
-import re
+import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,8 +13,13 @@ from mnemon_server.domain.errors import ErrorReason, FieldViolation, MnemonError
 from mnemon_server.transport import errors as transport_errors
 from mnemon_server.transport.status import DETAILS_BYTES_MAX, STATUS_CODES, Failure
 
+from tests.support.repository import ROOT
+
 # They stand for the errors below them, and are never raised themselves.
 ABSTRACT = {MnemonError, errors.NotFoundError, errors.MergeRuleError, errors.KnowledgeStoreError}
+
+PUBLISHED = {row["reason"]: row for row in json.loads((ROOT / "protos/errors.json").read_text("utf-8"))["errors"]}
+"""What `make generate` writes of errors.proto, for clients in every language."""
 
 SAMPLES = [
     errors.InvalidArgumentError.of("top_k", "must be a number"),
@@ -29,6 +33,7 @@ SAMPLES = [
     errors.FactNotFoundError("seat"),
     errors.ToolNotFoundError("weather", ["manage_memory"]),
     errors.FactExistsError("seat"),
+    errors.MemoryExistsError("m-1"),
     errors.ToolUnreachableError("it does not answer"),
     errors.ToolFailedError("it failed"),
     errors.CursorExpiredError("too old"),
@@ -43,9 +48,11 @@ SAMPLES = [
     errors.RevisionMismatchError("note-1", 3, 4),
     errors.TooManyRequestsError("later", 0.25),
     errors.TooManyVaultsError("all in use"),
+    errors.AnswerFullError("no room"),
     errors.ThrottledError("held back", 2.0),
     errors.StorageFullError("full"),
     errors.StorageFailedError("failed"),
+    errors.RecordDamagedError("memory", "0b1c"),
     errors.NotServingError("starting"),
     errors.IndexWarmingError("half way", 0.5),
     errors.BackendConnectionError("unreachable"),
@@ -67,13 +74,13 @@ def test_every_error_that_can_be_raised_has_a_row() -> None:
 
 def test_reasons_are_the_published_ones() -> None:
     published = {name.removeprefix("ERROR_REASON_") for name in errors_pb2.ErrorReason.keys()}  # noqa: SIM118
-    assert {reason.value for reason in ErrorReason} == published - {"UNSPECIFIED"}
+    assert {reason.value for reason in ErrorReason} == published - {"UNSPECIFIED"} == set(PUBLISHED)
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
 def test_code_and_reason_agree_with_what_the_proto_says_of_the_reason(error: MnemonError) -> None:
     failure = Failure.of(error)
-    assert _published_codes()[failure.reason] == failure.code.name
+    assert PUBLISHED[failure.reason]["code"] == failure.code.name
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,7 @@ def test_texts_that_are_not_written_for_clients_are_replaced_by_an_incident_id(e
 )
 def test_what_is_missing_is_named(error: MnemonError, kind: str) -> None:
     resource = _detail(error, error_details_pb2.ResourceInfo)
-    assert (resource.resource_type, resource.resource_name) == (f"mnemon.v1.{kind}", "note-1")
+    assert (resource.resource_type, resource.resource_name) == (f"mnemon.{kind}", "note-1")
 
 
 def test_a_stale_revision_is_told_with_both_figures() -> None:
@@ -134,6 +141,21 @@ def test_a_stale_revision_is_told_with_both_figures() -> None:
 def test_a_hint_when_to_come_again_is_kept_to_the_millisecond(error: MnemonError) -> None:
     assert _detail(error, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() == 250
     assert Failure.of(error).to_item_error().retry_delay.ToMilliseconds() == 250
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_only_what_is_published_as_such_may_be_tried_again(error: MnemonError) -> None:
+    failure = Failure.of(error)
+    has_hint = bool(_details(failure, error_details_pb2.RetryInfo))
+    assert PUBLISHED[failure.reason]["retry"] == (has_hint or failure.reason is ErrorReason.DEADLINE_EXCEEDED)
+
+
+@pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
+def test_an_item_has_the_metadata_of_the_single_call(error: MnemonError) -> None:
+    failure = Failure.of(error)
+    [info] = _details(failure, error_details_pb2.ErrorInfo)
+    assert (info.domain, info.reason) == ("mnemon", failure.reason)
+    assert dict(failure.to_item_error().metadata) == dict(info.metadata)
 
 
 def test_an_item_of_a_bulk_stream_fails_with_what_the_single_call_would_have_failed_with() -> None:
@@ -168,16 +190,11 @@ def _all_errors(kind: type[MnemonError] = MnemonError) -> Iterator[type[MnemonEr
             yield from _all_errors(child)
 
 
-def _published_codes() -> dict[str, str]:
-    """The status code of each reason, as the comments of the proto name it."""
-    proto = (Path(__file__).parents[3] / "protos" / "mnemon" / "v1" / "errors.proto").read_text()
-    entries = re.findall(r"// ([A-Z_]+)\. .*\n(?: +//.*\n)* +ERROR_REASON_(\w+) =", proto)
-    return {name: code for code, name in entries}
-
-
 def _detail(error: MnemonError, kind: type[Any]) -> Any:
-    status = status_pb2.Status.FromString(Failure.of(error).trailers()[0][1])
-    [packed] = [packed for packed in status.details if packed.Is(kind.DESCRIPTOR)]
-    message = kind()
-    packed.Unpack(message)
-    return message
+    [found] = _details(Failure.of(error), kind)
+    return found
+
+
+def _details(failure: Failure, kind: type[Any]) -> list[Any]:
+    status = status_pb2.Status.FromString(failure.trailers()[0][1])
+    return [kind.FromString(packed.value) for packed in status.details if packed.Is(kind.DESCRIPTOR)]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import mnemon
 import pytest
 from google.protobuf.struct_pb2 import Struct, Value
 from mnemon.v1 import common_pb2, errors_pb2
@@ -34,7 +35,7 @@ from mnemon_server.domain.tools import (
     ToolKind,
     ToolOutput,
 )
-from mnemon_server.transport.checks import tools as checks
+from mnemon_server.transport.convert import tool_requests as requests
 from mnemon_server.transport.convert import tools as convert
 
 from tests.support.tool_messages import struct
@@ -45,7 +46,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 CONTEXT = pb.ToolContext(
     namespace=["{user_id}", "memories"],
     config=struct({"configurable": {"user_id": "ada"}}),
-    actions_permitted=["create", "update"],
+    actions_permitted=[pb.MEMORY_ACTION_CREATE, pb.MEMORY_ACTION_UPDATE],
     metadata={"source": common_pb2.MetadataValue(string_value="chat")},
 )
 KNOWN = ToolContext(
@@ -78,10 +79,10 @@ VCP = ToolCall(
 PROBLEM = BlockProblem(protocol=Protocol.ABP, reason="the end marker is missing", tool="x", offset=2**40, line=7)
 
 
-def fields(check: Callable[[Any], Any], request: Any) -> list[str]:
-    """The fields that the check finds fault with."""
+def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
+    """The fields that fault is found with."""
     try:
-        check(request)
+        read(request)
     except InvalidArgumentError as error:
         return sorted(violation.field for violation in error.violations)
     return []
@@ -95,7 +96,7 @@ def test_a_call_comes_in_whole() -> None:
         response_format=pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT,
         request_id="once",
     )
-    call = checks.checked_call(request)
+    call = requests.read_call(request)
     assert call == CallTool(
         tool="search_memory",
         arguments={"query": "seat", "limit": 5, "filter": {"rank": {"$gt": 0.5}}},
@@ -115,7 +116,7 @@ def test_a_text_comes_in_whole() -> None:
         response_format=pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT,
         request_id="once",
     )
-    assert checks.checked_execute(request) == ExecuteText(
+    assert requests.read_execute(request) == ExecuteText(
         text="hello",
         options=ParseOptions(strict_envelope=True, require_end_marker=False, strict_boundaries=True, dual_mode=False),
         context=KNOWN,
@@ -125,26 +126,42 @@ def test_a_text_comes_in_whole() -> None:
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    assert checks.checked_call(pb.CallToolRequest(tool="x")) == CallTool(tool="x")
-    assert checks.checked_execute(pb.ExecuteTextRequest(text="x")) == ExecuteText(text="x")
-    assert convert.options_from_pb(pb.ParseOptions()) == ParseOptions()
+    assert requests.read_call(pb.CallToolRequest(tool="x")) == CallTool(tool="x")
+    assert requests.read_execute(pb.ExecuteTextRequest(text="x")) == ExecuteText(text="x")
+    assert requests.options_from_pb(pb.ParseOptions()) == ParseOptions()
 
 
 @pytest.mark.parametrize("number", [pb.RESPONSE_FORMAT_UNSPECIFIED, pb.RESPONSE_FORMAT_CONTENT])
 def test_facts_themselves_come_only_where_they_are_asked_for(number: int) -> None:
-    assert checks.checked_call(pb.CallToolRequest(tool="x", response_format=number)).artifact is False
+    assert requests.read_call(pb.CallToolRequest(tool="x", response_format=number)).artifact is False
 
 
 def test_everything_that_is_no_value_is_named_at_once() -> None:
     unset = Struct(fields={"a": Value()})
     context = pb.ToolContext(
         config=unset,
+        actions_permitted=[0],
         metadata={"unset": common_pb2.MetadataValue(), "no key": common_pb2.MetadataValue(int_value=1)},
     )
     common = {"context": context, "response_format": 9, "request_id": "r" * 129}
-    wrong = ["context.config", "context.metadata", "context.metadata.unset", "request_id", "response_format"]
-    assert fields(checks.checked_call, pb.CallToolRequest(tool="x", arguments=unset, **common)) == ["arguments", *wrong]
-    assert fields(checks.checked_execute, pb.ExecuteTextRequest(text="x", **common)) == wrong
+    wrong = [
+        "context.actions_permitted[0]",
+        "context.config",
+        "context.metadata",
+        "context.metadata.unset",
+        "request_id",
+        "response_format",
+    ]
+    assert fields(requests.read_call, pb.CallToolRequest(tool="x", arguments=unset, **common)) == ["arguments", *wrong]
+    assert fields(requests.read_execute, pb.ExecuteTextRequest(text="x", **common)) == wrong
+
+
+def test_every_action_and_every_repair_has_its_number() -> None:
+    assert set(convert.ACTIONS) == set(pb.MemoryAction.values()) - {0}
+    assert set(convert.REPAIRS.values()) == set(pb.JsonRepair.values()) - {0}
+    told = {repair.name: repair.value for repair in mnemon.JsonRepair}
+    assert told == {"UNKNOWN": "unknown"} | {repair.name: repair.value for repair in Repair}
+    assert fields(requests.read_actions, pb.ListToolsRequest(actions_permitted=[1, 0])) == ["actions_permitted[1]"]
 
 
 def test_a_tool_goes_out_whole() -> None:
@@ -161,7 +178,7 @@ def test_a_tool_goes_out_whole() -> None:
         name="manage_memory",
         description="Create memories.",
         parameters=struct(SCHEMA),
-        actions_permitted=["create"],
+        actions_permitted=[pb.MEMORY_ACTION_CREATE],
         kind=pb.TOOL_KIND_MEMORY,
     )
     assert (second.name, second.kind) == ("weather", pb.TOOL_KIND_FORWARDED)
@@ -179,7 +196,7 @@ async def test_what_was_read_goes_out_whole() -> None:
         action="search",
         parameters=struct({"query": "seat", "limit": 5}),
         protocol=pb.TOOL_PROTOCOL_ABP,
-        repairs=["open brackets", "single quotes"],
+        repairs=[pb.JSON_REPAIR_OPEN_BRACKETS, pb.JSON_REPAIR_SINGLE_QUOTES],
     )
     assert second == pb.ToolCall(
         call_id="vcp-1",
@@ -209,18 +226,21 @@ async def test_a_text_without_a_call_says_so(fallback: Fallback, number: int) ->
     assert (message.success, message.error, message.fallback) == (False, "ABP parsing failed", number)
 
 
+async def told(executed: ExecutedText) -> pb.ExecuteTextResponse:
+    """What a client reads."""
+    return pb.ExecuteTextResponse.FromString(await convert.executed_to_bytes(executed, bytes_max=ROOM))
+
+
 async def test_what_came_of_each_call_goes_out_in_order() -> None:
     results = (
         ToolCallResult(call_id="abp-1", tool="search_memory", outcome=ToolOutput("[]", (MATCH,))),
         ToolCallResult(call_id="vcp-1", tool="files", outcome=ToolFailedError("it failed"), command_number=2),
         ToolCallResult(call_id="vcp-2", tool="files", outcome=ToolOutput("")),
     )
-    message = await convert.executed_to_pb(
-        ExecutedText(ParseResult(raw_content="t", calls=(ABP,)), results), bytes_max=ROOM
-    )
+    message = await told(ExecutedText(ParseResult(raw_content="t", calls=(ABP,)), results))
     first, second, third = message.results
     assert (first.call_id, first.tool, first.command_number) == ("abp-1", "search_memory", 0)
-    assert (first.output.content, first.output.artifact[0].fact.key, first.output.artifact[0].score) == (
+    assert (first.output.content, first.output.artifact[0].fact.key, first.output.artifact[0].score.relevance) == (
         "[]", "seat", 0.75,
     )  # fmt: skip
     assert (second.call_id, second.command_number) == ("vcp-1", 2)
@@ -234,7 +254,7 @@ async def test_long_outputs_give_way_where_not_all_of_them_have_room() -> None:
         ToolCallResult(call_id=f"abp-{number}", tool="x", outcome=ToolOutput(content))
         for number, content in enumerate(outputs, 1)
     )
-    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content="t"), results), bytes_max=ROOM)
+    message = await told(ExecutedText(ParseResult(raw_content="t"), results))
     assert message.ByteSize() <= ROOM
     assert [len(result.output.content) for result in message.results] == [500_000, 16, 0, 400_000]
     left_out = message.results[2].error
@@ -246,20 +266,26 @@ async def test_other_calls_are_served_while_what_came_of_many_calls_is_told() ->
     failed = ToolCallResult(call_id="abp-1", tool="x", outcome=ToolFailedError("it failed"))
     executed = ExecutedText(ParseResult(raw_content=""), (failed,) * 10_000)
     async with Turns() as turns:
-        assert len((await convert.executed_to_pb(executed, bytes_max=ROOM)).results) == 10_000
+        assert len((await told(executed)).results) == 10_000
     assert turns.count > 1
 
 
 async def test_a_fault_of_ours_says_nothing_of_itself() -> None:
     fault = ToolCallResult(call_id="abp-1", tool="x", outcome=ZeroDivisionError("a secret"))
-    message = await convert.executed_to_pb(ExecutedText(ParseResult(raw_content=""), (fault,)), bytes_max=ROOM)
+    message = await told(ExecutedText(ParseResult(raw_content=""), (fault,)))
     [result] = message.results
     assert result.error.reason == errors_pb2.ERROR_REASON_INTERNAL
     assert "secret" not in result.error.message
 
 
 async def test_an_answer_of_nothing_is_an_answer() -> None:
-    assert (await convert.output_to_pb(ToolOutput(""))).HasField("output")
+    assert pb.CallToolResponse.FromString(await convert.called_to_bytes(ToolOutput(""))).HasField("output")
+
+
+async def test_an_answer_says_that_more_was_found() -> None:
+    output = ToolOutput("[]", (MATCH,), truncated=True)
+    message = pb.CallToolResponse.FromString(await convert.called_to_bytes(output)).output
+    assert (message.truncated, len(message.artifact)) == (True, 1)
 
 
 def test_counts_go_out_under_their_names() -> None:

@@ -1,10 +1,11 @@
 """The asyncio client's methods for the bridge from the timeline to what is known of users."""
 # ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from mnemon._connection import AsyncConnection
 from mnemon._messages import bridge as bridge_convert
+from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import bridge
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1.bridge_pb2_grpc import BridgeServiceStub
@@ -27,23 +28,33 @@ class AsyncBridgeMethods(AsyncConnection):
         return bridge_convert.policy_from_pb(response.policy)
 
     async def update_routing_policy(
-        self, policy: bridge.RoutingPolicy, *, timeout: float | None = None
+        self,
+        policy: bridge.RoutingPolicy | None = None,
+        *,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+        **changes: Unpack[bridge.PolicyChanges],
     ) -> bridge.RoutingPolicy:
-        """Puts another policy in its place, as a whole, and returns it with its defaults filled in.
+        """Changes the policy, and returns it with its defaults filled in: `update_routing_policy(min_importance=0.8)`.
 
-        It holds for events that have yet to be handled. To change one field:
-        `await client.update_routing_policy(dataclasses.replace(await client.routing_policy(), min_importance=0.8))`.
+        With a whole `policy`, every field is taken from it, where it is not among the `changes`. It holds for events
+        that have yet to be handled. `expected_revision`: change only if the policy has this `revision`, otherwise
+        RevisionMismatchError.
         """
-        response = await self._call(self._bridge.UpdateRoutingPolicy, bridge_convert.update(policy), timeout)
+        request = bridge_convert.update(policy, changes, expected_revision=expected_revision, request_id=request_id)
+        response = await self._call(self._bridge.UpdateRoutingPolicy, request, timeout)
         return bridge_convert.policy_from_pb(response.policy)
 
-    async def pause_bridge(self, *, timeout: float | None = None) -> None:
+    async def pause_bridge(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
         """Stops the bridge until it is resumed, over restarts of the server; events wait."""
-        await self._call(self._bridge.PauseBridge, pb.PauseBridgeRequest(), timeout)
+        request = pb.PauseBridgeRequest(request_id=request_id_to_pb(request_id))
+        await self._call(self._bridge.PauseBridge, request, timeout)
 
-    async def resume_bridge(self, *, timeout: float | None = None) -> None:
+    async def resume_bridge(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
         """Lets the bridge go on where it stopped, be it paused or suspended by a warning."""
-        await self._call(self._bridge.ResumeBridge, pb.ResumeBridgeRequest(), timeout)
+        request = pb.ResumeBridgeRequest(request_id=request_id_to_pb(request_id))
+        await self._call(self._bridge.ResumeBridge, request, timeout)
 
     @property
     def _bridge(self) -> "BridgeServiceAsyncStub":

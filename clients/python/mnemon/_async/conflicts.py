@@ -62,6 +62,7 @@ class AsyncConflictMethods(AsyncConnection):
         *,
         rule: str = "",
         merge: MergeRule | None = None,
+        expected_revisions: tuple[int | None, int | None] = (None, None),
         dry_run: bool = False,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -69,9 +70,18 @@ class AsyncConflictMethods(AsyncConnection):
         """Makes one statement of two of one user. Two stored ones are superseded by it, unless `dry_run` is set.
 
         Of stored ones, both or none; of two that are not, nothing is stored. `merge` changes that of the rule for this
-        call, such as `{"content_strategy": "concatenate"}`.
+        call, such as `{"content_strategy": "concatenate"}`. With `expected_revisions` only if the stored ones have
+        these revisions, else RevisionMismatchError.
         """
-        request = conflict_requests.merge(first, second, rule=rule, merge=merge, dry_run=dry_run, request_id=request_id)
+        request = conflict_requests.merge(
+            first,
+            second,
+            rule=rule,
+            merge=merge,
+            expected_revisions=expected_revisions,
+            dry_run=dry_run,
+            request_id=request_id,
+        )
         return conflict_convert.merged_from_pb(await self._call(self._conflicts.MergeMemories, request, timeout))
 
     async def preview_resolution(

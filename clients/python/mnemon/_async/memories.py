@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mnemon._async.bulk import all_batches, send_batches
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
-from mnemon._bulk_methods import CreateMemories
+from mnemon._bulk_methods import BulkCreateMemories
 from mnemon._connection import AsyncConnection
 from mnemon._messages import memories as memory_convert
 from mnemon._messages import memory_requests
@@ -39,18 +39,21 @@ class AsyncMemoryMethods(AsyncConnection):
         is_global: bool = False,
         decay: str = memories.DecayPolicy.STABLE,
         metadata: Mapping[str, values.MetadataValue] | None = None,
+        memory_id: str = "",
         embedding: Sequence[float] | None = None,
         ack: str = values.AckLevel.DURABLE,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> memories.Memory:
-        """Stores a memory under a new id, with confidence 1, and returns it as it is stored.
+        """Stores a new memory, with confidence 1, and returns it as it is stored.
 
-        The server embeds the text, unless `embedding` is its vector, of the server's dimension. The same `request_id`
-        with the same memory gets the same answer for 24 hours.
+        `memory_id` is a UUID of the caller's, and MemoryExistsError says that it is taken; without one, the server
+        chooses. The server embeds the text, unless `embedding` is its vector, of the server's dimension. The same
+        `request_id` with the same memory gets the same answer for 24 hours.
         """
         memory = memories.Memory(
             content=content,
+            memory_id=memory_id,
             type=type,
             agent=agent,
             project=project,
@@ -81,9 +84,9 @@ class AsyncMemoryMethods(AsyncConnection):
         memory being stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an
         error raised. `scope` is for memories that have none.
         """
-        batches = all_batches(Batcher(CreateMemories(scope=scope, ack=ack)), items)
+        batches = all_batches(Batcher(BulkCreateMemories(scope=scope, ack=ack)), items)
         limit = self._target.time_limit(timeout)
-        async with aclosing(send_batches(self._memories.CreateMemories, self._target, batches, limit)) as results:
+        async with aclosing(send_batches(self._memories.BulkCreateMemories, self._target, batches, limit)) as results:
             async for result in results:
                 yield result
 
@@ -96,6 +99,7 @@ class AsyncMemoryMethods(AsyncConnection):
         min_confidence: float = 0.3,
         mode: str | None = None,
         min_score: float = 0.0,
+        view: str = values.View.STANDARD,
         explain: bool = False,
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
@@ -103,8 +107,9 @@ class AsyncMemoryMethods(AsyncConnection):
         """Finds the memories most relevant to a text or a vector, best first: never fewer than there are up to `limit`.
 
         `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector where only a vector is given. A blank
-        query without a vector finds nothing. With `explain` each result says why it scored as it did. `which` are the
-        keyword arguments of `MemoryFilters`, such as `type="preference"` or `where=F("metadata.score") >= 3`.
+        query without a vector finds nothing. `view` is "ids", which leaves out all but ids, confidences, revisions and
+        scores, "standard", or "full", with embeddings. With `explain` each result says why it scored as it did. `which`
+        are the keyword arguments of `MemoryFilters`, such as `type="preference"` or `where=F("metadata.score") >= 3`.
         """
         request = memory_requests.search_memories(
             query,
@@ -114,12 +119,13 @@ class AsyncMemoryMethods(AsyncConnection):
             which=which,
             mode=mode,
             min_score=min_score,
+            view=view,
             explain=explain,
         )
         return memory_convert.recall_from_pb(await self._call(self._memories.SearchMemories, request, timeout))
 
     async def get_memory(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
-        """Returns one memory, whatever its confidence; MemoryNotFoundError where there is none or it was forgotten."""
+        """Returns one memory, whatever its confidence; MemoryNotFoundError if it does not exist or it was forgotten."""
         request = memory_requests.get_memory(memory_id)
         response = await self._call(self._memories.GetMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
@@ -258,16 +264,22 @@ class AsyncMemoryMethods(AsyncConnection):
         memory_id: str,
         *,
         expected_revision: int | None = None,
+        allow_missing: bool = False,
         ack: str = values.AckLevel.DURABLE,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
         """Deletes softly: nothing finds the memory any more, until `unforget`, or for good after `purge`.
 
-        MemoryNotFoundError where there is none; InvalidOperationError where it is forgotten already.
+        MemoryNotFoundError if it does not exist, unless `allow_missing`: then the receipt's outcome is MISSING.
+        InvalidOperationError where it is forgotten already.
         """
         request = memory_requests.delete_memory(
-            memory_id, expected_revision=expected_revision, request_id=request_id, ack=ack
+            memory_id,
+            expected_revision=expected_revision,
+            allow_missing=allow_missing,
+            request_id=request_id,
+            ack=ack,
         )
         response = await self._call(self._memories.DeleteMemory, request, timeout)
         return receipt_from_pb(response.receipt)

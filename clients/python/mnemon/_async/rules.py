@@ -34,7 +34,7 @@ class AsyncRuleMethods(AsyncConnection):
         return rule_convert.stored_from_pb(await self._call(self._rules.RegisterRule, request, timeout))
 
     async def get_rule(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
-        """Returns a rule as it was written; RuleNotFoundError where there is none."""
+        """Returns a rule as it was written; RuleNotFoundError if it does not exist."""
         return rule_convert.stored_from_pb(await self._call(self._rules.GetRule, rule_requests.get(name), timeout))
 
     async def update_rule(
@@ -42,37 +42,51 @@ class AsyncRuleMethods(AsyncConnection):
         name: str,
         changes: rules.MergeRule | None = None,
         *,
-        clear_fields: Iterable[str] = (),
-        expected_version: int | None = None,
+        update_mask: Iterable[str] = (),
+        expected_revision: int | None = None,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> rules.StoredRule:
         """Changes what is given, key by key, and leaves the rest; lists are replaced.
 
-        `clear_fields` are to be inherited again, such as "arbitration.merge_threshold", "conditions" or "extends". With
-        `expected_version` only if the registry has this version, else RevisionMismatchError. RuleNotFoundError,
-        UnknownBaseRuleError, CircularInheritanceError.
+        With an `update_mask`, such as ["arbitration.merge_threshold", "conditions"], only these fields change: what is
+        given of them replaces what is there, and what is not is inherited again. With `expected_revision` only if the
+        rule has this revision, else RevisionMismatchError. RuleNotFoundError, UnknownBaseRuleError,
+        CircularInheritanceError.
         """
         request = rule_requests.update(
             name,
             {} if changes is None else changes,
-            clear_fields=clear_fields,
-            expected_version=expected_version,
+            update_mask=update_mask,
+            expected_revision=expected_revision,
             request_id=request_id,
         )
         return rule_convert.stored_from_pb(await self._call(self._rules.UpdateRule, request, timeout))
 
     async def delete_rule(
-        self, name: str, *, force: bool = False, request_id: str | None = None, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        allow_missing: bool = False,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
     ) -> rules.RuleDeleteReceipt:
-        """Removes a rule; `deleted` is False where there was none.
+        """Removes a rule; RuleNotFoundError if it does not exist, unless `allow_missing`: then `deleted` is False.
 
-        RuleInUseError where others extend it, unless `force` is set: then they keep what they had inherited, as their
-        own. InvalidOperationError for "default".
+        With `expected_revision` only if the rule has this revision, else RevisionMismatchError. RuleInUseError where
+        others extend it, unless `force` is set: then they keep what they had inherited, as their own.
+        InvalidOperationError for "default".
         """
-        request = rule_requests.delete(name, force=force, request_id=request_id)
-        response = await self._call(self._rules.DeleteRule, request, timeout)
-        return rules.RuleDeleteReceipt(response.deleted, response.registry_version)
+        request = rule_requests.delete(
+            name,
+            force=force,
+            allow_missing=allow_missing,
+            expected_revision=expected_revision,
+            request_id=request_id,
+        )
+        return rule_convert.deleted_from_pb(await self._call(self._rules.DeleteRule, request, timeout))
 
     async def list_rules(
         self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None

@@ -92,7 +92,9 @@ class AsyncSemanticMethods(AsyncConnection):
         method = SaveSemanticMemories(scope=scope, conflict_policy=conflict_policy, rule=rule)
         batches = all_batches(Batcher(method), items)
         limit = self._target.time_limit(timeout)
-        async with aclosing(send_batches(self._semantic.SaveSemanticMemories, self._target, batches, limit)) as results:
+        async with aclosing(
+            send_batches(self._semantic.BulkSaveSemanticMemories, self._target, batches, limit)
+        ) as results:
             async for result in results:
                 yield result
 
@@ -103,7 +105,7 @@ class AsyncSemanticMethods(AsyncConnection):
         vector: Sequence[float] | None = None,
         top_k: int = 3,
         min_similarity: float = 0.7,
-        include_embedding: bool = False,
+        view: str = values.View.STANDARD,
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SimilarityAnswer:
@@ -111,7 +113,8 @@ class AsyncSemanticMethods(AsyncConnection):
 
         At most `top_k` results, 1 to 100, of a cosine similarity of at least `min_similarity`, 0 to 1. `which` are the
         keyword arguments of `SemanticFilters`, such as `user="ada"` or `where=F("importance") >= 0.5`: they are applied
-        first, so that none hides a match. The answer's diagnostics count what was left out by what.
+        first, so that none hides a match. `view` is "ids", which leaves out all but ids, revisions and similarities,
+        "standard", or "full", with vectors. The answer's diagnostics count what was left out by what.
         """
         request = semantic_requests.search(
             query,
@@ -119,15 +122,15 @@ class AsyncSemanticMethods(AsyncConnection):
             top_k=top_k,
             min_similarity=min_similarity,
             which=which,
-            include_embedding=include_embedding,
+            view=view,
         )
         return semantic_convert.similarity_from_pb(await self._call(self._semantic.SearchSimilar, request, timeout))
 
     async def get_semantic(
-        self, memory_id: str, *, include_embedding: bool = False, timeout: float | None = None
+        self, memory_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
     ) -> semantic.SemanticMemory:
-        """Returns one statement, a superseded one too; MemoryNotFoundError where there is none."""
-        request = semantic_requests.get(memory_id, include_embedding=include_embedding)
+        """Returns one statement, a superseded one too, in the view "full" with its vector; MemoryNotFoundError."""
+        request = semantic_requests.get(memory_id, view=view)
         response = await self._call(self._semantic.GetSemanticMemory, request, timeout)
         return semantic_convert.statement_from_pb(response.memory)
 
@@ -175,6 +178,8 @@ class AsyncSemanticMethods(AsyncConnection):
         self,
         memory_ids: Iterable[str] = (),
         *,
+        allow_missing: bool = False,
+        expected_revision: int | None = None,
         dry_run: bool = False,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -183,10 +188,18 @@ class AsyncSemanticMethods(AsyncConnection):
         """Removes statements for good, in one transaction: those of the ids, or all that match, superseded ones too.
 
         What was merged into them or gave way to them goes with them, and so do the decisions about them. At most 1,000
-        ids; those that are not there are passed over. With `dry_run` they are only counted. Without ids and filters, or
-        with both, InvalidArgumentError.
+        ids; where one is not there, MemoryNotFoundError, and nothing is removed, unless `allow_missing`. With one id
+        and `expected_revision` only if the statement has this revision, else RevisionMismatchError. With `dry_run` they
+        are only counted. Without ids and filters, or with both, InvalidArgumentError.
         """
-        request = semantic_requests.delete(memory_ids, which=which, dry_run=dry_run, request_id=request_id)
+        request = semantic_requests.delete(
+            memory_ids,
+            which=which,
+            allow_missing=allow_missing,
+            expected_revision=expected_revision,
+            dry_run=dry_run,
+            request_id=request_id,
+        )
         return semantic_convert.deleted_from_pb(
             await self._call(self._semantic.DeleteSemanticMemories, request, timeout)
         )
@@ -196,9 +209,11 @@ class AsyncSemanticMethods(AsyncConnection):
         request = pb.GetIndexStatusRequest()
         return semantic_convert.status_from_pb(await self._call(self._semantic.GetIndexStatus, request, timeout))
 
-    async def create_snapshot(self, *, timeout: float | None = None) -> semantic.SnapshotReceipt:
+    async def create_snapshot(
+        self, *, request_id: str | None = None, timeout: float | None = None
+    ) -> semantic.SnapshotReceipt:
         """Writes the semantic index to disk now, so that the next start is quick; few statements need none."""
-        request = pb.CreateSnapshotRequest()
+        request = semantic_requests.create_snapshot(request_id=request_id)
         return semantic_convert.snapshot_from_pb(await self._call(self._semantic.CreateSnapshot, request, timeout))
 
     @property

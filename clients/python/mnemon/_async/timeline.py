@@ -87,7 +87,7 @@ class AsyncTimelineMethods(AsyncConnection):
         """
         limit = self._target.time_limit(timeout)
         batches = all_batches(Batcher(RecordEvents(scope=scope)), items)
-        method = self._timeline.RecordEventsWithReceipts
+        method = self._timeline.BulkRecordEvents
         async with aclosing(send_batches(method, self._target, batches, limit)) as results:
             async for result in results:
                 yield result
@@ -101,6 +101,7 @@ class AsyncTimelineMethods(AsyncConnection):
         until: datetime | None = None,
         top_k: int = timeline_requests.TOP_K_DEFAULT,
         mode: str | None = None,
+        view: str = values.View.STANDARD,
         page_token: str = "",
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
@@ -111,7 +112,8 @@ class AsyncTimelineMethods(AsyncConnection):
         Without any of them it is the last 30 days. At most `top_k` events, 1 to 1,000; an answer also ends at 3 MiB, or
         after `where` had to read 100,000 events, and then may hold fewer, or none, with a `next_page_token`. A text has
         no further pages; a blank one finds nothing; `mode` says how it finds: "hybrid", "vector" or "keyword", by word
-        where events have no embeddings. `which` are the keyword arguments of `EventFilters`, such as `user="ada"`.
+        where events have no embeddings. With the `view` "ids", of each event its id alone. `which` are the keyword
+        arguments of `EventFilters`, such as `user="ada"`.
         """
         request = timeline_requests.window(
             query,
@@ -120,6 +122,7 @@ class AsyncTimelineMethods(AsyncConnection):
             until=until,
             top_k=top_k,
             mode=mode,
+            view=view,
             page_token=page_token,
             which=which,
         )
@@ -199,7 +202,7 @@ class AsyncTimelineMethods(AsyncConnection):
         return timeline_convert.summary_from_pb(await self._call(self._timeline.SummarizeRange, request, timeout))
 
     async def get_event(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
-        """Returns one event; EventNotFoundError where there is none."""
+        """Returns one event; EventNotFoundError if it does not exist."""
         response = await self._call(self._timeline.GetEvent, timeline_requests.get(event_id), timeout)
         return timeline_convert.happened_from_pb(response.event)
 
@@ -208,6 +211,7 @@ class AsyncTimelineMethods(AsyncConnection):
         event_ids: Iterable[str] = (),
         *,
         before: datetime | None = None,
+        allow_missing: bool = False,
         dry_run: bool = False,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -216,20 +220,30 @@ class AsyncTimelineMethods(AsyncConnection):
         """Removes events for good: those of the ids, or all that happened `before` a time and match.
 
         They are gone from every answer at once, and from the disk when their segments have been rewritten, which begins
-        at once; statements that the bridge made of them are taken back. At most 1,000 ids; those that are not there are
-        passed over. With `dry_run` they are only counted and named. Without ids, time and filters, or with ids and one
-        of the others, InvalidArgumentError.
+        at once; statements that the bridge made of them are taken back. At most 1,000 ids; where one is not there,
+        EventNotFoundError, and nothing is removed, unless `allow_missing`. With `dry_run` they are only counted and
+        named. Without ids, time and filters, or with ids and one of the others, InvalidArgumentError.
         """
-        request = timeline_requests.prune(event_ids, before=before, which=which, dry_run=dry_run, request_id=request_id)
+        request = timeline_requests.prune(
+            event_ids,
+            before=before,
+            which=which,
+            allow_missing=allow_missing,
+            dry_run=dry_run,
+            request_id=request_id,
+        )
         return timeline_convert.pruned_from_pb(await self._call(self._timeline.PruneEvents, request, timeout))
 
-    async def compact_timeline(self, *, timeout: float | None = None) -> AsyncIterator[timeline.CompactionProgress]:
+    async def compact_timeline(
+        self, *, request_id: str | None = None, timeout: float | None = None
+    ) -> AsyncIterator[timeline.CompactionProgress]:
         """Seals, rewrites and joins segments, gives bytes back to the disk, and yields how far that is.
 
         Everything is answered meanwhile. Nothing is sent before it is iterated. There is no deadline unless `timeout`
-        gives one for the whole. To stop reading does not stop the compaction.
+        gives one for the whole. To stop reading does not stop the compaction; with the same `request_id`, it is
+        followed again, or its end is told.
         """
-        stream = self._timeline.CompactTimeline(pb.CompactTimelineRequest(), timeout=timeout)
+        stream = self._timeline.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
         try:
             async for progress in stream:
                 yield timeline_convert.progress_from_pb(progress)

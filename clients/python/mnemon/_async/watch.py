@@ -9,32 +9,32 @@ import grpc
 
 from mnemon._channel import Target
 from mnemon._status import error_from_call
-from mnemon._values.feed import Event
+from mnemon._values.feed import Change
 from mnemon._watch import Progress, StreamLostError, ended, silent
-from mnemon.v1 import events_pb2 as pb
-from mnemon.v1.events_pb2_grpc import EventServiceStub
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 
-class AsyncWatch(AsyncIterator[Event]):
-    """Events as they are committed, in order, each one once, without an end: an async iterator; otherwise as `Watch`.
+class AsyncWatch(AsyncIterator[Change]):
+    """Changes as they are committed, in order, each one once, without an end: an async iterator; otherwise as `Watch`.
 
-    async with client.watch() as events:
+    async with client.watch() as changes:
         await client.remember("Ada prefers window seats.")
-        print(await anext(events))
+        print(await anext(changes))
     """
 
-    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+    def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._target = target
         self._progress = Progress(request, answer_within_s=target.time_limit(None))
-        self._pending: Iterator[Event] = iter(())
+        self._pending: Iterator[Change] = iter(())
         self._stream: _Stream | None = None
         self._closed = asyncio.Event()
 
     @property
     def cursor(self) -> str:
-        """Where to begin again another time, safe to store: it stands behind events that were handed out, never ahead.
+        """Where to begin again another time, safe to store: it stands behind changes that were handed out, never ahead.
 
-        Events come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
+        Changes come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
         """
         return self._progress.cursor
 
@@ -55,16 +55,16 @@ class AsyncWatch(AsyncIterator[Event]):
     ) -> None:
         await self.close()
 
-    async def __anext__(self) -> Event:
-        """The next event; waits for it. Ends only when the watch, or its client, is closed.
+    async def __anext__(self) -> Change:
+        """The next change; waits for it. Ends only when the watch, or its client, is closed.
 
         Raises:
-            CursorExpiredError: events were dropped before this watch came to them.
+            CursorExpiredError: changes were dropped before this watch came to them.
             MnemonError: the server refuses the watch, or none was ever reached.
         """
         while not self._closed.is_set():
-            for event in self._pending:
-                return event
+            for change in self._pending:
+                return change
             await self._receive()
         raise StopAsyncIteration
 
@@ -103,15 +103,15 @@ class AsyncWatch(AsyncIterator[Event]):
 
 
 class _Stream:
-    """One call of WatchEvents, on a channel of its own."""
+    """One call of WatchChanges, on a channel of its own."""
 
-    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+    def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._address = target.address
         self._channel = target.open_aio(own=True)
-        self._call = EventServiceStub(self._channel).WatchEvents(request)
+        self._call = ChangeServiceStub(self._channel).WatchChanges(request)
         self._closed = False
 
-    async def receive(self, silence_s: float | None) -> pb.WatchEventsResponse:
+    async def receive(self, silence_s: float | None) -> pb.WatchChangesResponse:
         """The next message; StreamLostError where none comes."""
         try:
             async with asyncio.timeout(silence_s):
@@ -126,7 +126,7 @@ class _Stream:
             if not self._closed or (task is not None and task.cancelling()):
                 raise
             raise ended(self._address) from None
-        if not isinstance(message, pb.WatchEventsResponse):
+        if not isinstance(message, pb.WatchChangesResponse):
             raise ended(self._address)
         return message
 

@@ -10,6 +10,7 @@ from mnemon._cli.context_protocol import serve_mcp
 from mnemon._cli.documents.delete import delete, rebuild_index
 from mnemon._cli.documents.index import index
 from mnemon._cli.documents.read import count, get, health, list_documents, search
+from mnemon._cli.documents.update import update
 from mnemon._cli.facts.write import facts
 from mnemon._cli.memories.create import remember
 from mnemon._cli.memories.delete import forget, reinforce
@@ -17,13 +18,14 @@ from mnemon._cli.memories.search import forecast, list_memories, recall
 from mnemon._cli.rules.commands import rules
 from mnemon._cli.semantic.save import learn, unlearn
 from mnemon._cli.semantic.search import decisions, index_status, known, similar, unmerge
+from mnemon._cli.server import info
 from mnemon._cli.session import Session
 from mnemon._cli.timeline.bridge import bridge
 from mnemon._cli.timeline.prune import compact, prune
 from mnemon._cli.timeline.query import happened, show_timeline, summary, timeline_status
 from mnemon._cli.timeline.record import record
 from mnemon._cli.tools.call import tools
-from mnemon._cli.watching import watch
+from mnemon._cli.watching import show_changes, watch
 from mnemon._errors import MnemonError, ServerUnreachableError
 
 # What gRPC writes before the cause itself: what failed, a status, and the address once more.
@@ -82,7 +84,7 @@ def mnemon(context: click.Context, address: str, timeout: float, ca: str | None,
     context.obj = Session(context, address=address, timeout=timeout, tls=tls, ca_file=ca, insecure=insecure)
 
 
-_DOCUMENTS = (index, search, get, list_documents, count, delete, rebuild_index)
+_DOCUMENTS = (index, update, search, get, list_documents, count, delete, rebuild_index)
 _MEMORIES = (remember, recall, list_memories, reinforce, forget, forecast)
 _STATEMENTS = (learn, similar, known, unlearn, decisions, unmerge, rules, index_status)
 _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_status, bridge)
@@ -90,5 +92,17 @@ _EVENTS = (record, show_timeline, happened, summary, prune, compact, timeline_st
 _FACTS = (facts, tools)
 _ARCHIVES = (export_archive, import_archive)
 
-for command in (*_DOCUMENTS, *_MEMORIES, *_STATEMENTS, *_EVENTS, *_FACTS, *_ARCHIVES, watch, serve_mcp, health):
+for command in (
+    *_DOCUMENTS,
+    *_MEMORIES,
+    *_STATEMENTS,
+    *_EVENTS,
+    *_FACTS,
+    *_ARCHIVES,
+    watch,
+    show_changes,
+    serve_mcp,
+    health,
+    info,
+):
     mnemon.add_command(command)

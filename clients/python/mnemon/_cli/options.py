@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -36,6 +36,19 @@ def typed(text: str) -> FilterValue:
     return text
 
 
+def split_comparison(
+    text: str, pattern: re.Pattern[str], example: str, operators: Iterable[str]
+) -> tuple[str, str, str]:
+    """Field, operator and value of a comparison; a value that begins like an operator is a slip, unless quoted."""
+    found = pattern.fullmatch(text)
+    if not found or found[3].lstrip()[:1] in ("=", "!", "<", ">", "~"):
+        raise click.BadParameter(
+            f"{text!r} is no comparison, such as {example}; the operators are {' '.join(operators)}; "
+            'quotes force text: field="=text"'
+        )
+    return found[1].strip(), found[2], found[3].strip()
+
+
 def key_value(text: str) -> tuple[str, FilterValue]:
     """`key=value`, split at the first `=`, the value typed."""
     key, equals, value = text.partition("=")
@@ -44,9 +57,10 @@ def key_value(text: str) -> tuple[str, FilterValue]:
     return key, typed(value)
 
 
-def _as_mapping(
+def as_mapping(
     context: click.Context, parameter: click.Parameter, pairs: tuple[tuple[str, FilterValue], ...]
 ) -> dict[str, FilterValue]:
+    """The pairs of a repeatable option by their keys."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise click.BadParameter("a key is given twice", context, parameter)
@@ -57,7 +71,7 @@ def filter_option(noun: str) -> Callable[[_Command], _Command]:
     """`--filter key=value`, repeatable; the command gets `filters`."""
     text = f'Only {noun} with this metadata; repeatable. true, false and numbers are typed, "quotes" force text.'
     return click.option(
-        "--filter", "filters", type=key_value, metavar="KEY=VALUE", multiple=True, callback=_as_mapping, help=text
+        "--filter", "filters", type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text
     )
 
 
@@ -65,7 +79,7 @@ def meta_option(noun: str) -> Callable[[_Command], _Command]:
     """`--meta key=value`, repeatable; the command gets `metadata`."""
     text = f'Metadata for every {noun}; repeatable. true, false and numbers are typed, "quotes" force text.'
     return click.option(
-        "--meta", "metadata", type=key_value, metavar="KEY=VALUE", multiple=True, callback=_as_mapping, help=text
+        "--meta", "metadata", type=key_value, metavar="KEY=VALUE", multiple=True, callback=as_mapping, help=text
     )
 
 

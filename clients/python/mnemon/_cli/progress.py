@@ -1,20 +1,37 @@
-"""How far a bulk has come: a bar on a terminal, plain lines elsewhere, nothing for programs."""
+"""How far a bulk has come: a bar with the time left on a terminal, plain lines elsewhere, nothing for programs."""
 
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 _PLAIN_LINE_EVERY = 1000
+_READ_BYTES = 1 << 20
+
+
+def count_lines(path: str) -> int:
+    """How many lines a file has; 0 where that cannot be told without taking them, as from a pipe."""
+    if not Path(path).is_file():
+        return 0
+    count, last = 0, b"\n"
+    try:
+        with Path(path).open("rb") as file:
+            while block := file.read(_READ_BYTES):
+                count += block.count(b"\n")
+                last = block[-1:]
+    except OSError:
+        return 0  # whoever reads it says why
+    return count + (last != b"\n")
 
 
 class BulkProgress:
-    """Counts items, and shows the count on `console`; `total` grows where there are more than was thought."""
+    """Counts items, and shows the count on `console`; a `total` of 0 is not known."""
 
     def __init__(self, console: Console, label: str, total: int, *, quiet: bool) -> None:
-        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
         self._task = self._bar.add_task("", total=total or None)
         self._total, self._quiet = total, quiet
@@ -34,4 +51,5 @@ class BulkProgress:
         self._seen += 1
         self._bar.update(self._task, advance=1, total=max(self._total, self._seen) if self._total else None)
         if self._bar.disable and not self._quiet and self._seen % _PLAIN_LINE_EVERY == 0:
-            click.echo(f"{self._seen:,} done", err=True)
+            of = f" of {self._total:,}" if self._total else ""
+            click.echo(f"{self._seen:,}{of} done", err=True)

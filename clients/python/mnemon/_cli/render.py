@@ -56,7 +56,7 @@ def document_table(documents: Iterable[values.Document]) -> RenderableType:
             short_time(document.update_time),
             one_line(document.content, _FIRST_WORDS_CHARACTERS_MAX),
         )
-    return table
+    return table if table.row_count else Text("no documents")
 
 
 def document_sheet(document: values.Document) -> RenderableType:
@@ -85,9 +85,16 @@ def health_table(health: values.StoreHealth) -> RenderableType:
             "documents": health.document_count,
             "passages": health.passage_count,
             "pending": health.pending,
+            "being removed": removals(health.removal_pending_count, health.removal_out_of_reach_count),
             "latency": "no answer" if health.latency_s is None else f"{health.latency_s * 1000:.1f} ms",
         }
     )
+
+
+def removals(pending: int, out_of_reach: int) -> str:
+    """What was removed and is in files still, as a line; empty where nothing is."""
+    said = [f"{pending:,}"] if pending else []
+    return ", ".join([*said, *([f"{out_of_reach:,} in files of ChromaDB's server"] if out_of_reach else [])])
 
 
 def field_table(fields: Mapping[str, object]) -> RenderableType:

@@ -12,7 +12,7 @@ from mnemon._async.client import AsyncClient
 from mnemon._sync.client import Client
 
 _AnyClient = TypeVar("_AnyClient", Client, AsyncClient)
-_PIPE_COLUMNS = 160
+_PIPE_COLUMNS = 100_000
 
 
 class Session:
@@ -52,5 +52,5 @@ def _in_options(sentence: str) -> str:
 
 
 def _width() -> int | None:
-    # A pipe has no width of its own, and the usual guess of 80 columns would cut ids.
+    # A pipe has no width of its own: nothing is cut or broken there, and tables are as wide as what they hold.
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS

@@ -1,5 +1,6 @@
-"""The command that shows events as they are committed."""
+"""The command that shows changes as they are committed."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 import click
@@ -10,39 +11,56 @@ from mnemon._cli.session import Session
 from mnemon._messages.feed import TYPES_TO_PB, Since
 from mnemon._sync.watch import Watch
 from mnemon._values import documents as values
+from mnemon._values.bridge import PruneAction
 from mnemon._values.decisions import Decision
 from mnemon._values.feed import (
     EARLIEST,
     NOW,
+    Change,
     EpisodicPruned,
     EpisodicSaved,
-    Event,
     FactChange,
     Reconciliation,
     ServiceWarning,
 )
 
+_DONE = {PruneAction.DELETE: "deleted", PruneAction.DEMOTE: "demoted", None: "changed"}
+
+
+def _which_options(since: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Where to begin, which changes, and how they are shown."""
+    options = (
+        click.option(
+            "--since",
+            default=since,
+            show_default=True,
+            metavar="PLACE",
+            help="Where to begin: now, earliest, a cursor, or a time such as 2025-01-31T09:00.",
+        ),
+        click.option(
+            "--type",
+            "types",
+            type=click.Choice([str(each) for each in TYPES_TO_PB]),
+            multiple=True,
+            help="Only these; repeatable.",
+        ),
+        click.option("--id", "ids", multiple=True, help="Only the record of this id; repeatable."),
+        scope_options,
+        click.option("--full", is_flag=True, help="With the records, as they are now; needs --json."),
+        json_option,
+        click.pass_obj,
+    )
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
 
 @click.command()
-@click.option(
-    "--since",
-    default=NOW,
-    show_default=True,
-    metavar="PLACE",
-    help="Where to begin: now, earliest, a cursor, or a time such as 2025-01-31T09:00.",
-)
-@click.option(
-    "--type",
-    "types",
-    type=click.Choice([str(each) for each in TYPES_TO_PB]),
-    multiple=True,
-    help="Only these; repeatable.",
-)
-@click.option("--id", "ids", multiple=True, help="Only the record of this id; repeatable.")
-@scope_options
-@click.option("--full", is_flag=True, help="With the records, as they are now; needs --json.")
-@json_option
-@click.pass_obj
+@_which_options(NOW)
 def watch(
     session: Session,
     since: str,
@@ -53,15 +71,37 @@ def watch(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Show events as they are committed, until Ctrl-C; then say where to go on."""
+    """Show changes as they are committed, until Ctrl-C; then say where to go on."""
+    _check_room(full=full, as_json=as_json)
+    with session.client.watch(_place(since), types=types, scope=scope, ids=ids, full=full) as changes:
+        try:
+            for change in changes:
+                click.echo(change.to_json() if as_json else _line(change))
+        except KeyboardInterrupt:
+            _say_where(changes)
+
+
+@click.command("changes")
+@_which_options(EARLIEST)
+def show_changes(
+    session: Session,
+    since: str,
+    scope: values.Scope,
+    *,
+    types: tuple[str, ...],
+    ids: tuple[str, ...],
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Show the changes that the server still keeps, and end."""
+    _check_room(full=full, as_json=as_json)
+    for change in session.client.changes(_place(since), types=types, scope=scope, ids=ids, full=full):
+        click.echo(change.to_json() if as_json else _line(change))
+
+
+def _check_room(*, full: bool, as_json: bool) -> None:
     if full and not as_json:
         raise click.UsageError("--full needs --json: a line has no room for a record")
-    with session.client.watch(_place(since), types=types, scope=scope, ids=ids, full=full) as events:
-        try:
-            for event in events:
-                click.echo(event.to_json() if as_json else _line(event))
-        except KeyboardInterrupt:
-            _say_where(events)
 
 
 def _place(since: str) -> Since:
@@ -74,23 +114,23 @@ def _place(since: str) -> Since:
         return since
 
 
-def _line(event: Event) -> str:
-    time = event.commit_time.astimezone().isoformat(" ", "milliseconds") if event.commit_time else ""
-    scope = " ".join(f"{name}={value}" for name, value in event.scope.to_dict().items() if value)
+def _line(change: Change) -> str:
+    time = change.commit_time.astimezone().isoformat(" ", "milliseconds") if change.commit_time else ""
+    scope = " ".join(f"{name}={value}" for name, value in change.scope.to_dict().items() if value)
     parts = (
         time,
-        f"{event.type:<24}",
-        event.record_id,
-        f"revision {event.revision}",
+        f"{change.type:<24}",
+        change.record_id,
+        f"revision {change.revision}",
         scope,
-        ",".join(event.changed_fields),
-        _details(event),
+        ",".join(change.changed_fields),
+        _details(change),
     )
     return plain("  ".join(part for part in parts if part)).plain.replace("\n", " ")
 
 
-def _details(event: Event) -> str:
-    match event.details:
+def _details(change: Change) -> str:
+    match change.details:
         case Decision(arbitration=arbitration):
             return f"{arbitration.action}, {arbitration.strategy}"
         case ServiceWarning(severity, message):
@@ -100,13 +140,13 @@ def _details(event: Event) -> str:
         case EpisodicPruned(_, reason, pruned):
             return f"{reason}, {len(pruned):,} events"
         case Reconciliation(_, action, memory_ids, unlinked_ids):
-            return f"{len(memory_ids):,} statements {action}, {len(unlinked_ids):,} unlinked"
+            return f"{len(memory_ids):,} statements {_DONE[action]}, {len(unlinked_ids):,} unlinked"
         case FactChange(namespace, key, reason):
-            return "  ".join(part for part in (".".join(namespace), key, reason) if part)
+            return "  ".join(part for part in (".".join(namespace), key, reason or "") if part)
         case str(reason):
             return reason
     return ""
 
 
-def _say_where(events: Watch) -> None:
-    click.echo(f"\nto go on from here: mnemon watch --since {events.cursor}", err=True)
+def _say_where(changes: Watch) -> None:
+    click.echo(f"\nto go on from here: mnemon watch --since {changes.cursor}", err=True)

@@ -44,6 +44,9 @@ class TimelineQuery(BaseModel):
     limit: int = Field(10, ge=1, le=1_000, description="How many events to return at most.")
 
 
+_MORE = {"note": "More was found than one answer holds. Ask more precisely to see the rest."}
+
+
 @dataclass(frozen=True, slots=True)
 class OwnTool:
     """A tool whose arguments are a model of pydantic, and whose answer is JSON."""
@@ -60,7 +63,7 @@ class OwnTool:
 
 async def _search_knowledge(client: AsyncClient, identity: Identity, given: KnowledgeSearch) -> str:
     answer = await client.search(given.query, top_k=given.limit, filters=given.filter, scope=identity.documents)
-    return _json(
+    found = (
         {
             "doc_id": hit.doc_id,
             "passage": hit.passage_text,
@@ -69,6 +72,7 @@ async def _search_knowledge(client: AsyncClient, identity: Identity, given: Know
         }
         for hit in answer
     )
+    return _json(found, truncated=answer.truncated)
 
 
 async def _query_timeline(client: AsyncClient, identity: Identity, given: TimelineQuery) -> str:
@@ -85,7 +89,7 @@ async def _query_timeline(client: AsyncClient, identity: Identity, given: Timeli
         top_k=given.limit,
         **which,
     )
-    return _json(_told(event.to_dict()) for event in answer)
+    return _json((_told(event.to_dict()) for event in answer), truncated=answer.truncated)
 
 
 def _told(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,8 +102,8 @@ def _in_utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def _json(found: Iterable[Mapping[str, Any]]) -> str:
-    return json.dumps(list(found), ensure_ascii=False)
+def _json(found: Iterable[Mapping[str, Any]], *, truncated: bool) -> str:
+    return json.dumps([*found, *([_MORE] if truncated else [])], ensure_ascii=False)
 
 
 OWN_TOOLS = {

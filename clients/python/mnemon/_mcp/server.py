@@ -1,5 +1,6 @@
 """The MCP server itself: lists the tools, runs their calls, and says errors in a sentence."""
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from mnemon._errors import MnemonError
 from mnemon._mcp.identity import Identity
 from mnemon._mcp.searches import OWN_TOOLS
 from mnemon._tool_definitions import MANAGE_MEMORY, SEARCH_MEMORY
+from mnemon._values.tools import ToolOutput
 
 _NAME = "mnemon"
 _INSTRUCTIONS = (
@@ -51,7 +53,7 @@ def mcp_server(client: AsyncClient, identity: Identity, version: str) -> Server[
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            return _result(await _run(client, identity, params.name, params.arguments or {}))
+            return _result(*await _run(client, identity, params.name, params.arguments or {}))
         except MnemonError as error:
             return _failure(sentence(error))
         except ValidationError as error:
@@ -69,9 +71,9 @@ def sentence(error: MnemonError) -> str:
     return f"{error.message}{incident}"
 
 
-async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> str:
+async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Mapping[str, Any]) -> list[str]:
     if own := OWN_TOOLS.get(name):
-        return await own(client, identity, arguments)
+        return [await own(client, identity, arguments)]
     output = await client.tools.call(
         name,
         arguments,
@@ -79,15 +81,21 @@ async def _run(client: AsyncClient, identity: Identity, name: str, arguments: Ma
         config=identity.config,
         actions_permitted=identity.actions or None,
     )
-    return output.content
+    return [output.content, *([_going_on(output, arguments)] if output.truncated else [])]
+
+
+def _going_on(output: ToolOutput, arguments: Mapping[str, Any]) -> str:
+    """How the model gets the rest of what search_memory found; a text of its own, as the other is JSON."""
+    offset = (arguments.get("offset") or 0) + len(json.loads(output.content))
+    return f"More was found than one answer holds. Call {SEARCH_MEMORY} again with the offset {offset} to see the rest."
 
 
 def _tool(name: str, description: str, parameters: dict[str, Any]) -> types.Tool:
     return types.Tool(name=name, description=description, input_schema=parameters, annotations=_ANNOTATIONS.get(name))
 
 
-def _result(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)])
+def _result(*texts: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text) for text in texts])
 
 
 def _failure(text: str) -> types.CallToolResult:

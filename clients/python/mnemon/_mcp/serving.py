@@ -18,7 +18,8 @@ _GRACE_S = 2
 async def serve_stdio(server: Server[Any]) -> None:
     """Serves until stdin ends; stdout carries the protocol alone."""
     # A read of stdin cannot be cancelled, so that otherwise an interrupt would wait for the next line.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 

@@ -4,7 +4,7 @@ from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
 from mnemon._messages.rules import arbitration_to_pb, detection_to_pb, merge_to_pb
 from mnemon._messages.semantic import statement_to_pb
-from mnemon._messages.semantic_requests import request_id_to_pb
+from mnemon._messages.semantic_requests import limit_to_pb, request_id_to_pb
 from mnemon._values import semantic
 from mnemon._values.rules import MergeRule
 from mnemon.v1 import conflicts_pb2 as pb
@@ -18,7 +18,7 @@ def detect(
         candidate=_reference_to_pb("candidate", candidate),
         rule=convert.text("rule", rule),
         detection=detection_to_pb(detection),
-        limit=limit,
+        limit=limit_to_pb("limit", limit),
     )
 
 
@@ -44,13 +44,14 @@ def merge(
     *,
     rule: str,
     merge: MergeRule | None,
+    expected_revisions: tuple[int | None, int | None],
     dry_run: bool,
     request_id: str | None,
 ) -> pb.MergeMemoriesRequest:
     """A merge."""
     return pb.MergeMemoriesRequest(
-        first=_reference_to_pb("first", first),
-        second=_reference_to_pb("second", second),
+        first=_reference_to_pb("first", first, expected_revisions[0]),
+        second=_reference_to_pb("second", second, expected_revisions[1]),
         rule=convert.text("rule", rule),
         merge=merge_to_pb(merge),
         dry_run=dry_run,
@@ -89,9 +90,9 @@ def list_decisions(*, user: str, memory_id: str, page_size: int, page_token: str
     )
 
 
-def _reference_to_pb(field: str, given: object) -> pb.MemoryReference:
+def _reference_to_pb(field: str, given: object, expected_revision: int | None = None) -> pb.MemoryReference:
     if isinstance(given, semantic.SemanticMemory):
         return pb.MemoryReference(memory=statement_to_pb(given, with_embedding=True))
     if isinstance(given, str) and given:
-        return pb.MemoryReference(memory_id=convert.text(field, given))
+        return pb.MemoryReference(memory_id=convert.text(field, given), expected_revision=expected_revision)
     raise invalid(field, "must be the id of a stored statement, or a SemanticMemory")

@@ -12,7 +12,8 @@ _CONTENT_STRATEGIES = words_by_number(decisions_pb2.DESCRIPTOR.enum_types_by_nam
 
 def detected_from_pb(response: pb.DetectConflictsResponse) -> conflicts.DetectedConflicts:
     """What does not agree with a statement."""
-    return conflicts.DetectedConflicts(conflicts_from_pb(response.conflicts), response.total_count, response.rule)
+    found = conflicts_from_pb(response.conflicts)
+    return conflicts.DetectedConflicts(found, response.total_count, response.rule, response.truncated)
 
 
 def arbitrated_from_pb(response: pb.ArbitrateConflictResponse) -> conflicts.ArbitrationAnswer:
@@ -47,4 +48,5 @@ def unmerged_from_pb(response: pb.UnmergeMemoryResponse) -> conflicts.UnmergeAns
         restored=tuple(map(statement_from_pb, response.restored)),
         removed_id=response.removed_id,
         decision=decision_from_pb(response.decision),
+        remaining_ids=tuple(response.remaining_ids),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mnemon._enums import members_by_number
+from mnemon._enums import members_by_number, words_by_number
 from mnemon._messages import documents as convert
 from mnemon._values import decisions
 from mnemon.v1 import conflicts_pb2
@@ -12,6 +12,7 @@ _ENUMS = pb.DESCRIPTOR.enum_types_by_name
 _SIGNALS = members_by_number(decisions.SignalType, _ENUMS["SignalType"])
 _ACTIONS = members_by_number(decisions.ArbitrationAction, _ENUMS["ArbitrationAction"])
 _STRATEGIES = members_by_number(decisions.ArbitrationStrategy, _ENUMS["ArbitrationStrategy"])
+_FACTORS = words_by_number(pb.FactorType.DESCRIPTOR)
 _SIDES = members_by_number(decisions.ArbitrationSide, _ENUMS["ArbitrationSide"])
 
 
@@ -32,7 +33,7 @@ def arbitration_from_pb(arbitration: pb.Arbitration) -> decisions.Arbitration:
         confidence=arbitration.confidence,
         reason=arbitration.reason,
         factors=tuple(
-            decisions.ArbitrationFactor(each.name, each.weight, each.candidate, each.existing)
+            decisions.ArbitrationFactor(_FACTORS.get(each.type, "unknown"), each.weight, each.candidate, each.existing)
             for each in arbitration.factors
         ),
     )
@@ -45,6 +46,7 @@ def statistics_from_pb(statistics: pb.MergeStatistics) -> decisions.MergeStatist
         keywords_count=statistics.keywords_count,
         importance_delta=statistics.importance_delta,
         deduplicated_count=statistics.deduplicated_count,
+        guarded_count=statistics.guarded_count,
     )
 
 

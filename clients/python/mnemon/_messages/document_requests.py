@@ -1,18 +1,21 @@
 """Builds the request of every call; both clients share it."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.memories import filter_to_pb, vector_to_pb
 from mnemon._values import documents as values
+from mnemon._values.filters import FilterLike, as_filter
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 DocumentLike: TypeAlias = values.Document | tuple[str, str] | tuple[str, str, Mapping[str, values.MetadataValue] | None]
 """A document for `index_many`: a `Document`, `(id, content)` or `(id, content, metadata)`."""
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_INT32_MAX = 2**31 - 1
 
 
 def index_document(
@@ -59,25 +62,60 @@ def id_of(given: object) -> str:
     return found if isinstance(found, str) else repr(found)
 
 
+def update_document(
+    doc_id: str,
+    *,
+    content: str | None,
+    metadata: Mapping[str, values.MetadataValue] | None,
+    set_metadata: Mapping[str, values.MetadataValue] | None,
+    remove_metadata: Iterable[str],
+    scope: values.Scope | Mapping[str, str] | None,
+    ack: str,
+    expected_revision: int | None,
+    request_id: str | None,
+) -> pb.UpdateDocumentRequest:
+    """A change of what is not None, and of single keys of the metadata."""
+    given = {"content": content, "metadata": metadata}
+    parts = [f"scope.{name}" for name in scope] if isinstance(scope, Mapping) else ["scope"] * (scope is not None)
+    request = pb.UpdateDocumentRequest(
+        document=pb.Document(
+            doc_id=convert.text("doc_id", doc_id),
+            content=convert.text("content", content or ""),
+            metadata=convert.metadata_to_pb("metadata", metadata or {}),
+            scope=convert.scope_to_pb(_scope(scope)),
+        ),
+        set_metadata=convert.metadata_to_pb("set_metadata", set_metadata or {}),
+        remove_metadata=convert.keys("remove_metadata", remove_metadata),
+        request_id=_request_id(request_id),
+        expected_revision=expected_revision,
+        ack=convert.ACKS_TO_PB[convert.choice("ack", ack, values.AckLevel)],
+    )
+    request.update_mask.paths.extend([*(name for name, value in given.items() if value is not None), *parts])
+    return request
+
+
 def search(
     query: str,
     *,
+    vector: Sequence[float] | None,
     top_k: int,
     filters: Mapping[str, values.FilterValue] | None,
     scope: values.Scope | None,
-    mode: str,
+    where: FilterLike | None,
+    mode: str | None,
     min_score: float,
     view: str,
 ) -> pb.SearchDocumentsRequest:
-    """A search."""
+    """A search; `top_k` is at least 1."""
     return pb.SearchDocumentsRequest(
         query=convert.text("query", query),
-        top_k=max(_INT32_MIN, min(top_k, _INT32_MAX)),
-        filters=convert.filters_to_pb(filters),
-        scope=convert.scope_to_pb(scope),
-        mode=convert.MODES_TO_PB[convert.choice("mode", mode, values.SearchMode)],
+        vector=vector_to_pb("vector", vector),
+        mode=_mode(mode),
+        limit=min(top_k, _INT32_MAX),
         min_score=min_score,
+        filter=_filter(scope, where),
         view=_view(view),
+        filters=convert.filters_to_pb(filters),
     )
 
 
@@ -92,23 +130,24 @@ def list_documents(
     page_token: str,
     filters: Mapping[str, values.FilterValue] | None,
     scope: values.Scope | None,
+    where: FilterLike | None,
     view: str,
 ) -> pb.ListDocumentsRequest:
     """A page of documents."""
     return pb.ListDocumentsRequest(
+        filter=_filter(scope, where),
         page_size=page_size,
         page_token=convert.text("page_token", page_token),
-        filters=convert.filters_to_pb(filters),
-        scope=convert.scope_to_pb(scope),
         view=_view(view),
+        filters=convert.filters_to_pb(filters),
     )
 
 
 def count_documents(
-    *, filters: Mapping[str, values.FilterValue] | None, scope: values.Scope | None
+    *, filters: Mapping[str, values.FilterValue] | None, scope: values.Scope | None, where: FilterLike | None
 ) -> pb.CountDocumentsRequest:
     """A count of documents."""
-    return pb.CountDocumentsRequest(filters=convert.filters_to_pb(filters), scope=convert.scope_to_pb(scope))
+    return pb.CountDocumentsRequest(filter=_filter(scope, where), filters=convert.filters_to_pb(filters))
 
 
 def delete_document(
@@ -133,14 +172,15 @@ def delete_documents(
     *,
     filters: Mapping[str, values.FilterValue] | None,
     scope: values.Scope | None,
+    where: FilterLike | None,
     dry_run: bool,
     ack: str,
     request_id: str | None,
 ) -> pb.DeleteDocumentsRequest:
     """A removal of all documents that match."""
     return pb.DeleteDocumentsRequest(
+        filter=_filter(scope, where),
         filters=convert.filters_to_pb(filters),
-        scope=convert.scope_to_pb(scope),
         dry_run=dry_run,
         request_id=_request_id(request_id),
         ack=convert.ACKS_TO_PB[convert.choice("ack", ack, values.AckLevel)],
@@ -151,5 +191,27 @@ def _request_id(given: str | None) -> str:
     return convert.text("request_id", given) if given else str(uuid.uuid4())
 
 
-def _view(given: str) -> pb.DocumentView.ValueType:
-    return convert.VIEWS_TO_PB[convert.choice("view", given, values.DocumentView)]
+def _filter(scope: values.Scope | None, where: FilterLike | None) -> pb.DocumentFilter | None:
+    if scope is None and where is None:
+        return None
+    return pb.DocumentFilter(
+        scope=convert.scope_to_pb(scope), filter=None if where is None else filter_to_pb(as_filter(where))
+    )
+
+
+def _scope(given: values.Scope | Mapping[str, str] | None) -> values.Scope | None:
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return values.Scope(**given)
+    except TypeError:
+        names = ", ".join(each.name for each in fields(values.Scope))
+        raise invalid("scope", f"must be a Scope, or a mapping of some of its fields: {names}") from None
+
+
+def _mode(given: str | None) -> Any:
+    return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
+
+
+def _view(given: str) -> Any:
+    return convert.VIEWS_TO_PB[convert.choice("view", given, values.View)]

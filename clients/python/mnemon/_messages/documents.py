@@ -3,33 +3,22 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TypeVar
 
 from google.protobuf import timestamp_pb2
 from google.protobuf.message import Message
 
-from mnemon._errors import IgnoredFilterWarning, InternalError, InvalidArgumentError
+from mnemon._enums import choice as choice
+from mnemon._enums import numbers_by_member
+from mnemon._errors import FieldViolation, IgnoredFilterWarning, InternalError, InvalidArgumentError
 from mnemon._values import documents as values
 from mnemon.v1 import common_pb2, knowledge_store_pb2
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
-
 
 def invalid(field: str, description: str) -> InvalidArgumentError:
     """An error about one field that cannot be put on the wire."""
     return InvalidArgumentError.of(field, description)
-
-
-def choice(field: str, given: str, among: type[_Choice]) -> _Choice:
-    """The member that is named, or an error that lists the names."""
-    try:
-        return among(given)
-    except ValueError:
-        names = ", ".join(repr(str(each)) for each in among)
-        raise invalid(field, f"must be one of {names}, not {given!r}") from None
 
 
 def text(field: str, given: object) -> str:
@@ -48,6 +37,13 @@ def metadata_to_pb(field: str, metadata: object) -> dict[str, common_pb2.Metadat
     if not isinstance(metadata, Mapping):
         raise invalid(field, f"must be a mapping of keys to values, not {type(metadata).__name__}")
     return {text(f"{field} key", key): value_to_pb(f"{field}.{key}", value) for key, value in metadata.items()}
+
+
+def keys(field: str, given: Iterable[str]) -> list[str]:
+    """Keys of metadata; a text alone would be taken for its letters."""
+    if isinstance(given, str):
+        raise invalid(field, f"must be several keys, such as [{given!r}]")
+    return [text(field, key) for key in given]
 
 
 def filters_to_pb(filters: Mapping[str, values.FilterValue] | None) -> dict[str, common_pb2.MetadataValue]:
@@ -163,6 +159,7 @@ def answer_from_pb(response: knowledge_store_pb2.SearchDocumentsResponse) -> val
         results=tuple(_result_from_pb(result) for result in response.results),
         ignored_filters=tuple(ignored_from_pb(each) for each in response.ignored_filters),
         diagnostics=diagnostics_from_pb(response.diagnostics),
+        truncated=response.truncated,
     )
 
 
@@ -184,21 +181,37 @@ def mode_from_pb(mode: int) -> values.SearchMode | None:
     return _MODES_FROM_PB.get(mode)
 
 
-def _result_from_pb(result: knowledge_store_pb2.SearchResult) -> values.SearchResult:
-    passage = result.passage
+def _result_from_pb(match: knowledge_store_pb2.DocumentMatch) -> values.SearchResult:
+    passage, score = match.passage, match.score
     return values.SearchResult(
-        document=document_from_pb(result.document),
-        score=result.score,
-        source=result.source,
-        vector_score=result.vector_score if result.HasField("vector_score") else None,
-        keyword_score=result.keyword_score if result.HasField("keyword_score") else None,
-        passage=values.Passage(passage.index, passage.start, passage.end) if result.HasField("passage") else None,
+        document=document_from_pb(match.document),
+        score=score.relevance,
+        source=match.source,
+        vector_score=score.vector if score.HasField("vector") else None,
+        keyword_score=score.keyword if score.HasField("keyword") else None,
+        passage=values.Passage(passage.index, passage.start, passage.end) if match.HasField("passage") else None,
     )
 
 
 def ignored_from_pb(ignored: common_pb2.IgnoredFilter) -> values.IgnoredFilter:
     """A filter that was not applied."""
     return values.IgnoredFilter(ignored.key, ignored.reason)
+
+
+def check_ignored(ignored: Iterable[common_pb2.IgnoredFilter], *, strict: bool) -> None:
+    """Refuses an answer of which a filter was left out, unless its caller wants it so."""
+    if strict and (violations := [FieldViolation(f"filters.{each.key}", each.reason) for each in ignored]):
+        message = "; ".join(f"{violation.field}: {violation.description}" for violation in violations)
+        raise InvalidArgumentError(message, reason="INVALID_ARGUMENT", violations=violations)
+
+
+def no_answer(mode: str | None) -> values.SearchAnswer:
+    """The answer to a search that wants no results."""
+    chosen = choice("mode", mode or values.SearchMode.HYBRID, values.SearchMode)
+    diagnostics = values.SearchDiagnostics(
+        mode=chosen, exact=True, total_candidates=0, scanned=0, pending=0, degraded="", duration_s=0.0
+    )
+    return values.SearchAnswer((), (), diagnostics)
 
 
 def warn_of_ignored(ignored: Iterable[values.IgnoredFilter]) -> None:
@@ -227,23 +240,30 @@ def page_from_pb(response: knowledge_store_pb2.ListDocumentsResponse) -> values.
     )
 
 
+def model_from_pb(model: common_pb2.EmbeddingModel) -> values.EmbeddingModel:
+    """The model that makes the vectors."""
+    return values.EmbeddingModel(model.name, model.revision, model.precision, model.dimension)
+
+
 def health_from_pb(response: knowledge_store_pb2.CheckHealthResponse) -> values.StoreHealth:
     """How the store is."""
-    model = response.embedding_model
     return values.StoreHealth(
-        status=_HEALTH_FROM_PB.get(response.status, values.HealthStatus.UNKNOWN),
+        status=_HEALTH_FROM_PB.get(response.state, values.HealthStatus.UNKNOWN),
         message=response.message,
         backend=response.backend,
         host=response.host,
         collection=response.collection,
-        embedding_model=values.EmbeddingModel(model.name, model.revision, model.precision, model.dimension),
+        embedding_model=model_from_pb(response.embedding_model),
         document_count=response.document_count,
         passage_count=response.passage_count,
-        pending=response.pending,
+        pending=response.pending_count,
         latency_s=response.latency.ToTimedelta().total_seconds() if response.HasField("latency") else None,
+        removal_pending_count=response.removal_pending_count,
+        removal_out_of_reach_count=response.removal_out_of_reach_count,
     )
 
 
+VIEWS_TO_PB = numbers_by_member(values.View, common_pb2.View.DESCRIPTOR)
 MODES_TO_PB = {
     values.SearchMode.VECTOR: common_pb2.SEARCH_MODE_VECTOR,
     values.SearchMode.KEYWORD: common_pb2.SEARCH_MODE_KEYWORD,
@@ -253,12 +273,6 @@ MODES_TO_PB = {
 ACKS_TO_PB = {
     values.AckLevel.DURABLE: common_pb2.ACK_LEVEL_DURABLE,
     values.AckLevel.SEARCHABLE: common_pb2.ACK_LEVEL_SEARCHABLE,
-}
-
-VIEWS_TO_PB = {
-    values.DocumentView.BASIC: knowledge_store_pb2.DOCUMENT_VIEW_BASIC,
-    values.DocumentView.STANDARD: knowledge_store_pb2.DOCUMENT_VIEW_STANDARD,
-    values.DocumentView.FULL: knowledge_store_pb2.DOCUMENT_VIEW_FULL,
 }
 
 _MODES_FROM_PB: dict[int, values.SearchMode] = {pb: mode for mode, pb in MODES_TO_PB.items()}
@@ -271,8 +285,9 @@ _OUTCOMES_FROM_PB = {
     common_pb2.WRITE_OUTCOME_MISSING: values.WriteOutcome.MISSING,
 }
 
-_HEALTH_FROM_PB = {
-    knowledge_store_pb2.HEALTH_STATUS_HEALTHY: values.HealthStatus.HEALTHY,
-    knowledge_store_pb2.HEALTH_STATUS_DEGRADED: values.HealthStatus.DEGRADED,
-    knowledge_store_pb2.HEALTH_STATUS_UNHEALTHY: values.HealthStatus.UNHEALTHY,
+_HEALTH_FROM_PB: dict[int, values.HealthStatus] = {
+    common_pb2.STATE_READY: values.HealthStatus.HEALTHY,
+    common_pb2.STATE_STARTING: values.HealthStatus.STARTING,
+    common_pb2.STATE_DEGRADED: values.HealthStatus.DEGRADED,
+    common_pb2.STATE_UNAVAILABLE: values.HealthStatus.UNHEALTHY,
 }

@@ -1,6 +1,6 @@
 """Builds the request of every call about facts; both clients share it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mnemon._enums import numbers_by_member
@@ -45,19 +45,28 @@ def put_like(given: object, *, mode: str, ack: str) -> pb.PutFactRequest:
     return put(fact, mode=mode, embedding=embedding, ack=ack)
 
 
-def get(namespace: Iterable[str], key: str, *, renew_ttl: bool, versions: bool) -> pb.GetFactRequest:
+def get(namespace: Iterable[str], key: str, *, versions: bool) -> pb.GetFactRequest:
     """A read of one fact."""
     return pb.GetFactRequest(
         namespace=fact_convert.namespace_to_pb(namespace),
         key=convert.text("key", key),
-        renew_ttl=renew_ttl,
         show_versions=versions,
     )
 
 
-def get_many(names: Iterable[tuple[Iterable[str], str]], *, renew_ttl: bool) -> pb.GetFactsRequest:
+def get_many(names: Iterable[tuple[Iterable[str], str]]) -> pb.BatchGetFactsRequest:
     """A read of several facts."""
-    return pb.GetFactsRequest(names=[_name(number, name) for number, name in enumerate(names)], renew_ttl=renew_ttl)
+    return pb.BatchGetFactsRequest(names=_names(names))
+
+
+def get_remaining(response: pb.BatchGetFactsResponse) -> pb.BatchGetFactsRequest:
+    """A read of what an answer had no room for."""
+    return pb.BatchGetFactsRequest(names=response.remaining)
+
+
+def renew(names: Iterable[tuple[Iterable[str], str]], *, request_id: str | None) -> pb.RenewFactsRequest:
+    """A renewal of several facts."""
+    return pb.RenewFactsRequest(names=_names(names), request_id=request_id_to_pb(request_id))
 
 
 def search(
@@ -65,24 +74,27 @@ def search(
     *,
     namespace: Iterable[str],
     subtree: bool,
-    where: Mapping[str, Any] | None,
+    where: facts.FactWhere | None,
     vector: Sequence[float] | None,
     limit: int,
     offset: int,
     mode: str | None,
     min_score: float,
-    renew_ttl: bool,
+    view: str,
 ) -> pb.SearchFactsRequest:
     """A search for facts."""
+    if limit == 0:
+        # On the wire that is the default, which is never what is meant.
+        raise invalid("limit", "must be at least 1")
     return pb.SearchFactsRequest(
-        filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
-        limit=_int32(limit),
-        offset=_int32(offset),
         mode=_mode(mode),
+        limit=_int32(limit),
         min_score=min_score,
-        renew_ttl=renew_ttl,
+        filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
+        view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
+        offset=_int32(offset),
     )
 
 
@@ -90,14 +102,14 @@ def list_page(
     *,
     namespace: Iterable[str],
     subtree: bool,
-    where: Mapping[str, Any] | None,
+    where: facts.FactWhere | None,
     page_size: int,
     page_token: str,
     versions: bool,
 ) -> pb.ListFactsRequest:
     """A page of facts."""
     return pb.ListFactsRequest(
-        filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
+        filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
         page_size=_int32(page_size),
         page_token=convert.text("page_token", page_token),
         show_versions=versions,
@@ -118,13 +130,20 @@ def namespaces_page(
 
 
 def delete(
-    namespace: Iterable[str], key: str, *, expected_revision: int | None, request_id: str | None, ack: str
+    namespace: Iterable[str],
+    key: str,
+    *,
+    expected_revision: int | None,
+    allow_missing: bool,
+    request_id: str | None,
+    ack: str,
 ) -> pb.DeleteFactRequest:
     """A removal of one fact."""
     return pb.DeleteFactRequest(
         namespace=fact_convert.namespace_to_pb(namespace),
         key=convert.text("key", key),
         expected_revision=expected_revision,
+        allow_missing=allow_missing,
         request_id=request_id_to_pb(request_id),
         ack=_ack(ack),
     )
@@ -134,16 +153,20 @@ def delete_many(
     *,
     namespace: Iterable[str],
     subtree: bool,
-    where: Mapping[str, Any] | None,
+    where: facts.FactWhere | None,
     dry_run: bool,
     request_id: str | None,
 ) -> pb.DeleteFactsRequest:
     """A removal of all facts that match."""
     return pb.DeleteFactsRequest(
-        filter=fact_convert.filter_to_pb(namespace, subtree=subtree, where=where),
+        filter=fact_convert.fact_filter_to_pb(namespace, subtree=subtree, where=where),
         dry_run=dry_run,
         request_id=request_id_to_pb(request_id),
     )
+
+
+def _names(names: Iterable[tuple[Iterable[str], str]]) -> list[pb.FactName]:
+    return [_name(number, name) for number, name in enumerate(names)]
 
 
 def _name(number: int, given: object) -> pb.FactName:

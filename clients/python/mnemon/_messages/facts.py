@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
 
 from google.protobuf import duration_pb2
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
 from mnemon._messages.json import object_from_pb, object_to_pb
-from mnemon._messages.memories import time_to_pb
-from mnemon._values import facts
+from mnemon._messages.memories import filter_to_pb, time_to_pb
+from mnemon._status import error_from_item
+from mnemon._values import facts, filters
 from mnemon.v1 import facts_pb2 as pb
 
 
@@ -53,15 +53,18 @@ def fact_from_pb(fact: pb.Fact) -> facts.Fact:
         revision=fact.revision,
         expire_time=convert.time_from_pb(fact, "expire_time"),
         versions=tuple(map(_version_from_pb, fact.versions)),
+        embeddings=tuple(tuple(embedding.values) for embedding in fact.embeddings),
     )
 
 
-def filter_to_pb(namespace: object, *, subtree: bool, where: object | None) -> pb.FactFilter:
+def fact_filter_to_pb(namespace: object, *, subtree: bool, where: object | None) -> pb.FactFilter:
     """Which facts are meant, for the wire."""
-    message = pb.FactFilter(namespace=namespace_to_pb(namespace), subtree=subtree)
-    if where is not None:
-        message.where.CopyFrom(object_to_pb("where", where))
-    return message
+    asked = filters.as_fact_filter(where)
+    return pb.FactFilter(
+        namespace=namespace_to_pb(namespace),
+        subtree=subtree,
+        filter=None if asked is None else filter_to_pb(asked),
+    )
 
 
 def receipt_from_pb(response: pb.PutFactResponse) -> facts.FactReceipt:
@@ -73,17 +76,49 @@ def receipt_from_pb(response: pb.PutFactResponse) -> facts.FactReceipt:
 def answer_from_pb(response: pb.SearchFactsResponse) -> facts.FactAnswer:
     """What a search for facts says."""
     return facts.FactAnswer(
-        tuple(map(match_from_pb, response.results)), convert.diagnostics_from_pb(response.diagnostics)
+        tuple(map(match_from_pb, response.results)),
+        convert.diagnostics_from_pb(response.diagnostics),
+        response.truncated,
     )
+
+
+class FoundFacts:
+    """Facts that come in several answers, since one holds 3 MiB."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[tuple[str, ...], str], facts.Fact] = {}
+
+    def take(self, response: pb.BatchGetFactsResponse) -> bool:
+        """Takes an answer; whether there is more to ask for."""
+        for each in response.facts:
+            fact = fact_from_pb(each)
+            self._found[fact.namespace, fact.key] = fact
+        # An answer that is cut holds at least one: without, asking again would never end.
+        return bool(response.remaining and response.facts)
+
+    def in_order(self, names: Iterable[pb.FactName]) -> tuple[facts.Fact, ...]:
+        """Those with these names, in their order."""
+        asked = ((tuple(name.namespace), name.key) for name in names)
+        return tuple(self._found[name] for name in asked if name in self._found)
 
 
 def match_from_pb(match: pb.FactMatch) -> facts.FactMatch:
     """A fact found."""
-    scores: dict[str, Any] = {
-        name: getattr(match, name) if match.HasField(name) else None
-        for name in ("score", "similarity", "keyword_score")
-    }
-    return facts.FactMatch(fact_from_pb(match.fact), **scores)
+    fact, score = fact_from_pb(match.fact), match.score
+    if not match.HasField("score"):
+        return facts.FactMatch(fact)
+    return facts.FactMatch(
+        fact,
+        score.relevance,
+        score.vector if score.HasField("vector") else None,
+        score.keyword if score.HasField("keyword") else None,
+    )
+
+
+def renewals_from_pb(request: pb.RenewFactsRequest, response: pb.RenewFactsResponse) -> tuple[facts.RenewResult, ...]:
+    """What became of each fact whose ttl was to begin anew."""
+    each = zip(request.names, response.results, strict=True)
+    return tuple(_renewal_from_pb(tuple(name.namespace), name.key, result) for name, result in each)
 
 
 def page_from_pb(response: pb.ListFactsResponse) -> facts.FactPage:
@@ -94,6 +129,12 @@ def page_from_pb(response: pb.ListFactsResponse) -> facts.FactPage:
 def namespaces_from_pb(response: pb.ListNamespacesResponse) -> facts.NamespacePage:
     """A page of namespaces."""
     return facts.NamespacePage(tuple(tuple(each.labels) for each in response.namespaces), response.next_page_token)
+
+
+def _renewal_from_pb(namespace: facts.Namespace, key: str, result: pb.RenewFactResult) -> facts.RenewResult:
+    if result.WhichOneof("outcome") == "error":
+        return facts.RenewResult(namespace, key, error=error_from_item(result.error))
+    return facts.RenewResult(namespace, key, convert.time_from_pb(result.renewal, "expire_time"))
 
 
 def _version_from_pb(version: pb.FactVersion) -> facts.FactVersion:
@@ -111,7 +152,7 @@ def _index_to_pb(given: object) -> pb.FactIndex | None:
         raise invalid("index", 'must be paths such as ["title", "messages[*].text"], False for none, or None')
     paths = [convert.text(f"index[{number}]", path) for number, path in enumerate(given)]
     if not paths:
-        # On the wire that is the default, which nobody means who says none.
+        # On the wire that is the default, which is never what is meant who says none.
         raise invalid("index", "must name a path; False searches nothing, and None what is usual")
     return pb.FactIndex(paths=paths)
 

@@ -13,7 +13,12 @@ from mnemon.v1 import memory_pb2 as pb
 
 _SCOPE = ("user", "household", "persona", "agent", "project")
 _TEXTS = ("personality", "type")
-_TIMES = ("created_from", "created_to", "reinforced_from", "reinforced_to")
+_TIMES = {
+    "created_from": ("created", "start_time"),
+    "created_to": ("created", "end_time"),
+    "reinforced_from": ("reinforced", "start_time"),
+    "reinforced_to": ("reinforced", "end_time"),
+}
 
 DECAYS_TO_PB = {
     memories.DecayPolicy.STABLE: pb.DECAY_POLICY_STABLE,
@@ -24,7 +29,13 @@ _DECAYS_FROM_PB = {
     pb.DECAY_POLICY_UNSPECIFIED: memories.DecayPolicy.STABLE,
     **{wire: decay for decay, wire in DECAYS_TO_PB.items()},
 }
-_STATUSES = {"healthy": values.HealthStatus.HEALTHY, "unhealthy": values.HealthStatus.UNHEALTHY}
+_STATUSES: dict[int, values.HealthStatus] = {
+    common_pb2.STATE_READY: values.HealthStatus.HEALTHY,
+    common_pb2.STATE_STARTING: values.HealthStatus.STARTING,
+    # Memories that their vector database leaves alone are unhealthy to a person, whom the message tells of what.
+    common_pb2.STATE_DEGRADED: values.HealthStatus.UNHEALTHY,
+    common_pb2.STATE_UNAVAILABLE: values.HealthStatus.UNHEALTHY,
+}
 
 
 def memory_to_pb(memory: memories.Memory) -> pb.Memory:
@@ -37,8 +48,7 @@ def memory_to_pb(memory: memories.Memory) -> pb.Memory:
         type=convert.text("type", memory.type),
         decay_policy=DECAYS_TO_PB[convert.choice("decay", memory.decay, memories.DecayPolicy)],
         metadata=convert.metadata_to_pb("metadata", memory.metadata),
-        # The field has the name of a Python keyword.
-        **{"global": _flag("is_global", memory.is_global)},  # type: ignore[arg-type]
+        is_global=_flag("is_global", memory.is_global),
     )
 
 
@@ -55,7 +65,7 @@ def memory_from_pb(memory: pb.Memory) -> memories.Memory:
         user=scope.user,
         household=scope.household,
         persona=scope.persona,
-        is_global=getattr(memory, "global"),
+        is_global=memory.is_global,
         # What a later server may add is told by its number.
         decay=_DECAYS_FROM_PB.get(memory.decay_policy, str(memory.decay_policy)),
         metadata={key: convert.value_from_pb(key, value) for key, value in memory.metadata.items()},
@@ -65,6 +75,7 @@ def memory_from_pb(memory: pb.Memory) -> memories.Memory:
         update_time=convert.time_from_pb(memory, "update_time"),
         reinforce_time=convert.time_from_pb(memory, "reinforce_time"),
         delete_time=convert.time_from_pb(memory, "delete_time"),
+        embeddings=tuple(tuple(embedding.values) for embedding in memory.embeddings),
     )
 
 
@@ -81,20 +92,19 @@ def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | Non
     return found
 
 
-def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float = 0.0) -> pb.MemoryFilter | None:
+def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float | None = None) -> pb.MemoryFilter | None:
     """Which memories are meant, for the wire; None means all."""
     given: dict[str, Any] = dict(which)
     if unknown := sorted(given.keys() - memories.MemoryFilters.__annotations__.keys()):
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
-    if not given and not min_confidence:
+    if not given and min_confidence is None:
         return None
-    fields: dict[str, Any] = {
-        **{name: some_text(name, given[name]) for name in _TEXTS if name in given},
-        **{name: time_to_pb(name, given[name]) for name in _TIMES if name in given},
-    }
+    fields: dict[str, Any] = {name: some_text(name, given[name]) for name in _TEXTS if name in given}
+    for name, (span, end) in _TIMES.items():
+        if name in given:
+            fields.setdefault(span, {})[end] = time_to_pb(name, given[name])
     if "is_global" in given:
-        # The field has the name of a Python keyword.
-        fields["global"] = _flag("is_global", given["is_global"])
+        fields["is_global"] = _flag("is_global", given["is_global"])
     if "where" in given:
         fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
     return pb.MemoryFilter(
@@ -113,14 +123,13 @@ def filter_to_pb(given: filters.Filter) -> common_pb2.Filter:
         case filters.AnyOf(parts):
             return common_pb2.Filter(any_of=_filters_to_pb(parts))
         case filters.Negation(part):
-            negated: dict[str, Any] = {"not": filter_to_pb(part)}
-            return common_pb2.Filter(**negated)
+            return common_pb2.Filter(none_of=_filters_to_pb([part]))
         case filters.Condition(field, operator, compared):
             name = convert.text("where", field)
             return common_pb2.Filter(
                 condition=common_pb2.Condition(
                     field=name,
-                    operator=common_pb2.FilterOperator.Value(f"FILTER_OPERATOR_{operator.name}"),
+                    comparator=common_pb2.Comparator.Value(f"COMPARATOR_{operator.name}"),
                     values=[convert.value_to_pb(f"where.{name}", value) for value in compared],
                 )
             )
@@ -137,7 +146,9 @@ def time_to_pb(field: str, given: object) -> Any:
 def recall_from_pb(response: pb.SearchMemoriesResponse) -> memories.RecallAnswer:
     """What a search for memories says."""
     return memories.RecallAnswer(
-        tuple(_match_from_pb(result) for result in response.results), convert.diagnostics_from_pb(response.diagnostics)
+        tuple(_match_from_pb(result) for result in response.results),
+        convert.diagnostics_from_pb(response.diagnostics),
+        response.truncated,
     )
 
 
@@ -157,8 +168,8 @@ def status_from_pb(response: pb.GetStatusResponse) -> memories.MemoryStatus:
     """How the memory service is."""
     index = response.index
     return memories.MemoryStatus(
-        status=_STATUSES.get(response.status, values.HealthStatus.UNKNOWN),
-        error=response.error,
+        status=_STATUSES.get(response.state, values.HealthStatus.UNKNOWN),
+        error=response.message,
         backend=response.backend,
         host=response.host,
         collection=response.collection,
@@ -168,9 +179,11 @@ def status_from_pb(response: pb.GetStatusResponse) -> memories.MemoryStatus:
             flat_count=index.flat_count,
             graph_count=index.graph_count,
             dead_count=index.dead_count,
-            bytes=index.bytes,
+            bytes=index.memory_bytes,
             snapshot_time=convert.time_from_pb(index, "snapshot_time"),
-            pending=index.pending,
+            pending=index.pending_count,
+            removal_pending_count=index.removal_pending_count,
+            removal_out_of_reach_count=index.removal_out_of_reach_count,
         ),
     )
 
@@ -178,10 +191,10 @@ def status_from_pb(response: pb.GetStatusResponse) -> memories.MemoryStatus:
 def _match_from_pb(match: pb.MemoryMatch) -> memories.MemoryMatch:
     return memories.MemoryMatch(
         memory=memory_from_pb(match.memory),
-        score=match.score,
-        similarity=match.similarity if match.HasField("similarity") else None,
+        score=match.score.relevance,
+        similarity=match.score.vector if match.score.HasField("vector") else None,
         distance=match.distance if match.HasField("distance") else None,
-        keyword_score=match.keyword_score if match.HasField("keyword_score") else None,
+        keyword_score=match.score.keyword if match.score.HasField("keyword") else None,
         explanation=_explanation_from_pb(match.explanation) if match.HasField("explanation") else None,
     )
 
@@ -203,7 +216,7 @@ def _filters_to_pb(parts: Iterable[filters.Filter]) -> common_pb2.FilterList:
 
 
 def some_text(field: str, given: object) -> str:
-    """Text of a filter; InvalidArgumentError where it is empty: on the wire that is all, which nobody means."""
+    """Text of a filter; InvalidArgumentError if it is empty: on the wire that means all, which is never meant."""
     found = convert.text(field, given)
     if not found:
         raise invalid(field, f'must not be empty: leave it out, or say where=~F("{field}").exists()')

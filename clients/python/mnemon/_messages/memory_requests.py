@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from mnemon._messages import documents as convert
 from mnemon._messages import memories as memory_convert
 from mnemon._messages.documents import invalid
@@ -25,7 +27,7 @@ _PATHS = {
     "user": "scope.user",
     "household": "scope.household",
     "persona": "scope.persona",
-    "is_global": "global",
+    "is_global": "is_global",
     "decay": "decay_policy",
     "metadata": "metadata",
 }
@@ -64,17 +66,18 @@ def search_memories(
     which: memories.MemoryFilters,
     mode: str | None,
     min_score: float,
+    view: str,
     explain: bool,
 ) -> pb.SearchMemoriesRequest:
     """A search for memories."""
     return pb.SearchMemoriesRequest(
         query=convert.text("query", query),
         vector=memory_convert.vector_to_pb("vector", vector),
-        limit=max(_INT32_MIN, min(limit, _INT32_MAX)),
-        min_confidence=min_confidence,
-        filter=memory_convert.memory_filter_to_pb(which),
         mode=_mode(mode),
+        limit=_limit(limit),
         min_score=min_score,
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence),
+        view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
         explain=explain,
     )
 
@@ -89,7 +92,7 @@ def list_memories(
 ) -> pb.ListMemoriesRequest:
     """A page of memories."""
     return pb.ListMemoriesRequest(
-        filter=memory_convert.memory_filter_to_pb(which, min_confidence),
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence or None),
         page_size=page_size,
         page_token=convert.text("page_token", page_token),
         show_deleted=show_deleted,
@@ -109,20 +112,18 @@ def update_memory(
 ) -> pb.UpdateMemoryRequest:
     """A change of the `fields` that are not None, and of single keys of the metadata."""
     given = {name: value for name, value in fields.items() if value is not None}
-    keys = {**(set_metadata or {}), **dict.fromkeys(_keys(remove_metadata))}
-    _check_update(memory_id, given, set_metadata, remove_metadata)
-    if set_metadata:
-        given = {**given, "metadata": set_metadata}
-    paths = [_PATHS[name] for name in given if name != "metadata" or not keys]
-    request = pb.UpdateMemoryRequest(
+    removed = convert.keys("remove_metadata", remove_metadata)
+    _check_update(memory_id, given, set_metadata, removed)
+    return pb.UpdateMemoryRequest(
         memory=memory_convert.memory_to_pb(memories.Memory(**{"content": "", "memory_id": memory_id, **given})),
+        update_mask=FieldMask(paths=[_PATHS[name] for name in given]),
+        set_metadata=convert.metadata_to_pb("set_metadata", set_metadata or {}),
+        remove_metadata=removed,
         embedding=memory_convert.vector_to_pb("embedding", embedding),
         expected_revision=expected_revision,
         request_id=_request_id(request_id),
         ack=_ack(ack),
     )
-    request.update_mask.paths.extend([*paths, *(f"metadata.{key}" for key in keys)])
-    return request
 
 
 def reinforce_memory(
@@ -137,13 +138,14 @@ def reinforce_memory(
 
 
 def delete_memory(
-    memory_id: str, *, expected_revision: int | None, request_id: str | None, ack: str
+    memory_id: str, *, expected_revision: int | None, allow_missing: bool, request_id: str | None, ack: str
 ) -> pb.DeleteMemoryRequest:
     """A soft deletion."""
     return pb.DeleteMemoryRequest(
         memory_id=convert.text("memory_id", memory_id),
         request_id=_request_id(request_id),
         expected_revision=expected_revision,
+        allow_missing=allow_missing,
         ack=_ack(ack),
     )
 
@@ -169,7 +171,7 @@ def purge_memories(
 ) -> pb.PurgeMemoriesRequest:
     """A removal for good."""
     return pb.PurgeMemoriesRequest(
-        filter=memory_convert.memory_filter_to_pb(which, min_confidence),
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence or None),
         only_deleted=only_deleted,
         dry_run=dry_run,
         request_id=_request_id(request_id),
@@ -181,7 +183,7 @@ def count_memories(
 ) -> pb.CountMemoriesRequest:
     """A count of memories."""
     return pb.CountMemoriesRequest(
-        filter=memory_convert.memory_filter_to_pb(which, min_confidence), show_deleted=show_deleted
+        filter=memory_convert.memory_filter_to_pb(which, min_confidence or None), show_deleted=show_deleted
     )
 
 
@@ -210,14 +212,15 @@ def _check_update(memory_id: str, given: Mapping[str, Any], set_metadata: Any, r
         raise invalid("update_mask", "nothing is to be changed; give what is, such as content or type")
 
 
-def _keys(given: Iterable[str]) -> Iterable[str]:
-    if isinstance(given, str):
-        raise invalid("remove_metadata", f"must be several keys, such as [{given!r}]")
-    return [convert.text("remove_metadata", key) for key in given]
-
-
 def _mode(given: str | None) -> Any:
     return None if given is None else convert.MODES_TO_PB[convert.choice("mode", given, values.SearchMode)]
+
+
+def _limit(given: int) -> int:
+    if given == 0:
+        # On the wire that is the default, which is never what is meant.
+        raise invalid("limit", "must be at least 1")
+    return max(_INT32_MIN, min(given, _INT32_MAX))
 
 
 def _request_id(given: str | None) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages import rules as rule_convert
@@ -28,8 +30,8 @@ def update(
     name: str,
     changes: rules.MergeRule,
     *,
-    clear_fields: Iterable[str],
-    expected_version: int | None,
+    update_mask: Iterable[str],
+    expected_revision: int | None,
     request_id: str | None,
 ) -> pb.UpdateRuleRequest:
     """A change of a rule."""
@@ -37,19 +39,28 @@ def update(
         if changes.get("name", name) != name:
             raise invalid("rule.name", f"must be {name!r}, or not be there: a rule cannot be given another name")
         changes = {**changes, "name": name}
-    if isinstance(clear_fields, str):
-        raise invalid("clear_fields", f"must be several fields, such as [{clear_fields!r}]")
+    if isinstance(update_mask, str):
+        raise invalid("update_mask", f"must be several fields, such as [{update_mask!r}]")
+    paths = [rule_convert.field_to_pb(convert.text("update_mask", each)) for each in update_mask]
     return pb.UpdateRuleRequest(
         rule=rule_convert.rule_to_pb(changes),
-        clear_fields=[rule_convert.field_to_pb(convert.text("clear_fields", each)) for each in clear_fields],
-        expected_version=expected_version,
+        update_mask=FieldMask(paths=paths) if paths else None,
+        expected_revision=expected_revision,
         request_id=request_id_to_pb(request_id),
     )
 
 
-def delete(name: str, *, force: bool, request_id: str | None) -> pb.DeleteRuleRequest:
+def delete(
+    name: str, *, force: bool, allow_missing: bool, expected_revision: int | None, request_id: str | None
+) -> pb.DeleteRuleRequest:
     """A removal of a rule."""
-    return pb.DeleteRuleRequest(name=convert.text("name", name), force=force, request_id=request_id_to_pb(request_id))
+    return pb.DeleteRuleRequest(
+        name=convert.text("name", name),
+        force=force,
+        allow_missing=allow_missing,
+        expected_revision=expected_revision,
+        request_id=request_id_to_pb(request_id),
+    )
 
 
 def list_page(*, order: str, page_size: int, page_token: str) -> pb.ListRulesRequest:

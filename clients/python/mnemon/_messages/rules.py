@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from mnemon._enums import words_by_number
 from mnemon._errors import FieldViolation, InvalidArgumentError
-from mnemon._messages.documents import invalid
+from mnemon._messages.documents import invalid, receipt_from_pb
 from mnemon._values import rules
 from mnemon.v1 import decisions_pb2
 from mnemon.v1 import rules_pb2 as pb
@@ -25,6 +25,7 @@ _NANOSECONDS = 10**9
 _SECONDS_MAX = 315_576_000_000
 _DURATIONS = {"detection.time_window_s": "detection.time_window"}
 _DURATION_KEYS = {field: key for key, field in _DURATIONS.items()}
+_OUTPUT_ONLY = "revision"
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
@@ -66,12 +67,14 @@ def field_to_pb(path: str) -> str:
 
 def rule_from_pb(message: Message) -> dict[str, Any]:
     """A rule of the wire, or a part of one, as JSON values."""
-    return {_key(field): _value_from_pb(field, value) for field, value in message.ListFields()}
+    return {
+        _key(field): _value_from_pb(field, value) for field, value in message.ListFields() if field.name != _OUTPUT_ONLY
+    }
 
 
 def stored_from_pb(response: Any) -> rules.StoredRule:
     """A rule with the version of the registry."""
-    return rules.StoredRule(rule_from_pb(response.rule), response.registry_version)
+    return rules.StoredRule(rule_from_pb(response.rule), response.rule.revision, response.registry_version)
 
 
 def page_from_pb(response: pb.ListRulesResponse) -> rules.RulePage:
@@ -86,6 +89,11 @@ def resolved_from_pb(response: pb.ResolveRuleResponse) -> rules.ResolvedRule:
         origins={_DURATION_KEYS.get(origin.field, origin.field): origin.rule for origin in response.origins},
         ancestors=tuple(response.ancestors),
     )
+
+
+def deleted_from_pb(response: pb.DeleteRuleResponse) -> rules.RuleDeleteReceipt:
+    """What became of a rule that was to be removed."""
+    return rules.RuleDeleteReceipt(receipt_from_pb(response.receipt), response.registry_version)
 
 
 def loaded_from_pb(response: pb.LoadRulesResponse) -> rules.LoadReceipt:
@@ -121,7 +129,7 @@ def _refuse(violations: Sequence[FieldViolation]) -> None:
 
 def _fill(message: Message, values: object, path: str) -> Iterator[FieldViolation]:
     """Writes what fits, and yields what does not."""
-    fields = {_key(field): field for field in message.DESCRIPTOR.fields}
+    fields = {_key(field): field for field in message.DESCRIPTOR.fields if field.name != _OUTPUT_ONLY}
     if not isinstance(values, Mapping):
         yield FieldViolation(path, f"must be an object with keys: {', '.join(fields)}")
         return

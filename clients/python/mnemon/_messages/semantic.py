@@ -13,8 +13,8 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
 _SCOPE = ("user", "household", "persona", "agent", "project")
-_TIMES = ("created_from", "created_to")
-_STATES = members_by_number(semantic.IndexState, pb.DESCRIPTOR.enum_types_by_name["IndexState"])
+_TIMES = {"created_from": "start_time", "created_to": "end_time"}
+_STATES = members_by_number(semantic.IndexState, common_pb2.State.DESCRIPTOR)
 
 
 def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = False) -> pb.SemanticMemory:
@@ -72,7 +72,8 @@ def semantic_filter_to_pb(which: semantic.SemanticFilters) -> pb.SemanticMemoryF
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
     if not given:
         return None
-    fields: dict[str, Any] = {name: time_to_pb(name, given[name]) for name in _TIMES if name in given}
+    times = {end: time_to_pb(name, given[name]) for name, end in _TIMES.items() if name in given}
+    fields: dict[str, Any] = {"created": common_pb2.TimeRange(**times)} if times else {}
     if "where" in given:
         fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
     scope = {name: some_text(name, given[name]) for name in _SCOPE if name in given}
@@ -87,6 +88,7 @@ def save_answer_from_pb(response: pb.SaveSemanticMemoryResponse) -> semantic.Sav
         duplicate=response.duplicate,
         conflicts=conflicts_from_pb(response.conflicts),
         decision=decision_from_pb(response.decision) if response.HasField("decision") else None,
+        truncated=response.truncated,
     )
 
 
@@ -104,7 +106,9 @@ def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.Similarit
     """What a search says."""
     said = response.diagnostics
     return semantic.SimilarityAnswer(
-        tuple(semantic.SemanticMatch(statement_from_pb(each.memory), each.similarity) for each in response.results),
+        tuple(
+            semantic.SemanticMatch(statement_from_pb(each.memory), each.score.relevance) for each in response.results
+        ),
         semantic.SimilarityDiagnostics(
             total_candidates=said.total_candidates,
             filtered_by_context=said.filtered_by_context,
@@ -116,6 +120,7 @@ def similarity_from_pb(response: pb.SearchSimilarResponse) -> semantic.Similarit
             exact=said.exact,
             duration_s=said.duration.ToTimedelta().total_seconds(),
         ),
+        response.truncated,
     )
 
 
@@ -126,7 +131,13 @@ def page_from_pb(response: pb.ListSemanticMemoriesResponse) -> semantic.Semantic
 
 def deleted_from_pb(response: pb.DeleteSemanticMemoriesResponse) -> semantic.SemanticDeleteReceipt:
     """What a deletion removed."""
-    return semantic.SemanticDeleteReceipt(response.deleted_count, response.superseded_count, response.replayed)
+    return semantic.SemanticDeleteReceipt(
+        response.deleted_count,
+        response.superseded_count,
+        receipts=tuple(map(convert.receipt_from_pb, response.receipts)),
+        commit_time=convert.time_from_pb(response, "commit_time"),
+        replayed=response.replayed,
+    )
 
 
 def status_from_pb(response: pb.GetIndexStatusResponse) -> semantic.SemanticIndexStatus:
@@ -149,7 +160,9 @@ def status_from_pb(response: pb.GetIndexStatusResponse) -> semantic.SemanticInde
 
 def snapshot_from_pb(response: pb.CreateSnapshotResponse) -> semantic.SnapshotReceipt:
     """What came of a snapshot."""
-    return semantic.SnapshotReceipt(convert.time_from_pb(response, "snapshot_time"), response.message)
+    return semantic.SnapshotReceipt(
+        convert.time_from_pb(response, "snapshot_time"), response.message, response.replayed
+    )
 
 
 def share_to_pb(field: str, given: object) -> float | None:

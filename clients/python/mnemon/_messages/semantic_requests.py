@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
@@ -49,24 +50,22 @@ def search(
     top_k: int,
     min_similarity: float,
     which: semantic.SemanticFilters,
-    include_embedding: bool,
+    view: str,
 ) -> pb.SearchSimilarRequest:
     """A search for statements."""
     return pb.SearchSimilarRequest(
         query=convert.text("query", query),
         vector=vector_to_pb("vector", vector),
-        top_k=max(_INT32_MIN, min(top_k, _INT32_MAX)),
-        min_similarity=min_similarity,
+        limit=limit_to_pb("top_k", top_k),
+        min_score=min_similarity,
         filter=semantic_convert.semantic_filter_to_pb(which),
-        include_embedding=include_embedding,
+        view=_view(view),
     )
 
 
-def get(memory_id: str, *, include_embedding: bool) -> pb.GetSemanticMemoryRequest:
+def get(memory_id: str, *, view: str) -> pb.GetSemanticMemoryRequest:
     """A read of one statement."""
-    return pb.GetSemanticMemoryRequest(
-        memory_id=convert.text("memory_id", memory_id), include_embedding=include_embedding
-    )
+    return pb.GetSemanticMemoryRequest(memory_id=convert.text("memory_id", memory_id), view=_view(view))
 
 
 def list_page(
@@ -82,7 +81,13 @@ def list_page(
 
 
 def delete(
-    memory_ids: Iterable[str], *, which: semantic.SemanticFilters, dry_run: bool, request_id: str | None
+    memory_ids: Iterable[str],
+    *,
+    which: semantic.SemanticFilters,
+    allow_missing: bool,
+    expected_revision: int | None,
+    dry_run: bool,
+    request_id: str | None,
 ) -> pb.DeleteSemanticMemoriesRequest:
     """A removal for good."""
     if isinstance(memory_ids, str):
@@ -90,11 +95,30 @@ def delete(
     return pb.DeleteSemanticMemoriesRequest(
         memory_ids=[convert.text("memory_ids", each) for each in memory_ids],
         filter=semantic_convert.semantic_filter_to_pb(which),
+        allow_missing=allow_missing,
+        expected_revision=expected_revision,
         dry_run=dry_run,
         request_id=request_id_to_pb(request_id),
     )
 
 
+def create_snapshot(*, request_id: str | None) -> pb.CreateSnapshotRequest:
+    """A snapshot, asked for."""
+    return pb.CreateSnapshotRequest(request_id=request_id_to_pb(request_id))
+
+
 def request_id_to_pb(given: str | None) -> str:
     """The request_id that was given, or a new one."""
     return convert.text("request_id", given) if given else str(uuid.uuid4())
+
+
+def _view(given: str) -> Any:
+    return convert.VIEWS_TO_PB[convert.choice("view", given, values.View)]
+
+
+def limit_to_pb(field: str, given: int | None) -> int:
+    """Most results, for the wire; None means the server's default."""
+    if given == 0:
+        # On the wire that is the default, which is never what is meant.
+        raise invalid(field, "must be at least 1")
+    return max(_INT32_MIN, min(given or 0, _INT32_MAX))

@@ -14,7 +14,7 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 _SCOPE = ("user", "household", "persona", "agent", "project")
-_STATES = members_by_number(timeline.TimelineState, pb.DESCRIPTOR.enum_types_by_name["TimelineState"])
+_STATES = members_by_number(timeline.TimelineState, common_pb2.State.DESCRIPTOR)
 
 
 def happened_to_pb(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
@@ -98,10 +98,10 @@ def window_from_pb(response: pb.QueryWindowResponse) -> timeline.WindowAnswer:
     """The events of a window."""
     said = response.diagnostics
     return timeline.WindowAnswer(
-        tuple(map(happened_from_pb, response.events)),
+        tuple(map(_match_from_pb, response.results)),
         response.next_page_token,
         timeline.WindowDiagnostics(
-            total_scanned=said.total_scanned,
+            total_scanned=said.total_candidates,
             filtered_by_context=said.filtered_by_context,
             filtered_by_window=said.filtered_by_window,
             returned=said.returned,
@@ -109,7 +109,7 @@ def window_from_pb(response: pb.QueryWindowResponse) -> timeline.WindowAnswer:
             mode=convert.mode_from_pb(said.mode),
             pending=said.pending,
         ),
-        tuple(map(_score_from_pb, response.scores)),
+        truncated=response.truncated,
     )
 
 
@@ -149,6 +149,7 @@ def progress_from_pb(response: pb.CompactTimelineResponse) -> timeline.Compactio
         response.segment_count,
         response.reclaimed_bytes,
         response.done,
+        response.replayed,
     )
 
 
@@ -182,9 +183,18 @@ def seconds_from_pb(message: Message, field: str) -> float | None:
     return seconds
 
 
-def _score_from_pb(score: pb.EventScore) -> timeline.EventScore:
-    similarity = score.similarity if score.HasField("similarity") else None
-    return timeline.EventScore(score.relevance, similarity, score.keyword)
+def _match_from_pb(match: pb.EventMatch) -> timeline.EventMatch:
+    score = match.score
+    return timeline.EventMatch(
+        happened_from_pb(match.event),
+        timeline.EventScore(
+            score.relevance,
+            similarity=score.vector if score.HasField("vector") else None,
+            keyword=score.keyword if score.HasField("keyword") else None,
+        )
+        if match.HasField("score")
+        else None,
+    )
 
 
 def _lost_from_pb(lost: pb.LostRange) -> timeline.LostRange:
@@ -200,6 +210,6 @@ def _lost_from_pb(lost: pb.LostRange) -> timeline.LostRange:
 def _some_types(given: object) -> list[str]:
     found = texts_to_pb("event_types", given)
     if not found:
-        # On the wire that is any type, which nobody means who says none.
+        # On the wire that is any type, which is never what is meant who says none.
         raise invalid("event_types", "must name a type; leave it out for all")
     return found

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from mnemon._messages import documents as convert
 from mnemon._messages import timeline as timeline_convert
@@ -13,6 +12,7 @@ from mnemon._messages.memories import time_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._values import documents as values
 from mnemon._values import timeline
+from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 TOP_K_DEFAULT = 50
@@ -41,6 +41,7 @@ def window(
     until: datetime | None,
     top_k: int,
     mode: str | None,
+    view: str,
     page_token: str,
     which: timeline.EventFilters,
 ) -> pb.QueryWindowRequest:
@@ -48,10 +49,14 @@ def window(
     span = _range(since, until)
     if span is not None and last_days is not None:
         raise invalid("last_days", "says the window already; leave it out, or since and until")
+    if top_k == 0:
+        # On the wire that is the default, which is never what is meant.
+        raise invalid("top_k", "must be at least 1")
     request = pb.QueryWindowRequest(
         range=span,
         filter=timeline_convert.event_filter_to_pb(which),
-        top_k=_int32(top_k),
+        limit=_int32(top_k),
+        view=convert.VIEWS_TO_PB[convert.choice("view", view, values.View)],
         page_token=convert.text("page_token", page_token),
         query=None if query is None else convert.text("query", query),
     )
@@ -88,6 +93,7 @@ def prune(
     *,
     before: datetime | None,
     which: timeline.EventFilters,
+    allow_missing: bool,
     dry_run: bool,
     request_id: str | None,
 ) -> pb.PruneEventsRequest:
@@ -98,9 +104,15 @@ def prune(
         before=None if before is None else time_to_pb("before", before),
         filter=timeline_convert.event_filter_to_pb(which),
         event_ids=[convert.text("event_ids", each) for each in event_ids],
+        allow_missing=allow_missing,
         dry_run=dry_run,
         request_id=request_id_to_pb(request_id),
     )
+
+
+def compact(request_id: str | None) -> pb.CompactTimelineRequest:
+    """A compaction."""
+    return pb.CompactTimelineRequest(request_id=request_id_to_pb(request_id))
 
 
 def new_id() -> str:
@@ -114,16 +126,13 @@ def _timed(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
     )
 
 
-def _range(since: datetime | None, until: datetime | None) -> pb.TimeRange | None:
+def _range(since: datetime | None, until: datetime | None) -> common_pb2.TimeRange | None:
     if since is None and until is None:
         return None
-    # One of the fields has the name of a Python keyword.
-    ends: dict[str, Any] = {}
-    if since is not None:
-        ends["from"] = time_to_pb("since", since)
-    if until is not None:
-        ends["to"] = time_to_pb("until", until)
-    return pb.TimeRange(**ends)
+    return common_pb2.TimeRange(
+        start_time=None if since is None else time_to_pb("since", since),
+        end_time=None if until is None else time_to_pb("until", until),
+    )
 
 
 def _int32(given: int) -> int:

@@ -17,6 +17,7 @@ from mnemon._values import documents as values
 from mnemon._values import tools
 from mnemon.v1 import tools_pb2 as pb
 
+_ACTIONS = numbers_by_member(definitions.MemoryAction, pb.DESCRIPTOR.enum_types_by_name["MemoryAction"])
 _FORMATS = numbers_by_member(definitions.ResponseFormat, pb.DESCRIPTOR.enum_types_by_name["ResponseFormat"])
 
 
@@ -109,9 +110,9 @@ def _arguments(given: object) -> struct_pb2.Struct:
     return object_to_pb("arguments", found)
 
 
-def _actions(given: Iterable[str] | None) -> tuple[definitions.MemoryAction, ...]:
-    # On the wire none is all, which nobody means who permits none.
-    return () if given is None else definitions.permitted_actions(given)
+def _actions(given: Iterable[str] | None) -> list[Any]:
+    # On the wire none is all, which is never what is meant who permits none.
+    return [] if given is None else [_ACTIONS[action] for action in definitions.permitted_actions(given)]
 
 
 def _some_text(field: str, given: str | None) -> str | None:

@@ -4,12 +4,15 @@ from mnemon._enums import members_by_number
 from mnemon._messages.facts import match_from_pb
 from mnemon._messages.json import object_from_pb
 from mnemon._status import error_from_item
+from mnemon._tool_definitions import MemoryAction
 from mnemon._values import tools
 from mnemon.v1 import tools_pb2 as pb
 
 _ENUMS = pb.DESCRIPTOR.enum_types_by_name
 _KINDS = members_by_number(tools.ToolKind, _ENUMS["ToolKind"])
 _PROTOCOLS = members_by_number(tools.ToolProtocol, _ENUMS["ToolProtocol"])
+_ACTIONS = members_by_number(MemoryAction, _ENUMS["MemoryAction"])
+_REPAIRS = members_by_number(tools.JsonRepair, _ENUMS["JsonRepair"])
 _FALLBACKS = members_by_number(tools.ToolFallback, _ENUMS["ToolFallback"])
 
 
@@ -19,14 +22,14 @@ def tool_from_pb(tool: pb.Tool) -> tools.Tool:
         name=tool.name,
         description=tool.description,
         parameters=object_from_pb(tool.parameters),
-        actions_permitted=tuple(tool.actions_permitted),
+        actions_permitted=tuple(_ACTIONS[number] for number in tool.actions_permitted if number in _ACTIONS),
         kind=_KINDS.get(tool.kind, tools.ToolKind.UNKNOWN),
     )
 
 
 def output_from_pb(output: pb.ToolOutput) -> tools.ToolOutput:
     """What a tool returned."""
-    return tools.ToolOutput(output.content, tuple(map(match_from_pb, output.artifact)))
+    return tools.ToolOutput(output.content, tuple(map(match_from_pb, output.artifact)), output.truncated)
 
 
 def parsed_from_pb(parsed: pb.ParsedText) -> tools.ParsedText:
@@ -65,7 +68,7 @@ def _call_from_pb(call: pb.ToolCall) -> tools.ToolCall:
         action=call.action,
         parameters=object_from_pb(call.parameters),
         protocol=_PROTOCOLS.get(call.protocol, tools.ToolProtocol.UNKNOWN),
-        repairs=tuple(call.repairs),
+        repairs=tuple(_REPAIRS.get(number, tools.JsonRepair.UNKNOWN) for number in call.repairs),
         commands=tuple(
             tools.VcpCommand(each.number, each.command, dict(sorted(each.parameters.items()))) for each in call.commands
         ),

@@ -1,11 +1,11 @@
 """The blocking client."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import grpc
 
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
-from mnemon._bulk_methods import IndexDocuments
+from mnemon._bulk_methods import BulkIndexDocuments
 from mnemon._messages import document_requests as requests
 from mnemon._messages import documents as convert
 from mnemon._messages.document_requests import DocumentLike
@@ -15,19 +15,28 @@ from mnemon._sync.bridge import BridgeMethods
 from mnemon._sync.bulk import send_batches
 from mnemon._sync.conflicts import ConflictMethods
 from mnemon._sync.facts import Facts
-from mnemon._sync.feed import EventMethods
+from mnemon._sync.feed import ChangeMethods
 from mnemon._sync.memories import MemoryMethods
 from mnemon._sync.rules import RuleMethods
 from mnemon._sync.semantic import SemanticMethods
+from mnemon._sync.server import ServerMethods
 from mnemon._sync.timeline import TimelineMethods
 from mnemon._sync.tools import Tools
 from mnemon._values import documents as values
+from mnemon._values.filters import FilterLike
 from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
 class Client(
-    MemoryMethods, SemanticMethods, ConflictMethods, RuleMethods, TimelineMethods, BridgeMethods, EventMethods
+    MemoryMethods,
+    SemanticMethods,
+    ConflictMethods,
+    RuleMethods,
+    TimelineMethods,
+    BridgeMethods,
+    ChangeMethods,
+    ServerMethods,
 ):
     """A connection to a Mnemon server, safe to share between threads.
 
@@ -75,6 +84,40 @@ class Client(
         response = self._call(self._store.IndexDocument, request, timeout)
         return convert.receipt_from_pb(response.receipt)
 
+    def update(
+        self,
+        doc_id: str,
+        *,
+        content: str | None = None,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        set_metadata: Mapping[str, values.MetadataValue] | None = None,
+        remove_metadata: Iterable[str] = (),
+        scope: values.Scope | Mapping[str, str] | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Changes what is given of a document, and leaves the rest; DocumentNotFoundError if it does not exist.
+
+        `metadata` replaces all metadata; `set_metadata` and `remove_metadata` change single keys. A `Scope` replaces
+        the scope, and a mapping such as {"user": "ada"} those parts of it. With `expected_revision` only if the
+        document has this revision, else RevisionMismatchError.
+        """
+        request = requests.update_document(
+            doc_id,
+            content=content,
+            metadata=metadata,
+            set_metadata=set_metadata,
+            remove_metadata=remove_metadata,
+            scope=scope,
+            ack=ack,
+            expected_revision=expected_revision,
+            request_id=request_id,
+        )
+        response = self._call(self._store.UpdateDocument, request, timeout)
+        return convert.receipt_from_pb(response.receipt)
+
     def index_many(
         self,
         documents: Iterable[DocumentLike],
@@ -89,35 +132,50 @@ class Client(
         connection is taken up again where it broke, every document being stored once; only when the server stays away,
         or answers no batch within `timeout` seconds, is an error raised. `scope` is for documents that have none.
         """
-        batches = Batcher(IndexDocuments(scope=scope, ack=ack)).all(documents)
-        return send_batches(self._store.IndexDocuments, self._target, batches, self._target.time_limit(timeout))
+        batches = Batcher(BulkIndexDocuments(scope=scope, ack=ack)).all(documents)
+        return send_batches(self._store.BulkIndexDocuments, self._target, batches, self._target.time_limit(timeout))
 
     def search(
         self,
         query: str,
         *,
+        vector: Sequence[float] | None = None,
         top_k: int = 5,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
-        mode: str = values.SearchMode.HYBRID,
+        where: FilterLike | None = None,
+        mode: str | None = None,
         min_score: float = 0.0,
-        view: str = values.DocumentView.STANDARD,
+        view: str = values.View.STANDARD,
+        strict: bool = True,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
-        """Finds the documents nearest to a text, best first; a blank query finds nothing. `top_k` is at most 100.
+        """Finds the documents nearest to a text or a vector, best first. `top_k` is at most 100.
 
-        Results carry every pair of `filters` in their metadata, by type and value; a filter that no document could
-        meet is ignored, and named in the answer's `ignored_filters`.
+        A blank query without a vector finds nothing, and so does a `top_k` of 0. `mode` is "hybrid", "vector" or
+        "keyword"; None means hybrid, or vector where only a vector is given. Results carry every pair of `filters` in
+        their metadata, by type and value, and fit `where`, such as F("metadata.year") >= 2020. Where no document could
+        meet one of `filters`, InvalidArgumentError; with `strict=False` it is left out, and named in `ignored_filters`.
         """
+        if top_k <= 0:
+            return convert.no_answer(mode)
         request = requests.search(
-            query, top_k=top_k, filters=filters, scope=scope, mode=mode, min_score=min_score, view=view
+            query,
+            vector=vector,
+            top_k=top_k,
+            filters=filters,
+            scope=scope,
+            where=where,
+            mode=mode,
+            min_score=min_score,
+            view=view,
         )
-        return convert.answer_from_pb(self._call(self._store.SearchDocuments, request, timeout))
+        response = self._call(self._store.SearchDocuments, request, timeout)
+        convert.check_ignored(response.ignored_filters, strict=strict)
+        return convert.answer_from_pb(response)
 
-    def get(
-        self, doc_id: str, *, view: str = values.DocumentView.STANDARD, timeout: float | None = None
-    ) -> values.Document:
-        """Returns one document; DocumentNotFoundError where there is none."""
+    def get(self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None) -> values.Document:
+        """Returns one document; DocumentNotFoundError if it does not exist."""
         request = requests.get_document(doc_id, view=view)
         response = self._call(self._store.GetDocument, request, timeout)
         return convert.document_from_pb(response.document)
@@ -127,18 +185,28 @@ class Client(
         *,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
-        view: str = values.DocumentView.STANDARD,
+        where: FilterLike | None = None,
+        view: str = values.View.STANDARD,
         page_size: int = 0,
+        strict: bool = True,
         timeout: float | None = None,
     ) -> Iterator[values.Document]:
         """Yields all documents that match, in the order of their first indexing, page after page.
 
-        A filter that is ignored gives an IgnoredFilterWarning. `timeout` is for each page.
+        Where no document could meet one of `filters`, InvalidArgumentError; with `strict=False` it is left out, with an
+        IgnoredFilterWarning. `timeout` is for each page.
         """
         token = ""
         while True:
             page = self.list_page(
-                page_size=page_size, page_token=token, filters=filters, scope=scope, view=view, timeout=timeout
+                page_size=page_size,
+                page_token=token,
+                filters=filters,
+                scope=scope,
+                where=where,
+                view=view,
+                strict=strict and not token,
+                timeout=timeout,
             )
             if not token:
                 convert.warn_of_ignored(page.ignored_filters)
@@ -153,28 +221,38 @@ class Client(
         page_token: str = "",
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
-        view: str = values.DocumentView.STANDARD,
+        where: FilterLike | None = None,
+        view: str = values.View.STANDARD,
+        strict: bool = True,
         timeout: float | None = None,
     ) -> values.DocumentPage:
         """Returns one page of documents: 100 where `page_size` is 0, at most 1,000, and at most 4 MiB.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the page before, else InvalidPageTokenError. `strict` as in `search`.
         """
         request = requests.list_documents(
-            page_size=page_size, page_token=page_token, filters=filters, scope=scope, view=view
+            page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
         )
-        return convert.page_from_pb(self._call(self._store.ListDocuments, request, timeout))
+        response = self._call(self._store.ListDocuments, request, timeout)
+        convert.check_ignored(response.ignored_filters, strict=strict)
+        return convert.page_from_pb(response)
 
     def count(
         self,
         *,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
+        where: FilterLike | None = None,
+        strict: bool = True,
         timeout: float | None = None,
     ) -> int:
-        """Counts the documents that match. A filter that is ignored gives an IgnoredFilterWarning."""
-        request = requests.count_documents(filters=filters, scope=scope)
+        """Counts the documents that match. Where no document could meet one of `filters`, InvalidArgumentError.
+
+        With `strict=False` such a filter is left out, with an IgnoredFilterWarning.
+        """
+        request = requests.count_documents(filters=filters, scope=scope, where=where)
         response = self._call(self._store.CountDocuments, request, timeout)
+        convert.check_ignored(response.ignored_filters, strict=strict)
         convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
         return response.count
 
@@ -188,7 +266,7 @@ class Client(
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Removes one document; DocumentNotFoundError where there is none, unless `allow_missing`.
+        """Removes one document; DocumentNotFoundError if it does not exist, unless `allow_missing`.
 
         With `expected_revision` only if the document has this revision, else RevisionMismatchError.
         """
@@ -207,6 +285,7 @@ class Client(
         *,
         filters: Mapping[str, values.FilterValue] | None = None,
         scope: values.Scope | None = None,
+        where: FilterLike | None = None,
         dry_run: bool = False,
         ack: str = values.AckLevel.DURABLE,
         request_id: str | None = None,
@@ -214,10 +293,10 @@ class Client(
     ) -> values.BulkDeleteReceipt:
         """Removes all documents that match, in one transaction; with `dry_run` they are only counted.
 
-        Without any filter and scope, or with a filter that is not valid, InvalidArgumentError.
+        Without any filter and scope, or with one of `filters` that no document could meet, InvalidArgumentError.
         """
         request = requests.delete_documents(
-            filters=filters, scope=scope, dry_run=dry_run, ack=ack, request_id=request_id
+            filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
         )
         response = self._call(self._store.DeleteDocuments, request, timeout)
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)

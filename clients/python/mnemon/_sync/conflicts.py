@@ -55,6 +55,7 @@ class ConflictMethods(Connection):
         *,
         rule: str = "",
         merge: MergeRule | None = None,
+        expected_revisions: tuple[int | None, int | None] = (None, None),
         dry_run: bool = False,
         request_id: str | None = None,
         timeout: float | None = None,
@@ -62,9 +63,18 @@ class ConflictMethods(Connection):
         """Makes one statement of two of one user. Two stored ones are superseded by it, unless `dry_run` is set.
 
         Of stored ones, both or none; of two that are not, nothing is stored. `merge` changes that of the rule for this
-        call, such as `{"content_strategy": "concatenate"}`.
+        call, such as `{"content_strategy": "concatenate"}`. With `expected_revisions` only if the stored ones have
+        these revisions, else RevisionMismatchError.
         """
-        request = conflict_requests.merge(first, second, rule=rule, merge=merge, dry_run=dry_run, request_id=request_id)
+        request = conflict_requests.merge(
+            first,
+            second,
+            rule=rule,
+            merge=merge,
+            expected_revisions=expected_revisions,
+            dry_run=dry_run,
+            request_id=request_id,
+        )
         return conflict_convert.merged_from_pb(self._call(self._conflicts.MergeMemories, request, timeout))
 
     def preview_resolution(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
-from mnemon._bulk_methods import PutFacts
+from mnemon._bulk_methods import BulkPutFacts
 from mnemon._connection import Connection
 from mnemon._messages import fact_requests
 from mnemon._messages import facts as fact_convert
@@ -51,8 +51,8 @@ class Facts:
 
         With the mode "create" only where there is none, else FactExistsError; with "update" only where there is one,
         else FactNotFoundError; with `expected_revision` only if it has this revision (0: if there is none), else
-        RevisionMismatchError. `embedding` is the vector of what is searched; without it the server embeds the texts.
-        The same `request_id` with the same fact gets the same answer for 24 hours.
+        RevisionMismatchError, or FactNotFoundError. `embedding` is the vector of what is searched; without it the
+        server embeds the texts. The same `request_id` with the same fact gets the same answer for 24 hours.
         """
         fact = facts.Fact(
             namespace=tuple(fact_convert.namespace_to_pb(namespace)),
@@ -89,39 +89,54 @@ class Facts:
         stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
         """
         target = self._connection._target
-        batches = Batcher(PutFacts(mode=mode, ack=ack)).all(items)
-        return send_batches(self._stub.PutFacts, target, batches, target.time_limit(timeout))
+        batches = Batcher(BulkPutFacts(mode=mode, ack=ack)).all(items)
+        return send_batches(self._stub.BulkPutFacts, target, batches, target.time_limit(timeout))
 
     def get(
         self,
         namespace: Iterable[str],
         key: str,
         *,
-        renew_ttl: bool = False,
         versions: bool = False,
         timeout: float | None = None,
     ) -> facts.Fact:
-        """Returns one fact; FactNotFoundError where there is none, or it has expired.
+        """Returns one fact; FactNotFoundError if it does not exist, or it has expired.
 
-        With `renew_ttl` its ttl begins anew; with `versions` its earlier versions come with it.
+        With `versions` its earlier versions come with it.
         """
-        request = fact_requests.get(namespace, key, renew_ttl=renew_ttl, versions=versions)
+        request = fact_requests.get(namespace, key, versions=versions)
         return fact_convert.fact_from_pb(self._connection._call(self._stub.GetFact, request, timeout).fact)
 
     def get_many(
         self,
         names: Iterable[tuple[Iterable[str], str]],
         *,
-        renew_ttl: bool = False,
         timeout: float | None = None,
     ) -> tuple[facts.Fact, ...]:
         """Returns the facts under several names, 1 to 1,000 pairs of a namespace and a key, in their order.
 
-        Those that are not there are left out.
+        Those that are not there are left out. More than one answer holds, which is 3 MiB, takes several calls.
         """
-        request = fact_requests.get_many(names, renew_ttl=renew_ttl)
-        response = self._connection._call(self._stub.GetFacts, request, timeout)
-        return tuple(map(fact_convert.fact_from_pb, response.facts))
+        request = fact_requests.get_many(names)
+        asked, found = list(request.names), fact_convert.FoundFacts()
+        while found.take(response := self._connection._call(self._stub.BatchGetFacts, request, timeout)):
+            request = fact_requests.get_remaining(response)
+        return found.in_order(asked)
+
+    def renew(
+        self,
+        names: Iterable[tuple[Iterable[str], str]],
+        *,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> tuple[facts.RenewResult, ...]:
+        """Lets the ttl of the facts under several names, 1 to 1,000, begin anew; one result for each, in their order.
+
+        That is no change: no revision grows, and watchers are not told. Reading does not renew.
+        """
+        request = fact_requests.renew(names, request_id=request_id)
+        response = self._connection._call(self._stub.RenewFacts, request, timeout)
+        return fact_convert.renewals_from_pb(request, response)
 
     def search(
         self,
@@ -129,13 +144,13 @@ class Facts:
         *,
         namespace: Iterable[str] = (),
         subtree: bool = False,
-        where: Mapping[str, Any] | None = None,
+        where: facts.FactWhere | None = None,
         vector: Sequence[float] | None = None,
         limit: int = 10,
         offset: int = 0,
         mode: str | None = None,
         min_score: float = 0.0,
-        renew_ttl: bool = False,
+        view: str = values.View.STANDARD,
         timeout: float | None = None,
     ) -> facts.FactAnswer:
         """Finds the facts of a namespace most relevant to a text or a vector, best first.
@@ -143,8 +158,9 @@ class Facts:
         A blank query without a vector gives the facts that match, in the order of `list`, without scores. With
         `subtree` the namespaces below are meant, too; then an empty namespace means all. `where` holds a key of the
         value or the metadata with what it must equal, or with operators that must all hold: $eq, $ne, $gt, $gte, $lt,
-        $lte, $in, $nin. `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector where only a vector is
-        given.
+        $lte, $in, $nin; or it is an expression such as `F("value.score") >= 3`. `mode` is "hybrid", "vector" or
+        "keyword"; None means hybrid, or vector where only a vector is given. `view` is "ids", which leaves out all but
+        namespaces, keys, revisions and scores, "standard", or "full", with embeddings.
         """
         request = fact_requests.search(
             query,
@@ -156,7 +172,7 @@ class Facts:
             offset=offset,
             mode=mode,
             min_score=min_score,
-            renew_ttl=renew_ttl,
+            view=view,
         )
         return fact_convert.answer_from_pb(self._connection._call(self._stub.SearchFacts, request, timeout))
 
@@ -165,7 +181,7 @@ class Facts:
         namespace: Iterable[str] = (),
         *,
         subtree: bool = False,
-        where: Mapping[str, Any] | None = None,
+        where: facts.FactWhere | None = None,
         versions: bool = False,
         page_size: int = 0,
         timeout: float | None = None,
@@ -194,7 +210,7 @@ class Facts:
         namespace: Iterable[str] = (),
         *,
         subtree: bool = False,
-        where: Mapping[str, Any] | None = None,
+        where: facts.FactWhere | None = None,
         versions: bool = False,
         page_size: int = 0,
         page_token: str = "",
@@ -269,16 +285,23 @@ class Facts:
         key: str,
         *,
         expected_revision: int | None = None,
+        allow_missing: bool = False,
         ack: str = values.AckLevel.DURABLE,
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Removes a fact for good, its earlier versions included; where there is none, the outcome is MISSING.
+        """Removes a fact for good, its earlier versions included; FactNotFoundError if it does not exist.
 
-        With `expected_revision` only if the fact has this revision, else RevisionMismatchError.
+        With `allow_missing` the outcome is MISSING there; with `expected_revision` the fact is removed only if it has
+        this revision, else RevisionMismatchError.
         """
         request = fact_requests.delete(
-            namespace, key, expected_revision=expected_revision, request_id=request_id, ack=ack
+            namespace,
+            key,
+            expected_revision=expected_revision,
+            allow_missing=allow_missing,
+            request_id=request_id,
+            ack=ack,
         )
         return receipt_from_pb(self._connection._call(self._stub.DeleteFact, request, timeout).receipt)
 
@@ -287,7 +310,7 @@ class Facts:
         namespace: Iterable[str],
         *,
         subtree: bool = False,
-        where: Mapping[str, Any] | None = None,
+        where: facts.FactWhere | None = None,
         dry_run: bool = False,
         request_id: str | None = None,
         timeout: float | None = None,

@@ -10,38 +10,38 @@ import grpc
 
 from mnemon._channel import Target
 from mnemon._status import error_from_call
-from mnemon._values.feed import Event
+from mnemon._values.feed import Change
 from mnemon._watch import Progress, StreamLostError, ended, silent
-from mnemon.v1 import events_pb2 as pb
-from mnemon.v1.events_pb2_grpc import EventServiceStub
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 _LOOK_S = 0.5
 
 
-class Watch(Iterator[Event]):
-    """Events as they are committed, in order, each one once, without an end: an iterator.
+class Watch(Iterator[Change]):
+    """Changes as they are committed, in order, each one once, without an end: an iterator.
 
     It has a connection of its own. A lost one, a server that restarts or falls silent, and a reader that was too slow
-    are resumed behind the last event. As a context manager it returns once the server watches, so that nothing that is
+    are resumed behind the last change. As a context manager it returns once the server watches, so that nothing that is
     committed in the block is missed:
 
-        with client.watch() as events:
+        with client.watch() as changes:
             client.remember("Ada prefers window seats.")
-            print(next(events))
+            print(next(changes))
     """
 
-    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+    def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._target = target
         self._progress = Progress(request, answer_within_s=target.time_limit(None))
-        self._pending: Iterator[Event] = iter(())
+        self._pending: Iterator[Change] = iter(())
         self._stream: _Stream | None = None
         self._closed = threading.Event()
 
     @property
     def cursor(self) -> str:
-        """Where to begin again another time, safe to store: it stands behind events that were handed out, never ahead.
+        """Where to begin again another time, safe to store: it stands behind changes that were handed out, never ahead.
 
-        Events come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
+        Changes come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
         """
         return self._progress.cursor
 
@@ -62,16 +62,16 @@ class Watch(Iterator[Event]):
     ) -> None:
         self.close()
 
-    def __next__(self) -> Event:
-        """The next event; waits for it. Ends only when the watch, or its client, is closed.
+    def __next__(self) -> Change:
+        """The next change; waits for it. Ends only when the watch, or its client, is closed.
 
         Raises:
-            CursorExpiredError: events were dropped before this watch came to them.
+            CursorExpiredError: changes were dropped before this watch came to them.
             MnemonError: the server refuses the watch, or none was ever reached.
         """
         while not self._closed.is_set():
-            for event in self._pending:
-                return event
+            for change in self._pending:
+                return change
             self._receive()
         raise StopIteration
 
@@ -107,18 +107,18 @@ class Watch(Iterator[Event]):
 
 
 class _Stream:
-    """One call of WatchEvents, on a channel of its own, with a watchdog: gRPC bounds no wait for a single message."""
+    """One call of WatchChanges, on a channel of its own, with a watchdog: gRPC bounds no wait for a single message."""
 
-    def __init__(self, target: Target, request: pb.WatchEventsRequest) -> None:
+    def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._address = target.address
         self._channel = target.open(own=True)
-        self._call = EventServiceStub(self._channel).WatchEvents(request)
+        self._call = ChangeServiceStub(self._channel).WatchChanges(request)
         self._closed = threading.Event()
         self._waiting_until: float | None = None
         self._silent = False
         threading.Thread(target=self._watch_silence, name="mnemon-watch", daemon=True).start()
 
-    def receive(self, silence_s: float | None) -> pb.WatchEventsResponse:
+    def receive(self, silence_s: float | None) -> pb.WatchChangesResponse:
         """The next message; StreamLostError where none comes."""
         self._waiting_until = None if silence_s is None else monotonic() + silence_s
         try:

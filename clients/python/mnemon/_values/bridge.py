@@ -1,9 +1,10 @@
 """The values of the bridge from the timeline to what is known of users."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TypedDict
 
 from mnemon._values.documents import JsonValue
 from mnemon._values.semantic import ConflictPolicy
@@ -45,10 +46,37 @@ class RoutingPolicy(JsonValue):
     """The importance that "demote" leaves at most; 0.1 unless given."""
     conflict_policy: str = ConflictPolicy.IGNORE
     """What a save does about conflicts; see `save_semantic`."""
+    revision: int = field(default=0, compare=False)
+    """The server's; it grows by one with every change."""
+
+
+class PolicyChanges(TypedDict, total=False):
+    """What of a policy is to be changed, as keyword arguments; None and no types at all mean the server's default."""
+
+    min_importance: float | None
+    event_types: Sequence[str]
+    mode: str
+    content_max: int | None
+    on_prune: str
+    demoted_importance: float | None
+    conflict_policy: str
 
 
 class BridgeState(StrEnum):
     """How the bridge is.
+
+    `ready`: it runs. `degraded`: it is suspended, or waits to try again what failed. `unavailable`: it is paused.
+    """
+
+    UNKNOWN = "unknown"
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
+
+
+class BridgeActivity(StrEnum):
+    """What the bridge does.
 
     `suspended`: a warning of the timeline stops it, until the timeline is healthy again. `paused`: until it is resumed.
     """
@@ -65,7 +93,8 @@ class BridgeStatus(JsonValue):
 
     state: BridgeState
     message: str
-    """Why, where it is not running; or what it is waiting for."""
+    """Why, where it is not ready; or what it is doing first."""
+    activity: BridgeActivity
     routed_count: int
     """Events that were saved as statements."""
     skipped_counts: Mapping[str, int]

@@ -17,6 +17,8 @@ class DetectedConflicts(JsonValue):
     """How many there are, beyond `limit` too."""
     rule: str
     """The rule that was used."""
+    truncated: bool = False
+    """The answer ended at 3 MiB: there are fewer conflicts in it than were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,5 @@ class UnmergeAnswer(JsonValue):
     removed_id: str
     """Id of what the merge had made; empty where it was no merge."""
     decision: Decision
+    remaining_ids: tuple[str, ...] = ()
+    """Ids of what else was superseded and had no room in the answer, which ends at 3 MiB."""

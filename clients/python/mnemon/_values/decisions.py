@@ -118,6 +118,8 @@ class MergeStatistics(JsonValue):
     """Merged importance less the larger of the two; 0 where both are unknown."""
     deduplicated_count: int
     """Sentences that were left out because another said the same."""
+    guarded_count: int = 0
+    """Sentences as much alike that stayed, because a negation, a number or a name differs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,10 @@ class AckLevel(StrEnum):
     SEARCHABLE = "searchable"
 
 
-class DocumentView(StrEnum):
-    """How much of a document is returned: without its content, with it, or with its embeddings too."""
+class View(StrEnum):
+    """How much of each record is returned: its id and revision, everything but embeddings, or everything."""
 
-    BASIC = "basic"
+    IDS = "ids"
     STANDARD = "standard"
     FULL = "full"
 
@@ -55,10 +55,14 @@ class WriteOutcome(StrEnum):
 
 
 class HealthStatus(StrEnum):
-    """How the store is: degraded still serves reads and writes, unhealthy takes no writes."""
+    """How the store is: starting and degraded still serve reads and writes, unhealthy takes no writes.
+
+    Starting: a vector database comes up that nothing waits for. Degraded: it does not answer, or is being built anew.
+    """
 
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
+    STARTING = "starting"
     DEGRADED = "degraded"
     UNHEALTHY = "unhealthy"
 
@@ -136,7 +140,7 @@ class SearchResult(JsonValue):
 
     @property
     def content(self) -> str:
-        """The document's text; empty in the basic view."""
+        """The document's text; empty in the view "ids"."""
         return self.document.content
 
     @property
@@ -184,6 +188,8 @@ class SearchAnswer(JsonValue, Sequence[SearchResult]):
     results: tuple[SearchResult, ...]
     ignored_filters: tuple[IgnoredFilter, ...]
     diagnostics: SearchDiagnostics
+    truncated: bool = False
+    """The answer ended at 3 MiB: more was found than is there."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -205,6 +211,7 @@ class SearchAnswer(JsonValue, Sequence[SearchResult]):
             "results": [result._fields() for result in self.results],
             "ignored_filters": [asdict(ignored) for ignored in self.ignored_filters],
             "diagnostics": asdict(self.diagnostics),
+            "truncated": self.truncated,
         }
 
 
@@ -289,6 +296,10 @@ class StoreHealth(JsonValue):
     """Committed changes that the vector database has yet to take."""
     latency_s: float | None
     """Time that the vector database took to answer; None where it did not."""
+    removal_pending_count: int = 0
+    """Records that were deleted or replaced, whose bytes may still be in the server's files."""
+    removal_out_of_reach_count: int = 0
+    """Those that a ChromaDB server was told of: only its operator can remove what that keeps of them."""
 
 
 def _to_json(value: object) -> str:

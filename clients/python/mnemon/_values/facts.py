@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, overload
 
 from mnemon._errors import MnemonError
 from mnemon._values.documents import JsonValue, MetadataValue, SearchDiagnostics, WriteReceipt
+from mnemon._values.filters import Filter
 
 Namespace: TypeAlias = tuple[str, ...]
 """Where a fact is: 1 to 16 labels, compared one by one. A label is text of 1 to 256 bytes without "."."""
@@ -17,6 +18,12 @@ FactIndex: TypeAlias = Sequence[str] | Literal[False] | None
 
 None: the text under "content" where there is one, else every text of the value.
 """
+
+
+FactWhere: TypeAlias = Filter | Mapping[str, Any]
+"""What must hold of facts: an expression of `F`, whose fields are key, create_time, update_time, expire_time, and
+"value." or "metadata." with a key; or keys of the value or the metadata, each with what it must equal, or with
+operators: `{"category": "drinks", "score": {"$gte": 3}}`."""
 
 
 class PutMode(StrEnum):
@@ -52,12 +59,14 @@ class Fact(JsonValue):
     create_time: datetime | None = None
     update_time: datetime | None = None
     ttl: timedelta | None = None
-    """How long it lives from its last change, or from its last read that asks to renew; None: for ever."""
+    """How long it lives from its last change or renewal; None: for ever."""
     index: FactIndex = None
     revision: int = 0
     expire_time: datetime | None = None
     versions: tuple[FactVersion, ...] = ()
     """Earlier versions, newest first, where they were asked for."""
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    """Of the texts that are searched, in their order; in the results of a search with the view "full"."""
 
     def _fields(self) -> dict[str, Any]:
         found = asdict(self)
@@ -109,6 +118,25 @@ class PutResult(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
+class RenewResult(JsonValue):
+    """What became of one fact of `renew`: when it ends now, or the error that `get` would have raised."""
+
+    namespace: Namespace
+    key: str
+    expire_time: datetime | None = None
+    """None also of a fact without a ttl, which never ends."""
+    error: MnemonError | None = None
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "key": self.key,
+            "expire_time": self.expire_time,
+            "error": self.error.to_dict() if self.error else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class FactMatch(JsonValue):
     """One fact found. `score` is its relevance, 0 to 1, which orders results; None where nothing was searched for."""
 
@@ -144,6 +172,8 @@ class FactAnswer(JsonValue, Sequence[FactMatch]):
 
     results: tuple[FactMatch, ...]
     diagnostics: SearchDiagnostics
+    truncated: bool = False
+    """The answer ended at 3 MiB: more was found than is there."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -164,6 +194,7 @@ class FactAnswer(JsonValue, Sequence[FactMatch]):
         return {
             "results": [result._fields() for result in self.results],
             "diagnostics": asdict(self.diagnostics),
+            "truncated": self.truncated,
         }
 
 

@@ -1,10 +1,11 @@
-"""The values of the event feed."""
+"""The values of the change feed."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from mnemon._values.bridge import PruneAction
 from mnemon._values.decisions import Decision
 from mnemon._values.documents import Document, JsonValue, Scope
 from mnemon._values.facts import Fact, Namespace
@@ -15,7 +16,7 @@ from mnemon._values.timeline import EpisodicEvent
 NOW, EARLIEST = "now", "earliest"
 
 
-class EventType(StrEnum):
+class ChangeType(StrEnum):
     """What happened to a record."""
 
     UNKNOWN = "unknown"
@@ -51,12 +52,53 @@ class EventType(StrEnum):
     FACT_DELETED = "memory:fact:deleted"
 
 
+class WarningSeverity(StrEnum):
+    """How bad something is."""
+
+    UNKNOWN = "unknown"
+    """Something that this client is too old to know."""
+    INFO = "info"
+    """It is over."""
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class SemanticPruneReason(StrEnum):
+    """Why a statement is no longer found."""
+
+    UNKNOWN = "unknown"
+    """Something that this client is too old to know."""
+    DELETED = "deleted"
+    SUPERSEDED = "superseded"
+    MERGED = "merged"
+    """It is part of a merged one."""
+    UNMERGED = "unmerged"
+    """It was the result of a merge that was taken back."""
+
+
+class PruneReason(StrEnum):
+    """Why events of the timeline were pruned."""
+
+    UNKNOWN = "unknown"
+    """Something that this client is too old to know."""
+    RETENTION = "retention"
+    REQUESTED = "requested"
+
+
+class FactDeletionReason(StrEnum):
+    """Why a fact was removed."""
+
+    UNKNOWN = "unknown"
+    """Something that this client is too old to know."""
+    REQUESTED = "requested"
+    EXPIRED = "expired"
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceWarning(JsonValue):
     """What is wrong with a part of the service, and what helps."""
 
-    severity: str
-    """"warning", "critical", or "info" where it is over."""
+    severity: WarningSeverity
     message: str
     remediation: str
 
@@ -91,8 +133,7 @@ class EpisodicPruned(JsonValue):
     """Events of the timeline that were pruned."""
 
     segment_id: int
-    reason: str
-    """"retention" or "requested"."""
+    reason: PruneReason
     events: tuple[PrunedEvent, ...]
 
 
@@ -102,8 +143,8 @@ class Reconciliation(JsonValue):
 
     event_ids: tuple[str, ...]
     """Those that statements were linked to."""
-    action: str
-    """"deleted" or "demoted"."""
+    action: PruneAction | None
+    """None where this client is too old to know it."""
     memory_ids: tuple[str, ...]
     """The statements that this happened to."""
     unlinked_memory_ids: tuple[str, ...]
@@ -112,35 +153,42 @@ class Reconciliation(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class FactChange(JsonValue):
-    """Which fact changed; the record id of its event stands for namespace and key together."""
+    """Which fact changed; its record id stands for namespace and key together."""
 
     namespace: Namespace
     key: str
     """Empty where many facts were removed at once: then the namespace is what was asked for."""
-    reason: str = ""
-    """Of a fact that was removed: "requested" or "expired"."""
+    reason: FactDeletionReason | None = None
+    """Of a fact that was removed."""
 
 
-EventDetails: TypeAlias = (
-    Decision | ServiceWarning | EpisodicSaved | EpisodicPruned | Reconciliation | FactChange | dict[str, Any] | str
+ChangeDetails: TypeAlias = (
+    Decision
+    | ServiceWarning
+    | EpisodicSaved
+    | EpisodicPruned
+    | Reconciliation
+    | FactChange
+    | dict[str, Any]
+    | SemanticPruneReason
 )
-"""What an event says in every view: of a conflict the decision as it was then, of a rule the rule as it was written,
-of a warning, a suspension, and the end of either a `ServiceWarning`, of "memory:semantic:pruned" why: "deleted",
-"superseded", "merged" or "unmerged", and of the timeline, the bridge and facts the values above.
+"""What a change says in every view: of a conflict the decision as it was then, of a rule the rule as it was written,
+of a warning, a suspension, and the end of either a `ServiceWarning`, of "memory:semantic:pruned" why,
+and of the timeline, the bridge and facts the values above.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Event(JsonValue):
+class Change(JsonValue):
     """One committed change of one record."""
 
-    event_id: str
+    change_id: str
     sequence: int
     """Position in the log: strictly increasing, with gaps."""
     commit_id: str
-    """The same for all events of one call."""
+    """The same for all changes of one call."""
     commit_time: datetime | None
-    type: EventType
+    type: ChangeType
     record_id: str
     revision: int
     """The record's, after the change."""
@@ -151,7 +199,7 @@ class Event(JsonValue):
     """Names of the fields that an update changed."""
     record: Document | Memory | SemanticMemory | EpisodicEvent | Fact | None = None
     """In the full view the record as it is now, None where it is gone."""
-    details: EventDetails | None = None
+    details: ChangeDetails | None = None
     """What else is to be said."""
 
     def _fields(self) -> dict[str, Any]:
@@ -161,13 +209,13 @@ class Event(JsonValue):
 
 
 @dataclass(frozen=True, slots=True)
-class EventPage(JsonValue):
+class ChangePage(JsonValue):
     """A run of the log. `cursor` stands behind it; `caught_up` where nothing newer was in the log."""
 
-    events: tuple[Event, ...]
+    changes: tuple[Change, ...]
     cursor: str
     caught_up: bool
 
     def _fields(self) -> dict[str, Any]:
-        events = [event._fields() for event in self.events]
-        return {"events": events, "cursor": self.cursor, "caught_up": self.caught_up}
+        changes = [change._fields() for change in self.changes]
+        return {"changes": changes, "cursor": self.cursor, "caught_up": self.caught_up}

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from mnemon._messages.documents import choice, invalid
+from mnemon._enums import choice
+from mnemon._errors import InvalidArgumentError
 from mnemon._values.documents import MetadataValue
 
 
@@ -149,16 +150,57 @@ def as_filter(given: FilterLike) -> Filter:
     if isinstance(given, Filter):
         return given
     if not given or not hasattr(given, "items"):
-        raise invalid("where", 'must be a filter such as F("type") == "preference", or a mapping of fields to values')
+        right = 'must be a filter such as F("type") == "preference", or a mapping of fields to values'
+        raise InvalidArgumentError.of("where", right)
     found = tuple(condition for name, value in given.items() for condition in _entry(name, value))
     return found[0] if len(found) == 1 else AllOf(found)
+
+
+FACT_OPERATORS = {
+    f"${operator.value}": operator
+    for operator in (
+        Operator.EQ,
+        Operator.NE,
+        Operator.GT,
+        Operator.GTE,
+        Operator.LT,
+        Operator.LTE,
+        Operator.IN,
+        Operator.NIN,
+    )
+}
+
+
+def as_fact_filter(given: object) -> Filter | None:
+    """The filter of facts that is meant: an expression of `F`, or keys as tools name them; None means all."""
+    if given is None or isinstance(given, Filter):
+        return given
+    if not isinstance(given, Mapping):
+        right = 'must be a mapping such as {"category": "drinks"}, or F("value.category") == "drinks"'
+        raise InvalidArgumentError.of("where", right)
+    found = tuple(condition for key, wanted in given.items() for condition in _of_key(key, wanted))
+    return AllOf(found) if len(found) > 1 else next(iter(found), None)
+
+
+def _of_key(key: object, wanted: Any) -> Iterable[Filter]:
+    if not isinstance(key, str):
+        raise InvalidArgumentError.of("where", f"its keys must be text, not {type(key).__name__}")
+    name = f"value.{key}"
+    if not isinstance(wanted, Mapping):
+        return [Condition(name, Operator.EQ, (wanted,))]
+    if not wanted:
+        raise InvalidArgumentError.of(f"where.{key}", 'must be a value, or operators with values such as {"$gte": 3}')
+    if unknown := [sign for sign in wanted if sign not in FACT_OPERATORS]:
+        known = ", ".join(FACT_OPERATORS)
+        raise InvalidArgumentError.of(f"where.{key}", f"{unknown[0]!r} is not an operator; the operators are {known}")
+    return [_condition(name, FACT_OPERATORS[sign], value) for sign, value in wanted.items()]
 
 
 def _entry(name: str, value: Any) -> Iterable[Filter]:
     if not isinstance(value, Mapping):
         return [Condition(name, Operator.EQ, (value,))]
     if not value:
-        raise invalid(f"where.{name}", 'must be a value, or operators with values such as {"gte": 3}')
+        raise InvalidArgumentError.of(f"where.{name}", 'must be a value, or operators with values such as {"gte": 3}')
     return [_condition(name, choice(f"where.{name}", key, Operator), each) for key, each in value.items()]
 
 
@@ -169,7 +211,7 @@ def _condition(name: str, operator: Operator, value: Any) -> Filter:
 
 def _several(name: str, values: Any) -> tuple[MetadataValue, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise invalid(f"where.{name}", f"must be several values, such as [{values!r}]")
+        raise InvalidArgumentError.of(f"where.{name}", f"must be several values, such as [{values!r}]")
     return tuple(values)
 
 

@@ -33,7 +33,10 @@ class DecayPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Memory(JsonValue):
-    """A fact. All fields after `metadata` and `memory_id` are the server's; they are ignored when it is remembered."""
+    """A fact. All fields after `metadata` are the server's; they are ignored when it is remembered.
+
+    One with a `memory_id` is remembered under that id, a UUID; without one, the server chooses.
+    """
 
     content: str
     memory_id: str = ""
@@ -55,6 +58,8 @@ class Memory(JsonValue):
     update_time: datetime | None = None
     reinforce_time: datetime | None = None
     delete_time: datetime | None = None
+    embeddings: tuple[tuple[float, ...], ...] = ()
+    """One vector of unit length per passage; only in the full view."""
 
     @property
     def scope(self) -> Scope:
@@ -160,6 +165,8 @@ class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
 
     results: tuple[MemoryMatch, ...]
     diagnostics: SearchDiagnostics
+    truncated: bool = False
+    """The answer ended at 3 MiB: more was found than is there."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -180,6 +187,7 @@ class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
         return {
             "results": [result._fields() for result in self.results],
             "diagnostics": asdict(self.diagnostics),
+            "truncated": self.truncated,
         }
 
 
@@ -250,6 +258,10 @@ class VectorIndexStatus(JsonValue):
     snapshot_time: datetime | None
     pending: int
     """Committed writes that the vector database has yet to take."""
+    removal_pending_count: int = 0
+    """Records that were deleted or replaced, whose bytes may still be in the server's files."""
+    removal_out_of_reach_count: int = 0
+    """Those that a ChromaDB server was told of: only its operator can remove what that keeps of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from mnemon._values.documents import JsonValue
+from mnemon._values.documents import JsonValue, WriteOutcome, WriteReceipt
 
 MergeRule: TypeAlias = Mapping[str, Any]
 """A merge rule as JSON values: what is not there is inherited. All keys, with an example of each:
@@ -22,7 +22,8 @@ MergeRule: TypeAlias = Mapping[str, Any]
                      "source_priority": {"user": 10.0}},
      "merge": {"content_strategy": "smart", "importance_strategy": "boost", "importance_boost": 0.1,
                "timestamp_strategy": "max", "source_strategy": "prefer-higher", "keywords_strategy": "union",
-               "deduplicate": True, "deduplication_threshold": 0.8, "keep_history": True}}
+               "deduplicate": True, "deduplication_threshold": 0.8, "deduplication_guard": True,
+               "keep_history": True}}
 
 Strategies: default_strategy is keep-candidate, keep-existing or reject; content_strategy concatenate, replace,
 summarize or smart; importance_strategy max, boost or average; timestamp_strategy max or min; source_strategy
@@ -39,10 +40,13 @@ class RuleOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredRule(JsonValue):
-    """A rule as it was written, and the version of the registry: 1 at first, one more with every change."""
+    """A rule as it was written."""
 
     rule: dict[str, Any]
+    revision: int
+    """Grows by one with every change of this rule; 0 of a "default" that was never changed."""
     registry_version: int
+    """1 at first, one more with every change of any rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,15 @@ class RulePage(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class RuleDeleteReceipt(JsonValue):
-    """Whether there was a rule to delete, and the version of the registry."""
+    """What became of a rule that was to be removed, and the version of the registry."""
 
-    deleted: bool
+    receipt: WriteReceipt
     registry_version: int
+
+    @property
+    def deleted(self) -> bool:
+        """False where there was none."""
+        return self.receipt.outcome == WriteOutcome.DELETED
 
 
 @dataclass(frozen=True, slots=True)

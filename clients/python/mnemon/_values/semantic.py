@@ -103,6 +103,8 @@ class SaveAnswer(JsonValue):
     """With "detect", the most severe first; at most 100."""
     decision: Decision | None
     """With "resolve", where there was a conflict: what was decided, and why."""
+    truncated: bool = False
+    """The answer ended at 3 MiB: there are more conflicts than it names."""
 
     @property
     def memory_id(self) -> str:
@@ -189,6 +191,8 @@ class SimilarityAnswer(JsonValue, Sequence[SemanticMatch]):
 
     results: tuple[SemanticMatch, ...]
     diagnostics: SimilarityDiagnostics
+    truncated: bool = False
+    """The answer ended at 3 MiB: more was found than is there."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -224,20 +228,25 @@ class SemanticDeleteReceipt(JsonValue):
     deleted_count: int
     superseded_count: int
     """Superseded statements that went with them."""
+    receipts: tuple[WriteReceipt, ...]
+    """One for each id that was named, in their order; none after a dry run."""
+    commit_time: datetime | None
+    """None after a dry run."""
     replayed: bool
 
 
 class IndexState(StrEnum):
     """How the semantic index is.
 
-    `warming`: it is being loaded or built, and calls are answered with IndexWarmingError. `degraded`: it serves reads,
-    and holds writes back.
+    `starting`: it is being loaded or built, and calls are answered with IndexWarmingError. `degraded`: it serves reads,
+    and holds writes back. `unavailable`: it cannot be read.
     """
 
     UNKNOWN = "unknown"
-    WARMING = "warming"
+    STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +260,7 @@ class SemanticIndexStatus(JsonValue):
     """Statements that can be found."""
     superseded_count: int
     indexed_count: int
-    """While warming: vectors that the index has, of `total_count`."""
+    """While it is starting: vectors that the index has, of `total_count`."""
     total_count: int
     capacity: int
     """Most statements that are taken."""
@@ -271,3 +280,4 @@ class SnapshotReceipt(JsonValue):
 
     snapshot_time: datetime | None
     message: str
+    replayed: bool = False

@@ -114,10 +114,20 @@ class EventScore(JsonValue):
 
     relevance: float
     """0 to 1, by which events are ordered."""
-    similarity: float | None
-    """Cosine similarity of the embeddings, 0 to 1; None without."""
-    keyword: float
-    """BM25 relative to what the query's own text would score, 0 to 1."""
+    similarity: float | None = None
+    """Cosine similarity of the embeddings, 0 to 1; None where meaning was not compared."""
+    keyword: float | None = None
+    """BM25 relative to what the query's own text would score, 0 to 1; None where words were not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventMatch(JsonValue):
+    """One event of a window."""
+
+    event: EpisodicEvent
+    """In the view "ids", its id alone."""
+    score: EventScore | None = None
+    """How well it fits the text; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +152,20 @@ class WindowDiagnostics(JsonValue):
 class WindowAnswer(JsonValue, Sequence[EpisodicEvent]):
     """The events of a window, newest first, or best first with a text. It is itself a sequence of the events."""
 
-    events: tuple[EpisodicEvent, ...]
+    results: tuple[EventMatch, ...]
     next_page_token: str
     """Empty where nothing is left."""
     diagnostics: WindowDiagnostics
-    scores: tuple[EventScore, ...] = ()
-    """With a text, one for each event."""
+    truncated: bool = False
+    """The answer ended at 3 MiB: more was found than is there."""
+
+    @property
+    def events(self) -> tuple[EpisodicEvent, ...]:
+        """The events without their scores."""
+        return tuple(match.event for match in self.results)
 
     def __len__(self) -> int:
-        return len(self.events)
+        return len(self.results)
 
     def __iter__(self) -> Iterator[EpisodicEvent]:
         return iter(self.events)
@@ -162,7 +177,7 @@ class WindowAnswer(JsonValue, Sequence[EpisodicEvent]):
     def __getitem__(self, index: slice) -> tuple[EpisodicEvent, ...]: ...
 
     def __getitem__(self, index: int | slice) -> EpisodicEvent | tuple[EpisodicEvent, ...]:
-        return self.events[index]
+        return self.events[index] if isinstance(index, slice) else self.results[index].event
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +226,22 @@ class CompactionProgress(JsonValue):
     reclaimed_bytes: int
     """Given back to the disk so far."""
     done: bool
+    replayed: bool = False
+    """It is the end of the one that an earlier call with the same `request_id` asked for."""
 
 
 class TimelineState(StrEnum):
     """How the timeline is.
 
-    `warming`: its index is being loaded, and calls are refused as unavailable. `degraded`: it serves, and something is
-    wrong; acknowledged events are safe.
+    `starting`: its index is being loaded, and calls are refused as unavailable. `degraded`: it serves, and something is
+    wrong; acknowledged events are safe. `unavailable`: it cannot be read.
     """
 
     UNKNOWN = "unknown"
-    WARMING = "warming"
+    STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +275,7 @@ class TimelineStatus(JsonValue):
     index_bytes: int
     """What the index takes of the server's memory."""
     loaded_segment_count: int
-    """While warming."""
+    """While starting."""
     removal_pending_count: int
     """Removed events whose bytes have yet to leave the disk."""
     lost: tuple[LostRange, ...]

@@ -72,9 +72,31 @@ class ToolOutput(JsonValue):
     """For the model."""
     artifact: tuple[FactMatch, ...] = ()
     """For the program: the facts found, where they were asked for."""
+    truncated: bool = False
+    """The answer ended at 3 MiB: search_memory found more facts than are there."""
 
     def _fields(self) -> dict[str, Any]:
-        return {"content": self.content, "artifact": [match._fields() for match in self.artifact]}
+        artifact = [match._fields() for match in self.artifact]
+        return {"content": self.content, "artifact": artifact, "truncated": self.truncated}
+
+
+class JsonRepair(StrEnum):
+    """What was wrong with a call's JSON, and could be put right without a guess at its words."""
+
+    UNKNOWN = "unknown"
+    CODE_FENCE = "code fence"
+    SURROUNDING_TEXT = "text around the JSON"
+    CONTROL_CHARACTERS = "control characters in strings"
+    INVALID_ESCAPES = "invalid escapes"
+    INNER_QUOTES = "quotes inside of strings"
+    SINGLE_QUOTES = "single quotes"
+    OPEN_STRINGS = "open strings"
+    OPEN_BRACKETS = "open brackets"
+    COMMENTS = "comments"
+    EXTRA_COMMAS = "extra commas"
+    MISSING_COMMAS = "missing commas"
+    UNQUOTED_KEYS = "unquoted keys"
+    PYTHON_LITERALS = "literals of Python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +119,8 @@ class ToolCall(JsonValue):
     """Empty where the call has none of its own."""
     parameters: dict[str, Any]
     protocol: ToolProtocol
-    repairs: tuple[str, ...] = ()
-    """What was wrong with the JSON and was put right, such as "open brackets"."""
+    repairs: tuple[JsonRepair, ...] = ()
+    """What was wrong with the JSON and was put right."""
     commands: tuple[VcpCommand, ...] = ()
     asynchronous: bool = False
     no_reply: bool = False
@@ -106,9 +128,10 @@ class ToolCall(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class BlockProblem(JsonValue):
-    """Why a block of a text gave no call."""
+    """Why a block of a text gave no call, or that thinking which never closes hides the rest of the text."""
 
     protocol: ToolProtocol
+    """UNKNOWN for thinking."""
     reason: str
     tool: str
     """Empty where it has none."""
@@ -120,7 +143,7 @@ class BlockProblem(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ParsedText(JsonValue):
-    """The calls of a text in its order, and the blocks that gave none."""
+    """The calls of a text in its order, and what gave none: blocks, and thinking that never closes."""
 
     success: bool
     """Whether there is a call."""

@@ -2,21 +2,21 @@
 
 import asyncio
 from collections.abc import Iterable
+from operator import methodcaller
+from typing import Any
 
-from langgraph.store.base import Op, Result, SearchItem, TTLConfig
+from langgraph.store.base import IndexConfig, Op, Result, SearchOp, TTLConfig
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
 from mnemon._async.client import AsyncClient
-from mnemon.langgraph._batches import (
-    Batch,
-    Gets,
-    IndexFields,
-    Listing,
-    Search,
-    index_of,
-    raise_first_error,
-    search_item,
-)
+from mnemon._errors import ResourceExhaustedError
+from mnemon.langgraph._batches import Batch, Gets, IndexFields, Listing, index_of, raise_first_error
+from mnemon.langgraph._searching import Call, search_steps
+
+CALLS_MAX = 32
+"""Calls of a store that are under way at once; the others wait for their turn, and are not refused by the server."""
+ROOM_PAUSE_S, ROOM_WAIT_S = 0.1, 30.0
+"""What the server refuses because others have many calls in flight is tried again after a pause, for so long."""
 
 
 class AsyncMnemonStore(AsyncBatchedBaseStore):
@@ -33,14 +33,17 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
 
     supports_ttl = True
 
-    def __init__(self, client: AsyncClient, *, index: IndexFields | None = None, ttl: TTLConfig | None = None) -> None:
-        """Calls nothing. Raises TypeError for a Client, ValueError for an index with an embedder."""
+    def __init__(
+        self, client: AsyncClient, *, index: IndexFields | IndexConfig | None = None, ttl: TTLConfig | None = None
+    ) -> None:
+        """Calls nothing. Warns of an embedder, which is not used; raises TypeError for a Client."""
         # The base class looks at its task also where it was never made.
         self._task = None
         if not isinstance(client, AsyncClient):
             raise TypeError(f"an AsyncMnemonStore takes a mnemon.AsyncClient, not {type(client).__name__}")
         self._index = index_of(index)
         super().__init__()
+        self._in_flight = asyncio.Semaphore(CALLS_MAX)
         self.client = client
         self.ttl_config = ttl
 
@@ -50,36 +53,54 @@ class AsyncMnemonStore(AsyncBatchedBaseStore):
         results = list(batch.blank)
         reads = (
             *(self._get(gets, results) for gets in batch.gets),
-            *(self._find(search, results) for search in batch.searches),
+            *(self._find(position, op, results) for position, op in batch.searches),
             *(self._list(listing, results) for listing in batch.listings),
         )
         await asyncio.gather(*reads)
-        await asyncio.gather(self._put(batch), *(self.client.facts.delete(*name) for name in batch.deletes))
+        deletes = (methodcaller("delete", *name, allow_missing=True) for name in batch.deletes)
+        await asyncio.gather(self._put(batch), *map(self._call, deletes))
         return results
 
     async def _get(self, gets: Gets, results: list[Result]) -> None:
-        facts = await self.client.facts.get_many(gets.positions, renew_ttl=gets.renew_ttl)
+        facts = await self._call(methodcaller("get_many", gets.positions))
+        if names := gets.renewals(facts):
+            await self._call(methodcaller("renew", names))
         for position, item in gets.results(facts):
             results[position] = item
 
-    async def _find(self, search: Search, results: list[Result]) -> None:
-        found: list[SearchItem] = []
-        for offset, limit in search.pages:
-            answer = await self.client.facts.search(**search.arguments, offset=offset, limit=limit)
-            found += map(search_item, answer)
-            if len(answer) < limit:
-                break
-        results[search.position] = found
+    async def _find(self, position: int, op: SearchOp, results: list[Result]) -> None:
+        steps = search_steps(op)
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(await self._call(call))
+        except StopIteration as end:
+            results[position] = end.value
+
+    async def _call(self, call: Call) -> Any:
+        """Makes a call once there is room among those in flight, and again where the server has none for it yet."""
+        deadline = asyncio.get_running_loop().time() + ROOM_WAIT_S
+        async with self._in_flight:
+            while True:
+                try:
+                    return await call(self.client.facts)
+                except ResourceExhaustedError as error:
+                    if error.reason != "TOO_MANY_REQUESTS" or asyncio.get_running_loop().time() > deadline:
+                        raise
+                    wait_s = error.retry_after
+                await asyncio.sleep(wait_s or ROOM_PAUSE_S)
 
     async def _list(self, listing: Listing, results: list[Result]) -> None:
         found: list[tuple[str, ...]] = []
         if listing.last > 0:
-            async for namespace in self.client.facts.namespaces(**listing.arguments):
-                found.append(namespace)
-                if len(found) >= listing.last:
-                    break
+            async with self._in_flight:
+                async for namespace in self.client.facts.namespaces(**listing.arguments):
+                    found.append(namespace)
+                    if len(found) >= listing.last:
+                        break
         results[listing.position] = found[listing.first :]
 
     async def _put(self, batch: Batch) -> None:
         if batch.puts:
-            raise_first_error([result async for result in self.client.facts.put_many(batch.puts)])
+            async with self._in_flight:
+                raise_first_error([result async for result in self.client.facts.put_many(batch.puts)])

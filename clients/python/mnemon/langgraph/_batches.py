@@ -1,32 +1,29 @@
 """A batch of LangGraph's store operations as calls of `client.facts`: what to ask, and where each answer goes."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import zip_longest
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from langgraph.store.base import (
     GetOp,
+    IndexConfig,
     Item,
     ListNamespacesOp,
     MatchCondition,
     Op,
     PutOp,
     Result,
-    SearchItem,
     SearchOp,
 )
 
 from mnemon._errors import InvalidArgumentError
-from mnemon._values.facts import Fact, FactIndex, FactMatch, PutResult
+from mnemon._values.facts import Fact, FactIndex, PutResult
+from mnemon.langgraph._searching import PAGE_MAX, Name, names_to_renew, times
 
-PAGE_MAX = 1_000
-"""Most names that the server takes, and most results that it returns, in one call."""
 _ANY = "*"
-
-Name = tuple[tuple[str, ...], str]
-"""The namespace and the key of an item."""
 
 
 class IndexFields(TypedDict, total=False):
@@ -34,6 +31,11 @@ class IndexFields(TypedDict, total=False):
 
     fields: list[str] | None
     """Paths of the texts that are searched where a put names none, such as "text" or "messages[*].content"."""
+
+
+_WHOLE = "$"
+"""LangGraph's name for the whole value."""
+_EMBEDDING = frozenset({"dims", "embed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,9 @@ class Gets:
             for position in self.positions[fact.namespace, fact.key]:
                 yield position, _item(fact)
 
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """One search; `pages` are the offsets and limits that it takes."""
-
-    position: int
-    arguments: dict[str, Any]
-    pages: tuple[tuple[int, int], ...]
+    def renewals(self, facts: Iterable[Fact]) -> list[Name]:
+        """What was found and is to live longer now."""
+        return names_to_renew(facts) if self.renew_ttl else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,8 @@ class Batch:
     blank: tuple[Result, ...]
     """What each operation gives where nothing is found."""
     gets: tuple[Gets, ...]
-    searches: tuple[Search, ...]
+    searches: tuple[tuple[int, SearchOp], ...]
+    """Each with its position."""
     listings: tuple[Listing, ...]
     puts: tuple[Fact, ...]
     deletes: tuple[Name, ...]
@@ -92,26 +90,35 @@ class Batch:
         return cls(
             blank=tuple(_blank(op) for _, op in given),
             gets=tuple(_gets((at, op) for at, op in given if isinstance(op, GetOp))),
-            searches=tuple(_search(at, op) for at, op in given if isinstance(op, SearchOp)),
+            searches=tuple((at, op) for at, op in given if isinstance(op, SearchOp)),
             listings=tuple(_listings((at, op) for at, op in given if isinstance(op, ListNamespacesOp))),
             puts=tuple(_fact(op, op.value, index) for op in last.values() if op.value is not None),
             deletes=tuple(name for name, op in last.items() if op.value is None),
         )
 
 
-def index_of(index: IndexFields | None) -> FactIndex:
-    """What a store's index configuration says. Raises ValueError where it asks for an embedder of its own."""
+def index_of(index: IndexFields | IndexConfig | None) -> FactIndex:
+    """What a store's index configuration says.
+
+    An embedder of its own is not used, which a UserWarning says. Raises ValueError for a key that no configuration has.
+    """
     if not index:
         return None
-    if foreign := sorted(index.keys() - {"fields"}):
-        raise ValueError(f"the server embeds, with its own model: leave {', '.join(foreign)} out of index")
-    return index.get("fields") or None
+    if unknown := sorted(index.keys() - _EMBEDDING - {"fields"}):
+        raise ValueError(f"index has 'fields', 'dims' and 'embed', and not {', '.join(map(repr, unknown))}")
+    if ignored := sorted(index.keys() & _EMBEDDING):
+        warnings.warn(
+            f"index: {' and '.join(map(repr, ignored))} {'are' if len(ignored) > 1 else 'is'} not used: the Mnemon"
+            " server embeds the items, with the model that it was started with",
+            stacklevel=3,
+        )
+    return _paths(index.get("fields"))
 
 
-def search_item(match: FactMatch) -> SearchItem:
-    """What a search found, as LangGraph has it."""
-    fact = match.fact
-    return SearchItem(fact.namespace, fact.key, dict(fact.value), *_times(fact), match.score)
+def _paths(given: Iterable[str] | None) -> FactIndex:
+    """Where the whole value is among them, everything that is usual."""
+    paths = list(given or ())
+    return None if _WHOLE in paths else paths or None
 
 
 def raise_first_error(results: Iterable[PutResult]) -> None:
@@ -122,13 +129,8 @@ def raise_first_error(results: Iterable[PutResult]) -> None:
 
 
 def _item(fact: Fact) -> Item:
-    created, updated = _times(fact)
+    created, updated = times(fact)
     return Item(value=dict(fact.value), key=fact.key, namespace=fact.namespace, created_at=created, updated_at=updated)
-
-
-def _times(fact: Fact) -> tuple[datetime, datetime]:
-    # A fact that the server returns has both.
-    return cast(datetime, fact.create_time), cast(datetime, fact.update_time)
 
 
 def _blank(op: Op) -> Result:
@@ -137,7 +139,7 @@ def _blank(op: Op) -> Result:
             return None
         case SearchOp() | ListNamespacesOp():
             return []
-    raise ValueError(f"{type(op).__name__} is not an operation of a store")
+    raise ValueError(f"Unknown operation type: {type(op)}")
 
 
 def _gets(ops: Iterable[tuple[int, GetOp]]) -> Iterator[Gets]:
@@ -150,21 +152,12 @@ def _gets(ops: Iterable[tuple[int, GetOp]]) -> Iterator[Gets]:
             yield Gets(renew_ttl, {name: positions[name] for name in names[start : start + PAGE_MAX]})
 
 
-def _search(position: int, op: SearchOp) -> Search:
-    starts = range(0, op.limit, PAGE_MAX)
-    arguments = {
-        "query": op.query or "",
-        "namespace": op.namespace_prefix,
-        "subtree": True,
-        "where": op.filter,
-        "renew_ttl": op.refresh_ttl,
-    }
-    return Search(position, arguments, tuple((op.offset + start, min(PAGE_MAX, op.limit - start)) for start in starts))
-
-
 def _listings(ops: Iterable[tuple[int, ListNamespacesOp]]) -> Iterator[Listing]:
     for position, op in ops:
         conditions = op.match_conditions or ()
+        for condition in conditions:
+            if condition.match_type not in ("prefix", "suffix"):
+                raise ValueError(f"Unsupported match type: {condition.match_type}")
         prefix, suffix = _joined(conditions, "prefix"), _joined(conditions, "suffix")
         if prefix is not None and suffix is not None:
             arguments = {"prefix": prefix, "suffix": suffix[::-1], "max_depth": op.max_depth or 0}
@@ -193,6 +186,6 @@ def _fact(op: PutOp, value: Any, index: FactIndex) -> Fact:
         namespace=op.namespace,
         key=op.key,
         value=dict(value),
-        index=index if op.index is None else op.index,
+        index=index if op.index is None else op.index is not False and _paths(op.index),
         ttl=None if op.ttl is None else timedelta(minutes=op.ttl),
     )

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
-from langgraph.store.base import BaseStore, Op, Result, SearchItem, TTLConfig
+from langgraph.store.base import BaseStore, IndexConfig, Op, Result, SearchItem, SearchOp, TTLConfig
 
 from mnemon._sync.client import Client
-from mnemon.langgraph._batches import Batch, IndexFields, Listing, Search, index_of, raise_first_error, search_item
+from mnemon.langgraph._batches import Batch, IndexFields, Listing, index_of, raise_first_error
+from mnemon.langgraph._searching import search_steps
 
 
 class MnemonStore(BaseStore):
@@ -21,15 +22,20 @@ class MnemonStore(BaseStore):
     it that is the text under "content", or else every text of the value. `ttl` is LangGraph's `TTLConfig`, of which
     `default_ttl` and `refresh_on_read` count: expired items are never returned, and the server removes them.
 
-    A put keeps the time at which its item was created. Methods raise the classes of `mnemon.MnemonError`; a filter that
-    the server does not take, such as one of a nested object, is a `mnemon.InvalidArgumentError`, which is a ValueError.
-    The asynchronous methods run in threads; `AsyncMnemonStore` is for asyncio.
+    Filters compare as those of LangGraph's own store, and a dotted key names one of an inner object. What the server
+    cannot decide, such as an inner object, a null or a list of numbers, is decided here, on all that matches otherwise.
+
+    A put keeps the time at which its item was created. Methods raise the classes of `mnemon.MnemonError`, of which a
+    `mnemon.InvalidArgumentError` is a ValueError. The asynchronous methods run in threads; `AsyncMnemonStore` is for
+    asyncio.
     """
 
     supports_ttl = True
 
-    def __init__(self, client: Client, *, index: IndexFields | None = None, ttl: TTLConfig | None = None) -> None:
-        """Calls nothing. Raises TypeError for an AsyncClient, ValueError for an index with an embedder."""
+    def __init__(
+        self, client: Client, *, index: IndexFields | IndexConfig | None = None, ttl: TTLConfig | None = None
+    ) -> None:
+        """Calls nothing. Warns of an embedder, which is not used; raises TypeError for an AsyncClient."""
         if not isinstance(client, Client):
             raise TypeError(f"a MnemonStore takes a mnemon.Client, not {type(client).__name__}; see AsyncMnemonStore")
         super().__init__()
@@ -42,30 +48,33 @@ class MnemonStore(BaseStore):
         batch = Batch.of(ops, self._index)
         results = list(batch.blank)
         for gets in batch.gets:
-            for position, item in gets.results(self.client.facts.get_many(gets.positions, renew_ttl=gets.renew_ttl)):
+            facts = self.client.facts.get_many(gets.positions)
+            if names := gets.renewals(facts):
+                self.client.facts.renew(names)
+            for position, item in gets.results(facts):
                 results[position] = item
-        for search in batch.searches:
-            results[search.position] = self._found(search)
+        for position, op in batch.searches:
+            results[position] = self._found(op)
         for listing in batch.listings:
             results[listing.position] = self._namespaces(listing)
         if batch.puts:
             raise_first_error(list(self.client.facts.put_many(batch.puts)))
         for namespace, key in batch.deletes:
-            self.client.facts.delete(namespace, key)
+            self.client.facts.delete(namespace, key, allow_missing=True)
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """As `batch`, in a thread."""
         return await asyncio.to_thread(self.batch, list(ops))
 
-    def _found(self, search: Search) -> list[SearchItem]:
-        found: list[SearchItem] = []
-        for offset, limit in search.pages:
-            answer = self.client.facts.search(**search.arguments, offset=offset, limit=limit)
-            found += map(search_item, answer)
-            if len(answer) < limit:
-                break
-        return found
+    def _found(self, op: SearchOp) -> list[SearchItem]:
+        steps = search_steps(op)
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(call(self.client.facts))
+        except StopIteration as end:
+            return list(end.value)
 
     def _namespaces(self, listing: Listing) -> list[tuple[str, ...]]:
         return list(islice(self.client.facts.namespaces(**listing.arguments), listing.first, listing.last))

@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.config import get_store
+from langgraph.store.base import BaseStore
+from pydantic import TypeAdapter, ValidationError
 
 import mnemon
 from mnemon._async.client import AsyncClient
@@ -23,9 +27,10 @@ from mnemon._tool_definitions import (
     search_definition,
 )
 from mnemon.langgraph._async_store import AsyncMnemonStore
+from mnemon.langgraph._store_tools import Tool, arun, manage_steps, run, search_steps
 from mnemon.langgraph._sync_store import MnemonStore
 
-Store = Client | AsyncClient | MnemonStore | AsyncMnemonStore
+Store = Client | AsyncClient | BaseStore
 
 
 class MemoryToolError(ToolException, ValueError):
@@ -35,97 +40,149 @@ class MemoryToolError(ToolException, ValueError):
 def create_manage_memory_tool(
     namespace: tuple[str, ...] | str | None = None,
     *,
-    store: Store | None = None,
     instructions: str = MANAGE_INSTRUCTIONS,
+    schema: Any = str,
     actions_permitted: Iterable[Literal["create", "update", "delete"]] = ("create", "update", "delete"),
+    store: Store | None = None,
     name: str = MANAGE_MEMORY,
 ) -> StructuredTool:
     """A tool with which a model creates, updates and deletes memories.
 
     `namespace` is a template such as ("{user_id}", "memories"), which is filled from `config["configurable"]` of each
-    call; without one it is made of the keys `org_id`, `user_id` and `agent_id` there. `store` is a client or a store of
-    this package; without it the tool uses the store of the graph that it runs in.
+    call; without one it is made of the keys `org_id`, `user_id` and `agent_id` there. `store` is a client, or any store
+    of LangGraph's; without it the tool uses the store of the graph that it runs in.
+
+    `schema` is what the content of a memory must be: text, or a pydantic model, a TypedDict or a dataclass. It is
+    stored as JSON: on Mnemon as the text of it, in another store as the object.
 
     What a model does wrong comes back to it as the text of a tool message whose status is "error"; set the tool's
     `handle_tool_error` to False for a MemoryToolError instead. A namespace that cannot be filled is a
     `mnemon.ConfigurationError` in any case. Raises ValueError where `actions_permitted` is empty or unknown.
     """
     actions = tuple(actions_permitted)
-    definition = manage_definition(actions, instructions)
+    content = None if schema is str else TypeAdapter(schema)
+    definition = _with_content(manage_definition(actions, instructions), content)
 
-    def tool(client: Any) -> Callable[..., Any]:
+    def on_server(client: Any) -> Callable[..., Any]:
         return mnemon.create_manage_memory_tool(
             namespace, store=client, instructions=instructions, actions_permitted=actions, name=name
         )
 
-    return _structured(name, definition, tool, store, "content")
+    return _structured(name, _Way(definition, on_server, manage_steps(namespace, actions), content), store, "content")
 
 
 def create_search_memory_tool(
     namespace: tuple[str, ...] | str | None = None,
     *,
-    store: Store | None = None,
     instructions: str = SEARCH_INSTRUCTIONS,
+    store: Store | None = None,
     response_format: Literal["content", "content_and_artifact"] = "content",
     name: str = SEARCH_MEMORY,
 ) -> StructuredTool:
     """A tool with which a model searches the memories of a namespace; otherwise as `create_manage_memory_tool`.
 
-    With the format "content_and_artifact" its message carries the facts found, as `mnemon.FactMatch` values, beside the
-    JSON that the model reads.
+    With the format "content_and_artifact" its message carries what was found beside the JSON that the model reads: on
+    Mnemon as `mnemon.FactMatch` values, of another store its items.
     """
 
-    def tool(client: Any) -> Callable[..., Any]:
+    def on_server(client: Any) -> Callable[..., Any]:
         return mnemon.create_search_memory_tool(
             namespace, store=client, instructions=instructions, response_format=response_format, name=name
         )
 
-    return _structured(name, search_definition(instructions), tool, store, response_format)
+    way = _Way(search_definition(instructions), on_server, search_steps(namespace, response_format))
+    return _structured(name, way, store, response_format)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a tool is told to a model, and how it is called."""
+
+    definition: ToolDefinition
+    on_server: Callable[[Any], Callable[..., Any]]
+    """The tool on a client."""
+    in_store: Tool
+    """The tool on a store that is not Mnemon's."""
+    content: TypeAdapter[Any] | None = None
+    """What the content must be; None: text."""
+
+    def arguments(self, given: Mapping[str, Any], store: object) -> dict[str, Any]:
+        """The arguments for the tool on this store."""
+        checked = _checked(given, self.definition)
+        if self.content is not None and checked.get("content") is not None:
+            checked["content"] = _as_json(self.content, checked["content"], as_text=not isinstance(store, BaseStore))
+        return checked
+
+
+def _with_content(definition: ToolDefinition, content: TypeAdapter[Any] | None) -> ToolDefinition:
+    """The definition with another form of the content, where the tool takes any."""
+    parameters = deepcopy(definition.parameters)
+    if content is None or "content" not in parameters["properties"]:
+        return definition
+    described = content.json_schema()
+    # References in a schema count from its root.
+    parameters |= {"$defs": described.pop("$defs")} if "$defs" in described else {}
+    parameters["properties"]["content"] = described | {
+        "description": parameters["properties"]["content"]["description"]
+    }
+    return replace(definition, parameters=parameters)
+
+
+def _as_json(content: TypeAdapter[Any], given: Any, *, as_text: bool) -> Any:
+    """The content as JSON; a text may be the JSON already. Raises MemoryToolError where it is not what it must be."""
+    try:
+        valid = content.validate_json(given) if isinstance(given, str) else content.validate_python(given)
+    except ValidationError as error:
+        raise MemoryToolError(f"content: {error}") from error
+    return content.dump_json(valid).decode() if as_text else content.dump_python(valid, mode="json")
 
 
 def _structured(
-    name: str,
-    definition: ToolDefinition,
-    make: Callable[[Any], Callable[..., Any]],
-    store: Store | None,
-    response_format: Literal["content", "content_and_artifact"],
+    name: str, way: _Way, store: Store | None, response_format: Literal["content", "content_and_artifact"]
 ) -> StructuredTool:
-    if store is not None:
-        make(_client_of(store))  # what is wrong with the template is said now
+    if store is not None and not isinstance(found := _backend_of(store), BaseStore):
+        way.on_server(found)  # what is wrong with the template is said now
 
     def call(config: RunnableConfig, **arguments: Any) -> Any:
-        client = _client_of(store)
-        if not isinstance(client, Client):
+        backend = _backend_of(store)
+        if isinstance(backend, AsyncClient):
             raise TypeError(f"the store of {name} is asynchronous: call the tool with ainvoke")
         with _told_to_the_model():
-            return make(client)(**_checked(arguments, definition), config=_identity(config))
+            given = {**way.arguments(arguments, backend), "config": _identity(config)}
+            if isinstance(backend, BaseStore):
+                return run(way.in_store(**given), backend)
+            return way.on_server(backend)(**given)
 
     async def acall(config: RunnableConfig, **arguments: Any) -> Any:
-        client = _client_of(store)
-        if isinstance(client, Client):
+        backend = _backend_of(store)
+        if isinstance(backend, Client):
             return await asyncio.to_thread(call, config, **arguments)
         with _told_to_the_model():
-            return await make(client)(**_checked(arguments, definition), config=_identity(config))
+            given = {**way.arguments(arguments, backend), "config": _identity(config)}
+            if isinstance(backend, BaseStore):
+                return await arun(way.in_store(**given), backend)
+            return await way.on_server(backend)(**given)
 
     return StructuredTool.from_function(
         call,
         acall,
         name=name,
-        description=definition.description,
-        args_schema=definition.parameters,
+        description=way.definition.description,
+        args_schema=way.definition.parameters,
         response_format=response_format,
         handle_tool_error=True,
     )
 
 
-def _client_of(store: Store | None) -> Client | AsyncClient:
+def _backend_of(store: Store | None) -> Client | AsyncClient | BaseStore:
+    """What the tool works on: of Mnemon's stores their client."""
     found = store if store is not None else _graphs_store()
     if isinstance(found, MnemonStore | AsyncMnemonStore):
         return found.client
-    if isinstance(found, Client | AsyncClient):
+    if isinstance(found, Client | AsyncClient | BaseStore):
         return found
     raise ConfigurationError(
-        f"the tool needs a mnemon client, a MnemonStore or an AsyncMnemonStore as its store or the graph's, "
+        "the tool needs a mnemon client, a MnemonStore or another store of LangGraph's as its store or the graph's, "
         f"not {type(found).__name__}"
     )
 
@@ -156,5 +213,10 @@ def _checked(arguments: Mapping[str, Any], definition: ToolDefinition) -> dict[s
 def _told_to_the_model() -> Iterator[None]:
     try:
         yield
+    except MemoryToolError:
+        raise
     except (InvalidArgumentError, NotFoundError) as error:
         raise MemoryToolError(error.message) from error
+    except ValueError as error:
+        # Of a store that is not Mnemon's, such as for an operator that it does not know.
+        raise MemoryToolError(str(error)) from error

@@ -12,7 +12,6 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from mnemon.v1 import common_pb2 as _common_pb2
 from mnemon.v1 import episodic_pb2 as _episodic_pb2
 from mnemon.v1 import facts_pb2 as _facts_pb2
-from mnemon.v1 import knowledge_store_pb2 as _knowledge_store_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -146,7 +145,7 @@ class ExportSelection(_message.Message):
     """Of the facts below the namespace, none."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___RecordKind.ValueType]:
-        """Records of these kinds; empty: all that the other fields can mean."""
+        """Records of these kinds; empty: all that the other fields can mean. At most 64."""
 
     @_builtins.property
     def namespace(self) -> _facts_pb2.FactNamespace:
@@ -188,11 +187,11 @@ class ArchiveHeader(_message.Message):
     format_version: _builtins.int
     """1. A server refuses one that it does not know."""
     cursor: _builtins.str
-    """The position of the event log at which it began: what WatchEvents gives from here came later."""
+    """The position of the change log at which it began: what WatchChanges gives from here came later."""
     rules_version: _builtins.int
-    """The version of the registry of rules, where rules are among the records."""
+    """The version of the registry of rules, where rules are among the records; at most 2^53 - 1, so that it can grow."""
     @_builtins.property
-    def embedding_model(self) -> _knowledge_store_pb2.EmbeddingModel:
+    def embedding_model(self) -> _common_pb2.EmbeddingModel:
         """What made the vectors."""
 
     @_builtins.property
@@ -211,7 +210,7 @@ class ArchiveHeader(_message.Message):
         self,
         *,
         format_version: _builtins.int = ...,
-        embedding_model: _knowledge_store_pb2.EmbeddingModel | None = ...,
+        embedding_model: _common_pb2.EmbeddingModel | None = ...,
         selection: Global___ExportSelection | None = ...,
         export_time: _timestamp_pb2.Timestamp | None = ...,
         cursor: _builtins.str = ...,
@@ -321,7 +320,7 @@ class ArchivedRecord(_message.Message):
     hidden: _builtins.bool
     """Deleted softly, or superseded."""
     revision: _builtins.int
-    """How often it was changed, and 1."""
+    """How often it was changed, and 1; at most 2^53 - 1, so that it can grow."""
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
         """Its metadata; of a fact, what filters read."""

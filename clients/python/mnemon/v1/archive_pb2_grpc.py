@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class ArchiveServiceStub(object):
     """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the event log, the answers to request ids, the bridge's policy and position, and
+    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
     settings.
     """
 
@@ -51,7 +51,7 @@ class ArchiveServiceStub(object):
 
 class ArchiveServiceServicer(object):
     """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the event log, the answers to request ids, the bridge's policy and position, and
+    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
     settings.
     """
 
@@ -71,7 +71,7 @@ class ArchiveServiceServicer(object):
         """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
         alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
-        Each change is told in the event log as usual: what is new as created, what was replaced as updated.
+        Each change is told in the change log as usual: what is new as created, what was replaced as updated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,7 +100,7 @@ def add_ArchiveServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ArchiveService(object):
     """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the event log, the answers to request ids, the bridge's policy and position, and
+    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
     settings.
     """
 

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class ArchiveServiceStub:
     """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the event log, the answers to request ids, the bridge's policy and position, and
+    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
     settings.
     """
 
@@ -48,13 +48,13 @@ class ArchiveServiceStub:
     """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
     alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
-    Each change is told in the event log as usual: what is new as created, what was replaced as updated.
+    Each change is told in the change log as usual: what is new as created, what was replaced as updated.
     """
 
 @_typing.type_check_only
 class ArchiveServiceAsyncStub(ArchiveServiceStub):
     """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the event log, the answers to request ids, the bridge's policy and position, and
+    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
     settings.
     """
 
@@ -71,12 +71,12 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
     alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
-    Each change is told in the event log as usual: what is new as created, what was replaced as updated.
+    Each change is told in the change log as usual: what is new as created, what was replaced as updated.
     """
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the event log, the answers to request ids, the bridge's policy and position, and
+    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
     settings.
     """
 
@@ -103,7 +103,7 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
         alone. The same records again change nothing, so that an import that broke off is simply begun anew.
 
-        Each change is told in the event log as usual: what is new as created, what was replaced as updated.
+        Each change is told in the change log as usual: what is new as created, what was replaced as updated.
         """
 
 def add_ArchiveServiceServicer_to_server(servicer: ArchiveServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

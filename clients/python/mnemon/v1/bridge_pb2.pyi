@@ -6,10 +6,12 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from mnemon.v1 import common_pb2 as _common_pb2
 from mnemon.v1 import semantic_pb2 as _semantic_pb2
 import builtins as _builtins
 import sys
@@ -70,37 +72,89 @@ PRUNE_ACTION_DEMOTE: PruneAction.ValueType  # 2
 """It stays, with the importance that the policy says, at most."""
 Global___PruneAction: _TypeAlias = PruneAction  # noqa: Y015
 
-class _BridgeState:
+class _BridgeActivity:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _BridgeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BridgeState.ValueType], _builtins.type):
+class _BridgeActivityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BridgeActivity.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    BRIDGE_STATE_UNSPECIFIED: _BridgeState.ValueType  # 0
+    BRIDGE_ACTIVITY_UNSPECIFIED: _BridgeActivity.ValueType  # 0
     """Unknown to this client."""
-    BRIDGE_STATE_RUNNING: _BridgeState.ValueType  # 1
+    BRIDGE_ACTIVITY_RUNNING: _BridgeActivity.ValueType  # 1
     """It handles events as they come."""
-    BRIDGE_STATE_SUSPENDED: _BridgeState.ValueType  # 2
+    BRIDGE_ACTIVITY_SUSPENDED: _BridgeActivity.ValueType  # 2
     """A warning of the timeline suspends it until the timeline is healthy again, or an event is saved that is at most 10
     seconds old; what was pruned is taken back all the same.
     """
-    BRIDGE_STATE_PAUSED: _BridgeState.ValueType  # 3
-    """It was paused."""
+    BRIDGE_ACTIVITY_PAUSED: _BridgeActivity.ValueType  # 3
+    """It was paused, or is turned off."""
 
-class BridgeState(_BridgeState, metaclass=_BridgeStateEnumTypeWrapper):
-    """BridgeState is how the bridge is."""
+class BridgeActivity(_BridgeActivity, metaclass=_BridgeActivityEnumTypeWrapper):
+    """BridgeActivity is what the bridge does."""
 
-BRIDGE_STATE_UNSPECIFIED: BridgeState.ValueType  # 0
+BRIDGE_ACTIVITY_UNSPECIFIED: BridgeActivity.ValueType  # 0
 """Unknown to this client."""
-BRIDGE_STATE_RUNNING: BridgeState.ValueType  # 1
+BRIDGE_ACTIVITY_RUNNING: BridgeActivity.ValueType  # 1
 """It handles events as they come."""
-BRIDGE_STATE_SUSPENDED: BridgeState.ValueType  # 2
+BRIDGE_ACTIVITY_SUSPENDED: BridgeActivity.ValueType  # 2
 """A warning of the timeline suspends it until the timeline is healthy again, or an event is saved that is at most 10
 seconds old; what was pruned is taken back all the same.
 """
-BRIDGE_STATE_PAUSED: BridgeState.ValueType  # 3
-"""It was paused."""
-Global___BridgeState: _TypeAlias = BridgeState  # noqa: Y015
+BRIDGE_ACTIVITY_PAUSED: BridgeActivity.ValueType  # 3
+"""It was paused, or is turned off."""
+Global___BridgeActivity: _TypeAlias = BridgeActivity  # noqa: Y015
+
+class _SkipReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SKIP_REASON_UNSPECIFIED: _SkipReason.ValueType  # 0
+    """Unknown to this client."""
+    SKIP_REASON_IMPORTANCE: _SkipReason.ValueType  # 1
+    """It matters too little, or its importance is not known."""
+    SKIP_REASON_EVENT_TYPE: _SkipReason.ValueType  # 2
+    """The policy does not list its type."""
+    SKIP_REASON_NO_CONTENT: _SkipReason.ValueType  # 3
+    """It has no content."""
+    SKIP_REASON_GONE: _SkipReason.ValueType  # 4
+    """It was pruned before its turn."""
+    SKIP_REASON_KNOWN: _SkipReason.ValueType  # 5
+    """The same was told directly, and stands by itself."""
+    SKIP_REASON_REJECTED: _SkipReason.ValueType  # 6
+    """The rule for conflicts wants what was known."""
+    SKIP_REASON_INVALID: _SkipReason.ValueType  # 7
+    """No statement can say it, as of an event without a user."""
+    SKIP_REASON_FAILED: _SkipReason.ValueType  # 8
+    """It could not be saved, however often it was tried; the server's log says why."""
+    SKIP_REASON_IMPORTED: _SkipReason.ValueType  # 9
+    """It came with an import that keeps its events from the bridge."""
+
+class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
+    """SkipReason says why an event did not become a statement."""
+
+SKIP_REASON_UNSPECIFIED: SkipReason.ValueType  # 0
+"""Unknown to this client."""
+SKIP_REASON_IMPORTANCE: SkipReason.ValueType  # 1
+"""It matters too little, or its importance is not known."""
+SKIP_REASON_EVENT_TYPE: SkipReason.ValueType  # 2
+"""The policy does not list its type."""
+SKIP_REASON_NO_CONTENT: SkipReason.ValueType  # 3
+"""It has no content."""
+SKIP_REASON_GONE: SkipReason.ValueType  # 4
+"""It was pruned before its turn."""
+SKIP_REASON_KNOWN: SkipReason.ValueType  # 5
+"""The same was told directly, and stands by itself."""
+SKIP_REASON_REJECTED: SkipReason.ValueType  # 6
+"""The rule for conflicts wants what was known."""
+SKIP_REASON_INVALID: SkipReason.ValueType  # 7
+"""No statement can say it, as of an event without a user."""
+SKIP_REASON_FAILED: SkipReason.ValueType  # 8
+"""It could not be saved, however often it was tried; the server's log says why."""
+SKIP_REASON_IMPORTED: SkipReason.ValueType  # 9
+"""It came with an import that keeps its events from the bridge."""
+Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
 
 @_typing.final
 class RoutingPolicy(_message.Message):
@@ -115,6 +169,7 @@ class RoutingPolicy(_message.Message):
     ON_PRUNE_FIELD_NUMBER: _builtins.int
     DEMOTED_IMPORTANCE_FIELD_NUMBER: _builtins.int
     CONFLICT_POLICY_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     min_importance: _builtins.float
     """Events at least so important pass, 0 to 1; unset means 0.6. Unknown importance does not pass."""
     mode: Global___RoutingMode.ValueType
@@ -127,6 +182,8 @@ class RoutingPolicy(_message.Message):
     """The importance that DEMOTE leaves at most, 0 to 1; unset means 0.1."""
     conflict_policy: _semantic_pb2.ConflictPolicy.ValueType
     """What a save does about conflicts; see SaveSemanticMemoryRequest."""
+    revision: _builtins.int
+    """Output only. Grows by one with every change; of a policy that was never changed, 1."""
     @_builtins.property
     def event_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Events of these types pass; at most 64. Empty means "task", "reminder" and "conversation"."""
@@ -141,10 +198,11 @@ class RoutingPolicy(_message.Message):
         on_prune: Global___PruneAction.ValueType = ...,
         demoted_importance: _builtins.float | None = ...,
         conflict_policy: _semantic_pb2.ConflictPolicy.ValueType = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_content_max", b"_content_max", "_demoted_importance", b"_demoted_importance", "_min_importance", b"_min_importance", "content_max", b"content_max", "demoted_importance", b"demoted_importance", "min_importance", b"min_importance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_max", b"_content_max", "_demoted_importance", b"_demoted_importance", "_min_importance", b"_min_importance", "conflict_policy", b"conflict_policy", "content_max", b"content_max", "demoted_importance", b"demoted_importance", "event_types", b"event_types", "min_importance", b"min_importance", "mode", b"mode", "on_prune", b"on_prune"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_max", b"_content_max", "_demoted_importance", b"_demoted_importance", "_min_importance", b"_min_importance", "conflict_policy", b"conflict_policy", "content_max", b"content_max", "demoted_importance", b"demoted_importance", "event_types", b"event_types", "min_importance", b"min_importance", "mode", b"mode", "on_prune", b"on_prune", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content_max: _TypeAlias = _typing.Literal["content_max"]  # noqa: Y015
     _WhichOneofArgType__content_max: _TypeAlias = _typing.Literal["_content_max", b"_content_max"]  # noqa: Y015
@@ -179,33 +237,40 @@ class GetBridgeStatusRequest(_message.Message):
 Global___GetBridgeStatusRequest: _TypeAlias = GetBridgeStatusRequest  # noqa: Y015
 
 @_typing.final
+class SkipCount(_message.Message):
+    """SkipCount counts events that did not become statements for one reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    reason: Global___SkipReason.ValueType
+    """The reason."""
+    count: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        reason: Global___SkipReason.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkipCount: _TypeAlias = SkipCount  # noqa: Y015
+
+@_typing.final
 class GetBridgeStatusResponse(_message.Message):
     """GetBridgeStatusResponse says how the bridge is. Counts are since the vault was created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class SkippedCountsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.int
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.int = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
     STATE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    ACTIVITY_FIELD_NUMBER: _builtins.int
     ROUTED_COUNT_FIELD_NUMBER: _builtins.int
     SKIPPED_COUNTS_FIELD_NUMBER: _builtins.int
     LINKED_COUNT_FIELD_NUMBER: _builtins.int
@@ -216,10 +281,12 @@ class GetBridgeStatusResponse(_message.Message):
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     HANDLED_TIME_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
-    state: Global___BridgeState.ValueType
-    """How it is."""
+    state: _common_pb2.State.ValueType
+    """Ready: it runs. Degraded: it is suspended, or waits to try again what failed. Unavailable: it is paused."""
     message: _builtins.str
-    """Why, where it is not running; or what it is waiting for."""
+    """Why, where it is not ready; or what it is doing first."""
+    activity: Global___BridgeActivity.ValueType
+    """What it does; unset while the server starts."""
     routed_count: _builtins.int
     """Events of the timeline that were saved as statements."""
     linked_count: _builtins.int
@@ -229,16 +296,12 @@ class GetBridgeStatusResponse(_message.Message):
     demoted_count: _builtins.int
     """Statements demoted for that."""
     queue_depth: _builtins.int
-    """Events of the feed that have yet to be handled."""
+    """Changes of the feed that have yet to be handled."""
     segment_count: _builtins.int
     """Segments that the timeline had then."""
     @_builtins.property
-    def skipped_counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Events that were not, by reason: "importance", "event_type", "no_content", "gone" (pruned before their turn), "known"
-        (the same was told directly, and stands by itself), "rejected" (the rule for conflicts wants what was known),
-        "invalid" (no statement can say it, as of an event without a user), "failed" (it could not be saved, however often
-        it was tried; the server's log says why), "imported" (it came with an import that keeps its events from the bridge).
-        """
+    def skipped_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkipCount]:
+        """Events that were not, by reason; reasons that never came up are left out."""
 
     @_builtins.property
     def timeline_lag(self) -> _duration_pb2.Duration:
@@ -255,10 +318,11 @@ class GetBridgeStatusResponse(_message.Message):
     def __init__(
         self,
         *,
-        state: Global___BridgeState.ValueType = ...,
+        state: _common_pb2.State.ValueType = ...,
         message: _builtins.str = ...,
+        activity: Global___BridgeActivity.ValueType = ...,
         routed_count: _builtins.int = ...,
-        skipped_counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        skipped_counts: _abc.Iterable[Global___SkipCount] | None = ...,
         linked_count: _builtins.int = ...,
         deleted_count: _builtins.int = ...,
         demoted_count: _builtins.int = ...,
@@ -270,7 +334,7 @@ class GetBridgeStatusResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handled_time", b"handled_time", "policy", b"policy", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "demoted_count", b"demoted_count", "handled_time", b"handled_time", "linked_count", b"linked_count", "message", b"message", "policy", b"policy", "queue_depth", b"queue_depth", "routed_count", b"routed_count", "segment_count", b"segment_count", "skipped_counts", b"skipped_counts", "state", b"state", "timeline_lag", b"timeline_lag"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activity", b"activity", "deleted_count", b"deleted_count", "demoted_count", b"demoted_count", "handled_time", b"handled_time", "linked_count", b"linked_count", "message", b"message", "policy", b"policy", "queue_depth", b"queue_depth", "routed_count", b"routed_count", "segment_count", b"segment_count", "skipped_counts", b"skipped_counts", "state", b"state", "timeline_lag", b"timeline_lag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -324,20 +388,40 @@ class UpdateRoutingPolicyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    expected_revision: _builtins.int
+    """Change only if the policy has this revision. Otherwise ABORTED."""
+    request_id: _builtins.str
+    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128
+    bytes.
+    """
     @_builtins.property
     def policy(self) -> Global___RoutingPolicy:
-        """Required. The whole policy; what is unset has its default."""
+        """Required. The fields that the mask names are taken from it; one that is unset gets its default."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Required. What to change: min_importance, event_types, mode, content_max, on_prune, demoted_importance,
+        conflict_policy.
+        """
 
     def __init__(
         self,
         *,
         policy: Global___RoutingPolicy | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        expected_revision: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "policy", b"policy", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "policy", b"policy", "request_id", b"request_id", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___UpdateRoutingPolicyRequest: _TypeAlias = UpdateRoutingPolicyRequest  # noqa: Y015
 
@@ -348,6 +432,9 @@ class UpdateRoutingPolicyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    replayed: _builtins.bool
+    """True where this is the stored answer to a request_id that was seen before."""
     @_builtins.property
     def policy(self) -> Global___RoutingPolicy:
         """The policy, with its defaults filled in."""
@@ -356,10 +443,11 @@ class UpdateRoutingPolicyResponse(_message.Message):
         self,
         *,
         policy: Global___RoutingPolicy | None = ...,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy", "replayed", b"replayed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -371,12 +459,17 @@ class PauseBridgeRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """As in UpdateRoutingPolicyRequest: a repeated call does not pause what was resumed since."""
     def __init__(
         self,
+        *,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,12 +481,17 @@ class PauseBridgeResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    replayed: _builtins.bool
+    """True where this is the stored answer to a request_id that was seen before."""
     def __init__(
         self,
+        *,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replayed", b"replayed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -405,12 +503,17 @@ class ResumeBridgeRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """As in UpdateRoutingPolicyRequest."""
     def __init__(
         self,
+        *,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -422,12 +525,17 @@ class ResumeBridgeResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    replayed: _builtins.bool
+    """True where this is the stored answer to a request_id that was seen before."""
     def __init__(
         self,
+        *,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replayed", b"replayed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,8 +85,8 @@ class BridgeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRoutingPolicy(self, request, context):
-        """UpdateRoutingPolicy puts another policy in its place; it holds for events that have yet to be handled, and survives
-        a restart.
+        """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
+        restart.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,8 +41,8 @@ class BridgeServiceStub:
     GetRoutingPolicy: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.GetRoutingPolicyRequest, _bridge_pb2.GetRoutingPolicyResponse]
     """GetRoutingPolicy returns the policy that holds now."""
     UpdateRoutingPolicy: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.UpdateRoutingPolicyRequest, _bridge_pb2.UpdateRoutingPolicyResponse]
-    """UpdateRoutingPolicy puts another policy in its place; it holds for events that have yet to be handled, and survives
-    a restart.
+    """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
+    restart.
     """
     PauseBridge: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.PauseBridgeRequest, _bridge_pb2.PauseBridgeResponse]
     """PauseBridge stops it until it is resumed, over restarts; events wait in the feed."""
@@ -62,8 +62,8 @@ class BridgeServiceAsyncStub(BridgeServiceStub):
     GetRoutingPolicy: _aio.UnaryUnaryMultiCallable[_bridge_pb2.GetRoutingPolicyRequest, _bridge_pb2.GetRoutingPolicyResponse]  # type: ignore[assignment]
     """GetRoutingPolicy returns the policy that holds now."""
     UpdateRoutingPolicy: _aio.UnaryUnaryMultiCallable[_bridge_pb2.UpdateRoutingPolicyRequest, _bridge_pb2.UpdateRoutingPolicyResponse]  # type: ignore[assignment]
-    """UpdateRoutingPolicy puts another policy in its place; it holds for events that have yet to be handled, and survives
-    a restart.
+    """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
+    restart.
     """
     PauseBridge: _aio.UnaryUnaryMultiCallable[_bridge_pb2.PauseBridgeRequest, _bridge_pb2.PauseBridgeResponse]  # type: ignore[assignment]
     """PauseBridge stops it until it is resumed, over restarts; events wait in the feed."""
@@ -98,8 +98,8 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _bridge_pb2.UpdateRoutingPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_bridge_pb2.UpdateRoutingPolicyResponse, _abc.Awaitable[_bridge_pb2.UpdateRoutingPolicyResponse]]:
-        """UpdateRoutingPolicy puts another policy in its place; it holds for events that have yet to be handled, and survives
-        a restart.
+        """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
+        restart.
         """
 
     @_abc_1.abstractmethod

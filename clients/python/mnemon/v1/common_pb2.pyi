@@ -110,61 +110,121 @@ WRITE_OUTCOME_MISSING: WriteOutcome.ValueType  # 5
 """There was nothing to delete."""
 Global___WriteOutcome: _TypeAlias = WriteOutcome  # noqa: Y015
 
-class _FilterOperator:
+class _View:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _FilterOperatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FilterOperator.ValueType], _builtins.type):
+class _ViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_View.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    FILTER_OPERATOR_UNSPECIFIED: _FilterOperator.ValueType  # 0
+    VIEW_UNSPECIFIED: _View.ValueType  # 0
+    """The same as STANDARD."""
+    VIEW_IDS: _View.ValueType  # 1
+    """Ids, revisions and scores, for a client that reads what it wants by id afterwards, or has it already."""
+    VIEW_STANDARD: _View.ValueType  # 2
+    """Everything but embeddings."""
+    VIEW_FULL: _View.ValueType  # 3
+    """Everything, embeddings included where they are kept."""
+
+class View(_View, metaclass=_ViewEnumTypeWrapper):
+    """View says how much of each record a search answers with."""
+
+VIEW_UNSPECIFIED: View.ValueType  # 0
+"""The same as STANDARD."""
+VIEW_IDS: View.ValueType  # 1
+"""Ids, revisions and scores, for a client that reads what it wants by id afterwards, or has it already."""
+VIEW_STANDARD: View.ValueType  # 2
+"""Everything but embeddings."""
+VIEW_FULL: View.ValueType  # 3
+"""Everything, embeddings included where they are kept."""
+Global___View: _TypeAlias = View  # noqa: Y015
+
+class _State:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_State.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STATE_UNSPECIFIED: _State.ValueType  # 0
+    """Unknown to this client."""
+    STATE_STARTING: _State.ValueType  # 1
+    """It is being made ready and takes no calls yet, or answers without what is not ready."""
+    STATE_READY: _State.ValueType  # 2
+    """It does everything that it is there for."""
+    STATE_DEGRADED: _State.ValueType  # 3
+    """It does its work, but slower, later, or without one of its parts; the message beside it says which."""
+    STATE_UNAVAILABLE: _State.ValueType  # 4
+    """It does nothing; the message beside it says why."""
+
+class State(_State, metaclass=_StateEnumTypeWrapper):
+    """State says whether a part of the server does its work."""
+
+STATE_UNSPECIFIED: State.ValueType  # 0
+"""Unknown to this client."""
+STATE_STARTING: State.ValueType  # 1
+"""It is being made ready and takes no calls yet, or answers without what is not ready."""
+STATE_READY: State.ValueType  # 2
+"""It does everything that it is there for."""
+STATE_DEGRADED: State.ValueType  # 3
+"""It does its work, but slower, later, or without one of its parts; the message beside it says which."""
+STATE_UNAVAILABLE: State.ValueType  # 4
+"""It does nothing; the message beside it says why."""
+Global___State: _TypeAlias = State  # noqa: Y015
+
+class _Comparator:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ComparatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comparator.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPARATOR_UNSPECIFIED: _Comparator.ValueType  # 0
     """Refused."""
-    FILTER_OPERATOR_EQ: _FilterOperator.ValueType  # 1
+    COMPARATOR_EQ: _Comparator.ValueType  # 1
     """Equal."""
-    FILTER_OPERATOR_NE: _FilterOperator.ValueType  # 2
+    COMPARATOR_NE: _Comparator.ValueType  # 2
     """Not equal, or not there."""
-    FILTER_OPERATOR_GT: _FilterOperator.ValueType  # 3
+    COMPARATOR_GT: _Comparator.ValueType  # 3
     """Greater; text by code points."""
-    FILTER_OPERATOR_GTE: _FilterOperator.ValueType  # 4
+    COMPARATOR_GTE: _Comparator.ValueType  # 4
     """Greater or equal."""
-    FILTER_OPERATOR_LT: _FilterOperator.ValueType  # 5
+    COMPARATOR_LT: _Comparator.ValueType  # 5
     """Less."""
-    FILTER_OPERATOR_LTE: _FilterOperator.ValueType  # 6
+    COMPARATOR_LTE: _Comparator.ValueType  # 6
     """Less or equal."""
-    FILTER_OPERATOR_IN: _FilterOperator.ValueType  # 7
+    COMPARATOR_IN: _Comparator.ValueType  # 7
     """Equal to one of the values; at most 256."""
-    FILTER_OPERATOR_NIN: _FilterOperator.ValueType  # 8
+    COMPARATOR_NIN: _Comparator.ValueType  # 8
     """Equal to none of the values, or not there."""
-    FILTER_OPERATOR_CONTAINS: _FilterOperator.ValueType  # 9
+    COMPARATOR_CONTAINS: _Comparator.ValueType  # 9
     """A text that contains the value, case and accents counting, or a list with the value among its items."""
-    FILTER_OPERATOR_EXISTS: _FilterOperator.ValueType  # 10
+    COMPARATOR_EXISTS: _Comparator.ValueType  # 10
     """Whether the record has the field; an empty text counts as not there."""
 
-class FilterOperator(_FilterOperator, metaclass=_FilterOperatorEnumTypeWrapper):
-    """FilterOperator is how a field is compared."""
+class Comparator(_Comparator, metaclass=_ComparatorEnumTypeWrapper):
+    """Comparator says how a field is compared."""
 
-FILTER_OPERATOR_UNSPECIFIED: FilterOperator.ValueType  # 0
+COMPARATOR_UNSPECIFIED: Comparator.ValueType  # 0
 """Refused."""
-FILTER_OPERATOR_EQ: FilterOperator.ValueType  # 1
+COMPARATOR_EQ: Comparator.ValueType  # 1
 """Equal."""
-FILTER_OPERATOR_NE: FilterOperator.ValueType  # 2
+COMPARATOR_NE: Comparator.ValueType  # 2
 """Not equal, or not there."""
-FILTER_OPERATOR_GT: FilterOperator.ValueType  # 3
+COMPARATOR_GT: Comparator.ValueType  # 3
 """Greater; text by code points."""
-FILTER_OPERATOR_GTE: FilterOperator.ValueType  # 4
+COMPARATOR_GTE: Comparator.ValueType  # 4
 """Greater or equal."""
-FILTER_OPERATOR_LT: FilterOperator.ValueType  # 5
+COMPARATOR_LT: Comparator.ValueType  # 5
 """Less."""
-FILTER_OPERATOR_LTE: FilterOperator.ValueType  # 6
+COMPARATOR_LTE: Comparator.ValueType  # 6
 """Less or equal."""
-FILTER_OPERATOR_IN: FilterOperator.ValueType  # 7
+COMPARATOR_IN: Comparator.ValueType  # 7
 """Equal to one of the values; at most 256."""
-FILTER_OPERATOR_NIN: FilterOperator.ValueType  # 8
+COMPARATOR_NIN: Comparator.ValueType  # 8
 """Equal to none of the values, or not there."""
-FILTER_OPERATOR_CONTAINS: FilterOperator.ValueType  # 9
+COMPARATOR_CONTAINS: Comparator.ValueType  # 9
 """A text that contains the value, case and accents counting, or a list with the value among its items."""
-FILTER_OPERATOR_EXISTS: FilterOperator.ValueType  # 10
+COMPARATOR_EXISTS: Comparator.ValueType  # 10
 """Whether the record has the field; an empty text counts as not there."""
-Global___FilterOperator: _TypeAlias = FilterOperator  # noqa: Y015
+Global___Comparator: _TypeAlias = Comparator  # noqa: Y015
 
 @_typing.final
 class Scope(_message.Message):
@@ -319,33 +379,189 @@ class WriteReceipt(_message.Message):
 Global___WriteReceipt: _TypeAlias = WriteReceipt  # noqa: Y015
 
 @_typing.final
+class Score(_message.Message):
+    """Score says how well a record fits what was asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEVANCE_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    KEYWORD_FIELD_NUMBER: _builtins.int
+    relevance: _builtins.float
+    """How well it fits in all, 0 to 1; comparable from one query to the next where the server has CAPABILITY_ABSOLUTE_SCORES."""
+    vector: _builtins.float
+    """Cosine similarity of the embeddings, 0 to 1; unset where meaning was not compared."""
+    keyword: _builtins.float
+    """BM25 relative to what the query's own text would score, 0 to 1; unset where words were not compared."""
+    def __init__(
+        self,
+        *,
+        relevance: _builtins.float = ...,
+        vector: _builtins.float | None = ...,
+        keyword: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_keyword", b"_keyword", "_vector", b"_vector", "keyword", b"keyword", "vector", b"vector"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keyword", b"_keyword", "_vector", b"_vector", "keyword", b"keyword", "relevance", b"relevance", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__keyword: _TypeAlias = _typing.Literal["keyword"]  # noqa: Y015
+    _WhichOneofArgType__keyword: _TypeAlias = _typing.Literal["_keyword", b"_keyword"]  # noqa: Y015
+    _WhichOneofReturnType__vector: _TypeAlias = _typing.Literal["vector"]  # noqa: Y015
+    _WhichOneofArgType__vector: _TypeAlias = _typing.Literal["_vector", b"_vector"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__keyword) -> _WhichOneofReturnType__keyword | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vector) -> _WhichOneofReturnType__vector | None: ...
+
+Global___Score: _TypeAlias = Score  # noqa: Y015
+
+@_typing.final
+class Embedding(_message.Message):
+    """Embedding is one vector of unit length."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The components."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
+
+@_typing.final
+class EmbeddingModel(_message.Message):
+    """EmbeddingModel says which model makes the vectors. Vectors of different models are never mixed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The model's name, such as "sentence-transformers/all-MiniLM-L6-v2"."""
+    revision: _builtins.str
+    """Which weights: their revision or digest."""
+    precision: _builtins.str
+    """Precision of the arithmetic, such as "int8" or "fp32"."""
+    dimension: _builtins.int
+    """Components of a vector."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        revision: _builtins.str = ...,
+        precision: _builtins.str = ...,
+        dimension: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "name", b"name", "precision", b"precision", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbeddingModel: _TypeAlias = EmbeddingModel  # noqa: Y015
+
+@_typing.final
+class TimeRange(_message.Message):
+    """TimeRange is a span of time; both ends belong to it. An end that is unset is open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """The earliest time."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """The latest time; not before `start_time`."""
+
+    def __init__(
+        self,
+        *,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeRange: _TypeAlias = TimeRange  # noqa: Y015
+
+@_typing.final
 class SearchDiagnostics(_message.Message):
-    """SearchDiagnostics says how an answer was found."""
+    """SearchDiagnostics says how an answer was found: what was looked at, and what was left out by what. Each search sets
+    what it knows, and leaves the rest at zero: "all" below means SearchDocuments, SearchMemories, SearchFacts,
+    SearchSimilar and QueryWindow; "ranked" means the first three, and QueryWindow with a query.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODE_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     TOTAL_CANDIDATES_FIELD_NUMBER: _builtins.int
+    FILTERED_BY_CONTEXT_FIELD_NUMBER: _builtins.int
+    FILTERED_BY_WINDOW_FIELD_NUMBER: _builtins.int
+    FILTERED_BY_THRESHOLD_FIELD_NUMBER: _builtins.int
+    MATCHED_COUNT_FIELD_NUMBER: _builtins.int
+    FILTERED_COUNT_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     SCANNED_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     mode: Global___SearchMode.ValueType
-    """The mode that was used."""
+    """ranked: the mode that was used; unset without a query."""
     exact: _builtins.bool
-    """True where every candidate was compared, so that nothing can have been missed; false where a graph index chose them."""
+    """all: true where every candidate was compared, so that nothing can have been missed; false where a graph index chose
+    them. In SearchSimilar what the graph left out counts as left out by the threshold.
+    """
     total_candidates: _builtins.int
-    """Candidates that passed the filters: passages, where records are made of passages."""
+    """all: what the search began with. SearchSimilar and QueryWindow: all statements or events that there are, before any
+    filter. The others: what passed the filters, as passages, where records are made of passages.
+    """
+    filtered_by_context: _builtins.int
+    """SearchSimilar and QueryWindow: left out by scope, type, importance and filter; in QueryWindow the filter is applied
+    to events of the window alone.
+    """
+    filtered_by_window: _builtins.int
+    """SearchSimilar and QueryWindow: left out by the range of time."""
+    filtered_by_threshold: _builtins.int
+    """SearchSimilar: left out by min_score."""
+    matched_count: _builtins.int
+    """SearchSimilar: passed all filters and the threshold, before the limit."""
+    filtered_count: _builtins.int
+    """SearchSimilar: left out by any filter or by the threshold."""
+    returned: _builtins.int
+    """all: results in the answer."""
     scanned: _builtins.int
-    """Vectors compared one by one."""
+    """SearchDocuments, SearchMemories and SearchFacts: vectors compared one by one."""
     pending: _builtins.int
-    """Committed writes that the vector database has yet to take; they were searched all the same."""
+    """Committed writes that an index has yet to take. SearchDocuments, SearchMemories and SearchFacts found them all the
+    same; QueryWindow with a query did not see these events.
+    """
     degraded: _builtins.str
-    """Not empty where the vector database could not be asked, with the reason; the answer is complete all the same."""
+    """SearchDocuments, SearchMemories and SearchFacts: not empty where the vector database could not be asked, with the
+    reason; the answer is complete all the same.
+    """
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
-        """Time spent by the server."""
+        """all: time spent by the server."""
 
     def __init__(
         self,
@@ -353,6 +569,12 @@ class SearchDiagnostics(_message.Message):
         mode: Global___SearchMode.ValueType = ...,
         exact: _builtins.bool = ...,
         total_candidates: _builtins.int = ...,
+        filtered_by_context: _builtins.int = ...,
+        filtered_by_window: _builtins.int = ...,
+        filtered_by_threshold: _builtins.int = ...,
+        matched_count: _builtins.int = ...,
+        filtered_count: _builtins.int = ...,
+        returned: _builtins.int = ...,
         scanned: _builtins.int = ...,
         pending: _builtins.int = ...,
         degraded: _builtins.str = ...,
@@ -360,7 +582,7 @@ class SearchDiagnostics(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "duration", b"duration", "exact", b"exact", "mode", b"mode", "pending", b"pending", "scanned", b"scanned", "total_candidates", b"total_candidates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["degraded", b"degraded", "duration", b"duration", "exact", b"exact", "filtered_by_context", b"filtered_by_context", "filtered_by_threshold", b"filtered_by_threshold", "filtered_by_window", b"filtered_by_window", "filtered_count", b"filtered_count", "matched_count", b"matched_count", "mode", b"mode", "pending", b"pending", "returned", b"returned", "scanned", b"scanned", "total_candidates", b"total_candidates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,9 +620,30 @@ class ItemError(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     VIOLATIONS_FIELD_NUMBER: _builtins.int
     RETRY_DELAY_FIELD_NUMBER: _builtins.int
     code: _builtins.int
@@ -409,6 +652,12 @@ class ItemError(_message.Message):
     """The sentence for people."""
     reason: _errors_pb2.ErrorReason.ValueType
     """The reason for programs."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the google.rpc.ErrorInfo of the single call would hold beside the reason: `incident_id` of an INTERNAL error,
+        `expected_revision` and `actual_revision`, `collection` and `record_id`.
+        """
+
     @_builtins.property
     def violations(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldViolation]:
         """The fields that are wrong, where some are."""
@@ -423,12 +672,13 @@ class ItemError(_message.Message):
         code: _builtins.int = ...,
         message: _builtins.str = ...,
         reason: _errors_pb2.ErrorReason.ValueType = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         violations: _abc.Iterable[Global___FieldViolation] | None = ...,
         retry_delay: _duration_pb2.Duration | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "reason", b"reason", "retry_delay", b"retry_delay", "violations", b"violations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_delay", b"retry_delay", "violations", b"violations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -468,7 +718,7 @@ class Filter(_message.Message):
 
     ALL_OF_FIELD_NUMBER: _builtins.int
     ANY_OF_FIELD_NUMBER: _builtins.int
-    NOT_FIELD_NUMBER: _builtins.int
+    NONE_OF_FIELD_NUMBER: _builtins.int
     CONDITION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def all_of(self) -> Global___FilterList:
@@ -479,6 +729,10 @@ class Filter(_message.Message):
         """At least one part must hold. At least one part."""
 
     @_builtins.property
+    def none_of(self) -> Global___FilterList:
+        """No part may hold. At least one part."""
+
+    @_builtins.property
     def condition(self) -> Global___Condition:
         """One comparison."""
 
@@ -487,13 +741,14 @@ class Filter(_message.Message):
         *,
         all_of: Global___FilterList | None = ...,
         any_of: Global___FilterList | None = ...,
+        none_of: Global___FilterList | None = ...,
         condition: Global___Condition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "kind", b"kind", "not", b"not"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "kind", b"kind", "none_of", b"none_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "kind", b"kind", "not", b"not"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "kind", b"kind", "none_of", b"none_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["all_of", "any_of", "not", "condition"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["all_of", "any_of", "none_of", "condition"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -532,11 +787,11 @@ class Condition(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FIELD_FIELD_NUMBER: _builtins.int
-    OPERATOR_FIELD_NUMBER: _builtins.int
+    COMPARATOR_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     field: _builtins.str
     """A field of the record, such as "agent" or "create_time", or "metadata." and a key. Each service names its fields."""
-    operator: Global___FilterOperator.ValueType
+    comparator: Global___Comparator.ValueType
     """The comparison."""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataValue]:
@@ -548,12 +803,12 @@ class Condition(_message.Message):
         self,
         *,
         field: _builtins.str = ...,
-        operator: Global___FilterOperator.ValueType = ...,
+        comparator: Global___Comparator.ValueType = ...,
         values: _abc.Iterable[Global___MetadataValue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "operator", b"operator", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comparator", b"comparator", "field", b"field", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

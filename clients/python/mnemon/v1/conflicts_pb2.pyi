@@ -28,8 +28,11 @@ class MemoryReference(_message.Message):
 
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
     """The id of a stored one."""
+    expected_revision: _builtins.int
+    """Of a stored one: go on only if it has this revision. Otherwise ABORTED."""
     @_builtins.property
     def memory(self) -> _semantic_pb2.SemanticMemory:
         """One that is given, with its embedding where it has one; without, the server embeds the content."""
@@ -39,13 +42,19 @@ class MemoryReference(_message.Message):
         *,
         memory_id: _builtins.str = ...,
         memory: _semantic_pb2.SemanticMemory | None = ...,
+        expected_revision: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "memory_id", b"memory_id", "reference", b"reference"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "memory", b"memory", "memory_id", b"memory_id", "reference", b"reference"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "memory_id", b"memory_id", "reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "memory", b"memory", "memory_id", b"memory_id", "reference", b"reference"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
     _WhichOneofReturnType_reference: _TypeAlias = _typing.Literal["memory_id", "memory"]  # noqa: Y015
     _WhichOneofArgType_reference: _TypeAlias = _typing.Literal["reference", b"reference"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reference) -> _WhichOneofReturnType_reference | None: ...
 
 Global___MemoryReference: _TypeAlias = MemoryReference  # noqa: Y015
@@ -63,7 +72,7 @@ class DetectConflictsRequest(_message.Message):
     rule: _builtins.str
     """The rule whose detection is used; empty: the one whose conditions match."""
     limit: _builtins.int
-    """Most conflicts to return; unset means 100; 1 to 1,000."""
+    """Most conflicts to return, at most 1,000; 0 means 100."""
     @_builtins.property
     def candidate(self) -> Global___MemoryReference:
         """Required. The statement."""
@@ -78,15 +87,13 @@ class DetectConflictsRequest(_message.Message):
         candidate: Global___MemoryReference | None = ...,
         rule: _builtins.str = ...,
         detection: _decisions_pb2.DetectionConfig | None = ...,
-        limit: _builtins.int | None = ...,
+        limit: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "candidate", b"candidate", "detection", b"detection", "limit", b"limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate", "detection", b"detection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "candidate", b"candidate", "detection", b"detection", "limit", b"limit", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate", "detection", b"detection", "limit", b"limit", "rule", b"rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
-    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DetectConflictsRequest: _TypeAlias = DetectConflictsRequest  # noqa: Y015
 
@@ -99,10 +106,13 @@ class DetectConflictsResponse(_message.Message):
     CONFLICTS_FIELD_NUMBER: _builtins.int
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     total_count: _builtins.int
     """How many there are."""
     rule: _builtins.str
     """The rule that was used."""
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: there are fewer conflicts in it than were asked for, and at least one."""
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[_decisions_pb2.Conflict]:
         """The conflicts, most severe first; of equal ones, that which was saved first."""
@@ -113,10 +123,11 @@ class DetectConflictsResponse(_message.Message):
         conflicts: _abc.Iterable[_decisions_pb2.Conflict] | None = ...,
         total_count: _builtins.int = ...,
         rule: _builtins.str = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "rule", b"rule", "total_count", b"total_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "rule", b"rule", "total_count", b"total_count", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -385,8 +396,12 @@ class UnmergeMemoryResponse(_message.Message):
     RESTORED_FIELD_NUMBER: _builtins.int
     REMOVED_ID_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    REMAINING_IDS_FIELD_NUMBER: _builtins.int
     removed_id: _builtins.str
     """What was removed, or empty."""
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: all are found again, but not all of them are in `restored`."""
     @_builtins.property
     def restored(self) -> _containers.RepeatedCompositeFieldContainer[_semantic_pb2.SemanticMemory]:
         """What was superseded, as it is now."""
@@ -395,16 +410,22 @@ class UnmergeMemoryResponse(_message.Message):
     def decision(self) -> _decisions_pb2.Decision:
         """The decision, with its revert_time."""
 
+    @_builtins.property
+    def remaining_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The ids of those that are not: ask for each with GetSemanticMemory."""
+
     def __init__(
         self,
         *,
         restored: _abc.Iterable[_semantic_pb2.SemanticMemory] | None = ...,
         removed_id: _builtins.str = ...,
         decision: _decisions_pb2.Decision | None = ...,
+        truncated: _builtins.bool = ...,
+        remaining_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "removed_id", b"removed_id", "restored", b"restored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "remaining_ids", b"remaining_ids", "removed_id", b"removed_id", "restored", b"restored", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

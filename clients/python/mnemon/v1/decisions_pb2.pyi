@@ -150,6 +150,38 @@ ARBITRATION_SIDE_EXISTING: ArbitrationSide.ValueType  # 2
 """The stored one."""
 Global___ArbitrationSide: _TypeAlias = ArbitrationSide  # noqa: Y015
 
+class _FactorType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FactorTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FactorType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FACTOR_TYPE_UNSPECIFIED: _FactorType.ValueType  # 0
+    """Unknown to this client."""
+    FACTOR_TYPE_IMPORTANCE: _FactorType.ValueType  # 1
+    """Their importance."""
+    FACTOR_TYPE_RECENCY: _FactorType.ValueType  # 2
+    """When they were learnt."""
+    FACTOR_TYPE_SOURCE: _FactorType.ValueType  # 3
+    """The priority of their sources."""
+    FACTOR_TYPE_SEMANTIC: _FactorType.ValueType  # 4
+    """How much the same they mean, which is the same for both."""
+
+class FactorType(_FactorType, metaclass=_FactorTypeEnumTypeWrapper):
+    """FactorType is by what the multi-factor score weighs two statements."""
+
+FACTOR_TYPE_UNSPECIFIED: FactorType.ValueType  # 0
+"""Unknown to this client."""
+FACTOR_TYPE_IMPORTANCE: FactorType.ValueType  # 1
+"""Their importance."""
+FACTOR_TYPE_RECENCY: FactorType.ValueType  # 2
+"""When they were learnt."""
+FACTOR_TYPE_SOURCE: FactorType.ValueType  # 3
+"""The priority of their sources."""
+FACTOR_TYPE_SEMANTIC: FactorType.ValueType  # 4
+"""How much the same they mean, which is the same for both."""
+Global___FactorType: _TypeAlias = FactorType  # noqa: Y015
+
 class _DefaultStrategy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -448,12 +480,12 @@ class ArbitrationFactor(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     CANDIDATE_FIELD_NUMBER: _builtins.int
     EXISTING_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """"importance", "recency", "source" or "semantic"."""
+    type: Global___FactorType.ValueType
+    """By what."""
     weight: _builtins.float
     """Its share of the score."""
     candidate: _builtins.float
@@ -463,14 +495,14 @@ class ArbitrationFactor(_message.Message):
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
+        type: Global___FactorType.ValueType = ...,
         weight: _builtins.float = ...,
         candidate: _builtins.float = ...,
         existing: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate", "existing", b"existing", "name", b"name", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate", b"candidate", "existing", b"existing", "type", b"type", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -486,6 +518,7 @@ class MergeStatistics(_message.Message):
     KEYWORDS_COUNT_FIELD_NUMBER: _builtins.int
     IMPORTANCE_DELTA_FIELD_NUMBER: _builtins.int
     DEDUPLICATED_COUNT_FIELD_NUMBER: _builtins.int
+    GUARDED_COUNT_FIELD_NUMBER: _builtins.int
     content_length: _builtins.int
     """Code points of the merged content."""
     keywords_count: _builtins.int
@@ -494,6 +527,8 @@ class MergeStatistics(_message.Message):
     """Merged importance less the larger of the two; 0 where both are unknown."""
     deduplicated_count: _builtins.int
     """Sentences that were left out because another said the same."""
+    guarded_count: _builtins.int
+    """Sentences as much alike that stayed, because a negation, a number or a name differs: see `deduplication_guard`."""
     def __init__(
         self,
         *,
@@ -501,10 +536,11 @@ class MergeStatistics(_message.Message):
         keywords_count: _builtins.int = ...,
         importance_delta: _builtins.float = ...,
         deduplicated_count: _builtins.int = ...,
+        guarded_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_length", b"content_length", "deduplicated_count", b"deduplicated_count", "importance_delta", b"importance_delta", "keywords_count", b"keywords_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_length", b"content_length", "deduplicated_count", b"deduplicated_count", "guarded_count", b"guarded_count", "importance_delta", b"importance_delta", "keywords_count", b"keywords_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -657,26 +693,6 @@ class ArbitrationConfig(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
-    class WeightsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
     class SourcePriorityEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -717,8 +733,8 @@ class ArbitrationConfig(_message.Message):
     default_strategy: Global___DefaultStrategy.ValueType
     """What is decided where nothing else decides."""
     @_builtins.property
-    def weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Weights by factor, 0 or more: "importance" 0.4, "recency" 0.3, "source" 0.2, "semantic" 0.1."""
+    def weights(self) -> Global___FactorWeights:
+        """What each factor counts in the multi-factor score."""
 
     @_builtins.property
     def source_priority(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -730,13 +746,13 @@ class ArbitrationConfig(_message.Message):
         priority_importance: _builtins.bool | None = ...,
         priority_recency: _builtins.bool | None = ...,
         priority_source: _builtins.bool | None = ...,
-        weights: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        weights: Global___FactorWeights | None = ...,
         merge_threshold: _builtins.float | None = ...,
         allow_merge: _builtins.bool | None = ...,
         default_strategy: Global___DefaultStrategy.ValueType = ...,
         source_priority: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_merge", b"_allow_merge", "_merge_threshold", b"_merge_threshold", "_priority_importance", b"_priority_importance", "_priority_recency", b"_priority_recency", "_priority_source", b"_priority_source", "allow_merge", b"allow_merge", "merge_threshold", b"merge_threshold", "priority_importance", b"priority_importance", "priority_recency", b"priority_recency", "priority_source", b"priority_source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_merge", b"_allow_merge", "_merge_threshold", b"_merge_threshold", "_priority_importance", b"_priority_importance", "_priority_recency", b"_priority_recency", "_priority_source", b"_priority_source", "allow_merge", b"allow_merge", "merge_threshold", b"merge_threshold", "priority_importance", b"priority_importance", "priority_recency", b"priority_recency", "priority_source", b"priority_source", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_merge", b"_allow_merge", "_merge_threshold", b"_merge_threshold", "_priority_importance", b"_priority_importance", "_priority_recency", b"_priority_recency", "_priority_source", b"_priority_source", "allow_merge", b"allow_merge", "default_strategy", b"default_strategy", "merge_threshold", b"merge_threshold", "priority_importance", b"priority_importance", "priority_recency", b"priority_recency", "priority_source", b"priority_source", "source_priority", b"source_priority", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -764,6 +780,57 @@ class ArbitrationConfig(_message.Message):
 Global___ArbitrationConfig: _TypeAlias = ArbitrationConfig  # noqa: Y015
 
 @_typing.final
+class FactorWeights(_message.Message):
+    """FactorWeights are the weights of the multi-factor score, each 0 or more; what is unset is inherited, or else the
+    default.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMPORTANCE_FIELD_NUMBER: _builtins.int
+    RECENCY_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SEMANTIC_FIELD_NUMBER: _builtins.int
+    importance: _builtins.float
+    """Default 0.4."""
+    recency: _builtins.float
+    """Default 0.3."""
+    source: _builtins.float
+    """Default 0.2."""
+    semantic: _builtins.float
+    """Default 0.1."""
+    def __init__(
+        self,
+        *,
+        importance: _builtins.float | None = ...,
+        recency: _builtins.float | None = ...,
+        source: _builtins.float | None = ...,
+        semantic: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "_recency", b"_recency", "_semantic", b"_semantic", "_source", b"_source", "importance", b"importance", "recency", b"recency", "semantic", b"semantic", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_importance", b"_importance", "_recency", b"_recency", "_semantic", b"_semantic", "_source", b"_source", "importance", b"importance", "recency", b"recency", "semantic", b"semantic", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__importance: _TypeAlias = _typing.Literal["importance"]  # noqa: Y015
+    _WhichOneofArgType__importance: _TypeAlias = _typing.Literal["_importance", b"_importance"]  # noqa: Y015
+    _WhichOneofReturnType__recency: _TypeAlias = _typing.Literal["recency"]  # noqa: Y015
+    _WhichOneofArgType__recency: _TypeAlias = _typing.Literal["_recency", b"_recency"]  # noqa: Y015
+    _WhichOneofReturnType__semantic: _TypeAlias = _typing.Literal["semantic"]  # noqa: Y015
+    _WhichOneofArgType__semantic: _TypeAlias = _typing.Literal["_semantic", b"_semantic"]  # noqa: Y015
+    _WhichOneofReturnType__source: _TypeAlias = _typing.Literal["source"]  # noqa: Y015
+    _WhichOneofArgType__source: _TypeAlias = _typing.Literal["_source", b"_source"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__importance) -> _WhichOneofReturnType__importance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recency) -> _WhichOneofReturnType__recency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__semantic) -> _WhichOneofReturnType__semantic | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__source) -> _WhichOneofReturnType__source | None: ...
+
+Global___FactorWeights: _TypeAlias = FactorWeights  # noqa: Y015
+
+@_typing.final
 class MergeConfig(_message.Message):
     """MergeConfig says how two statements become one; what is unset is inherited, or else the default."""
 
@@ -777,6 +844,7 @@ class MergeConfig(_message.Message):
     KEYWORDS_STRATEGY_FIELD_NUMBER: _builtins.int
     DEDUPLICATE_FIELD_NUMBER: _builtins.int
     DEDUPLICATION_THRESHOLD_FIELD_NUMBER: _builtins.int
+    DEDUPLICATION_GUARD_FIELD_NUMBER: _builtins.int
     KEEP_HISTORY_FIELD_NUMBER: _builtins.int
     content_strategy: Global___ContentStrategy.ValueType
     """How contents are merged."""
@@ -793,7 +861,11 @@ class MergeConfig(_message.Message):
     deduplicate: _builtins.bool
     """Whether a sentence that another repeats is left out; default true."""
     deduplication_threshold: _builtins.float
-    """How alike two sentences are that say the same, 0 to 1, inclusive; default 0.8."""
+    """The token-set ratio from which two sentences say the same, 0 to 1, inclusive; default 0.8. The longer one stays."""
+    deduplication_guard: _builtins.bool
+    """Whether a sentence stays all the same where its negations, numbers or names differ from those of the sentence that it
+    would give way to: "likes tea", "does not like tea". Otherwise the threshold alone decides. Default true.
+    """
     keep_history: _builtins.bool
     """Whether the result names what it was made of; default true."""
     def __init__(
@@ -807,14 +879,17 @@ class MergeConfig(_message.Message):
         keywords_strategy: Global___KeywordsStrategy.ValueType = ...,
         deduplicate: _builtins.bool | None = ...,
         deduplication_threshold: _builtins.float | None = ...,
+        deduplication_guard: _builtins.bool | None = ...,
         keep_history: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_deduplicate", b"_deduplicate", "_deduplication_threshold", b"_deduplication_threshold", "_importance_boost", b"_importance_boost", "_keep_history", b"_keep_history", "deduplicate", b"deduplicate", "deduplication_threshold", b"deduplication_threshold", "importance_boost", b"importance_boost", "keep_history", b"keep_history"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_deduplicate", b"_deduplicate", "_deduplication_guard", b"_deduplication_guard", "_deduplication_threshold", b"_deduplication_threshold", "_importance_boost", b"_importance_boost", "_keep_history", b"_keep_history", "deduplicate", b"deduplicate", "deduplication_guard", b"deduplication_guard", "deduplication_threshold", b"deduplication_threshold", "importance_boost", b"importance_boost", "keep_history", b"keep_history"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deduplicate", b"_deduplicate", "_deduplication_threshold", b"_deduplication_threshold", "_importance_boost", b"_importance_boost", "_keep_history", b"_keep_history", "content_strategy", b"content_strategy", "deduplicate", b"deduplicate", "deduplication_threshold", b"deduplication_threshold", "importance_boost", b"importance_boost", "importance_strategy", b"importance_strategy", "keep_history", b"keep_history", "keywords_strategy", b"keywords_strategy", "source_strategy", b"source_strategy", "timestamp_strategy", b"timestamp_strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deduplicate", b"_deduplicate", "_deduplication_guard", b"_deduplication_guard", "_deduplication_threshold", b"_deduplication_threshold", "_importance_boost", b"_importance_boost", "_keep_history", b"_keep_history", "content_strategy", b"content_strategy", "deduplicate", b"deduplicate", "deduplication_guard", b"deduplication_guard", "deduplication_threshold", b"deduplication_threshold", "importance_boost", b"importance_boost", "importance_strategy", b"importance_strategy", "keep_history", b"keep_history", "keywords_strategy", b"keywords_strategy", "source_strategy", b"source_strategy", "timestamp_strategy", b"timestamp_strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deduplicate: _TypeAlias = _typing.Literal["deduplicate"]  # noqa: Y015
     _WhichOneofArgType__deduplicate: _TypeAlias = _typing.Literal["_deduplicate", b"_deduplicate"]  # noqa: Y015
+    _WhichOneofReturnType__deduplication_guard: _TypeAlias = _typing.Literal["deduplication_guard"]  # noqa: Y015
+    _WhichOneofArgType__deduplication_guard: _TypeAlias = _typing.Literal["_deduplication_guard", b"_deduplication_guard"]  # noqa: Y015
     _WhichOneofReturnType__deduplication_threshold: _TypeAlias = _typing.Literal["deduplication_threshold"]  # noqa: Y015
     _WhichOneofArgType__deduplication_threshold: _TypeAlias = _typing.Literal["_deduplication_threshold", b"_deduplication_threshold"]  # noqa: Y015
     _WhichOneofReturnType__importance_boost: _TypeAlias = _typing.Literal["importance_boost"]  # noqa: Y015
@@ -823,6 +898,8 @@ class MergeConfig(_message.Message):
     _WhichOneofArgType__keep_history: _TypeAlias = _typing.Literal["_keep_history", b"_keep_history"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplicate) -> _WhichOneofReturnType__deduplicate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplication_guard) -> _WhichOneofReturnType__deduplication_guard | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deduplication_threshold) -> _WhichOneofReturnType__deduplication_threshold | None: ...
     @_typing.overload

@@ -22,33 +22,29 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class _TimelineState:
+class _PruneReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _TimelineStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TimelineState.ValueType], _builtins.type):
+class _PruneReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PruneReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    TIMELINE_STATE_UNSPECIFIED: _TimelineState.ValueType  # 0
+    PRUNE_REASON_UNSPECIFIED: _PruneReason.ValueType  # 0
     """Unknown to this client."""
-    TIMELINE_STATE_WARMING: _TimelineState.ValueType  # 1
-    """Its index is being loaded; calls are answered with UNAVAILABLE."""
-    TIMELINE_STATE_READY: _TimelineState.ValueType  # 2
-    """It serves."""
-    TIMELINE_STATE_DEGRADED: _TimelineState.ValueType  # 3
-    """It serves, and something is wrong: `message` says what. Acknowledged events are safe."""
+    PRUNE_REASON_RETENTION: _PruneReason.ValueType  # 1
+    """They were older than the retention keeps events."""
+    PRUNE_REASON_REQUESTED: _PruneReason.ValueType  # 2
+    """PruneEvents named them."""
 
-class TimelineState(_TimelineState, metaclass=_TimelineStateEnumTypeWrapper):
-    """TimelineState is how the timeline is."""
+class PruneReason(_PruneReason, metaclass=_PruneReasonEnumTypeWrapper):
+    """PruneReason says why events were pruned."""
 
-TIMELINE_STATE_UNSPECIFIED: TimelineState.ValueType  # 0
+PRUNE_REASON_UNSPECIFIED: PruneReason.ValueType  # 0
 """Unknown to this client."""
-TIMELINE_STATE_WARMING: TimelineState.ValueType  # 1
-"""Its index is being loaded; calls are answered with UNAVAILABLE."""
-TIMELINE_STATE_READY: TimelineState.ValueType  # 2
-"""It serves."""
-TIMELINE_STATE_DEGRADED: TimelineState.ValueType  # 3
-"""It serves, and something is wrong: `message` says what. Acknowledged events are safe."""
-Global___TimelineState: _TypeAlias = TimelineState  # noqa: Y015
+PRUNE_REASON_RETENTION: PruneReason.ValueType  # 1
+"""They were older than the retention keeps events."""
+PRUNE_REASON_REQUESTED: PruneReason.ValueType  # 2
+"""PruneEvents named them."""
+Global___PruneReason: _TypeAlias = PruneReason  # noqa: Y015
 
 @_typing.final
 class EpisodicEvent(_message.Message):
@@ -185,31 +181,6 @@ class EpisodicEventFilter(_message.Message):
 Global___EpisodicEventFilter: _TypeAlias = EpisodicEventFilter  # noqa: Y015
 
 @_typing.final
-class TimeRange(_message.Message):
-    """TimeRange is a span of time; both ends belong to it. An end that is unset is open."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FROM_FIELD_NUMBER: _builtins.int
-    TO_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def to(self) -> _timestamp_pb2.Timestamp:
-        """The latest time; not before `from`."""
-
-    def __init__(
-        self,
-        *,
-        to: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "to", b"to"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "to", b"to"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TimeRange: _TypeAlias = TimeRange  # noqa: Y015
-
-@_typing.final
 class RecordEventRequest(_message.Message):
     """RecordEventRequest asks to store an event."""
 
@@ -312,120 +283,32 @@ class EventReceipt(_message.Message):
 Global___EventReceipt: _TypeAlias = EventReceipt  # noqa: Y015
 
 @_typing.final
-class RecordEventsRequest(_message.Message):
-    """RecordEventsRequest is a run of events in a stream that is answered at its end."""
+class BulkRecordEventsRequest(_message.Message):
+    """BulkRecordEventsRequest is a run of events in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EVENTS_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpisodicEvent]:
-        """The events, 1 to 10,000."""
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordEventRequest]:
+        """One request per event, 1 to 10,000."""
 
     def __init__(
         self,
         *,
-        events: _abc.Iterable[Global___EpisodicEvent] | None = ...,
+        requests: _abc.Iterable[Global___RecordEventRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RecordEventsRequest: _TypeAlias = RecordEventsRequest  # noqa: Y015
+Global___BulkRecordEventsRequest: _TypeAlias = BulkRecordEventsRequest  # noqa: Y015
 
 @_typing.final
-class RecordEventsResponse(_message.Message):
-    """RecordEventsResponse says what became of a stream of events."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STORED_COUNT_FIELD_NUMBER: _builtins.int
-    DUPLICATE_COUNT_FIELD_NUMBER: _builtins.int
-    FAILED_COUNT_FIELD_NUMBER: _builtins.int
-    ERRORS_FIELD_NUMBER: _builtins.int
-    stored_count: _builtins.int
-    """Events that were stored."""
-    duplicate_count: _builtins.int
-    """Events that were known."""
-    failed_count: _builtins.int
-    """Events that were not taken."""
-    @_builtins.property
-    def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordEventError]:
-        """The first 100 of those, and why."""
-
-    def __init__(
-        self,
-        *,
-        stored_count: _builtins.int = ...,
-        duplicate_count: _builtins.int = ...,
-        failed_count: _builtins.int = ...,
-        errors: _abc.Iterable[Global___RecordEventError] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate_count", b"duplicate_count", "errors", b"errors", "failed_count", b"failed_count", "stored_count", b"stored_count"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RecordEventsResponse: _TypeAlias = RecordEventsResponse  # noqa: Y015
-
-@_typing.final
-class RecordEventError(_message.Message):
-    """RecordEventError says why an event of a stream was not taken."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INDEX_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
-    index: _builtins.int
-    """Its position in the stream, from 0."""
-    @_builtins.property
-    def error(self) -> _common_pb2.ItemError:
-        """What RecordEvent would have failed with."""
-
-    def __init__(
-        self,
-        *,
-        index: _builtins.int = ...,
-        error: _common_pb2.ItemError | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "index", b"index"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RecordEventError: _TypeAlias = RecordEventError  # noqa: Y015
-
-@_typing.final
-class RecordEventsWithReceiptsRequest(_message.Message):
-    """RecordEventsWithReceiptsRequest is a run of events in a bulk stream."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EVENTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpisodicEvent]:
-        """The events, 1 to 10,000."""
-
-    def __init__(
-        self,
-        *,
-        events: _abc.Iterable[Global___EpisodicEvent] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RecordEventsWithReceiptsRequest: _TypeAlias = RecordEventsWithReceiptsRequest  # noqa: Y015
-
-@_typing.final
-class RecordEventsWithReceiptsResponse(_message.Message):
-    """RecordEventsWithReceiptsResponse answers one request of the stream."""
+class BulkRecordEventsResponse(_message.Message):
+    """BulkRecordEventsResponse answers one request of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -445,7 +328,7 @@ class RecordEventsWithReceiptsResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RecordEventsWithReceiptsResponse: _TypeAlias = RecordEventsWithReceiptsResponse  # noqa: Y015
+Global___BulkRecordEventsResponse: _TypeAlias = BulkRecordEventsResponse  # noqa: Y015
 
 @_typing.final
 class RecordEventResult(_message.Message):
@@ -485,60 +368,60 @@ class QueryWindowRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RANGE_FIELD_NUMBER: _builtins.int
-    LAST_DAYS_FIELD_NUMBER: _builtins.int
-    FILTER_FIELD_NUMBER: _builtins.int
-    TOP_K_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
-    last_days: _builtins.int
-    """The last days, up to now: 1 to 36,500."""
-    top_k: _builtins.int
-    """Most events; unset means 50; 1 to 1,000. It is applied last. A page also ends at 3 MiB, or after a filter had to
-    read 100,000 events, and then may hold fewer, or none.
-    """
-    page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first. Not with a query."""
+    LIMIT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    LAST_DAYS_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """A text, at most 64 KiB: instead of the newest, the events of the window that fit it best, best first. Blank finds
     nothing; unset orders by time.
     """
     mode: _common_pb2.SearchMode.ValueType
     """How the text finds events. Without embeddings of events, by word."""
-    @_builtins.property
-    def range(self) -> Global___TimeRange:
-        """From a time to a time."""
-
+    limit: _builtins.int
+    """Most events, at most 1,000; 0 means 50. It is applied last. A page also ends at 3 MiB, or after a filter had to read
+    100,000 events, and then may hold fewer, or none.
+    """
+    view: _common_pb2.View.ValueType
+    """How much of each event is returned. Events have no embeddings to show, so that FULL is the same as STANDARD."""
+    last_days: _builtins.int
+    """The last days, up to now: 1 to 36,500."""
+    page_token: _builtins.str
+    """The next_page_token of the page before; empty for the first. Not with a query."""
     @_builtins.property
     def filter(self) -> Global___EpisodicEventFilter:
         """Which events; unset means all."""
 
+    @_builtins.property
+    def range(self) -> _common_pb2.TimeRange:
+        """From a time to a time."""
+
     def __init__(
         self,
         *,
-        range: Global___TimeRange | None = ...,
-        last_days: _builtins.int = ...,
-        filter: Global___EpisodicEventFilter | None = ...,
-        top_k: _builtins.int | None = ...,
-        page_token: _builtins.str = ...,
         query: _builtins.str | None = ...,
         mode: _common_pb2.SearchMode.ValueType = ...,
+        limit: _builtins.int = ...,
+        filter: Global___EpisodicEventFilter | None = ...,
+        view: _common_pb2.View.ValueType = ...,
+        range: _common_pb2.TimeRange | None = ...,
+        last_days: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_query", b"_query", "_top_k", b"_top_k", "filter", b"filter", "last_days", b"last_days", "query", b"query", "range", b"range", "top_k", b"top_k", "window", b"window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_query", b"_query", "filter", b"filter", "last_days", b"last_days", "query", b"query", "range", b"range", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_query", b"_query", "_top_k", b"_top_k", "filter", b"filter", "last_days", b"last_days", "mode", b"mode", "page_token", b"page_token", "query", b"query", "range", b"range", "top_k", b"top_k", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_query", b"_query", "filter", b"filter", "last_days", b"last_days", "limit", b"limit", "mode", b"mode", "page_token", b"page_token", "query", b"query", "range", b"range", "view", b"view", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__query: _TypeAlias = _typing.Literal["query"]  # noqa: Y015
     _WhichOneofArgType__query: _TypeAlias = _typing.Literal["_query", b"_query"]  # noqa: Y015
-    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
-    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType_window: _TypeAlias = _typing.Literal["range", "last_days"]  # noqa: Y015
     _WhichOneofArgType_window: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__query) -> _WhichOneofReturnType__query | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_window) -> _WhichOneofReturnType_window | None: ...
 
@@ -550,119 +433,69 @@ class QueryWindowResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EVENTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
-    SCORES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB before it had as many events as were wanted and found; at least one is there.
+    Without a query, the next page begins behind them.
+    """
     next_page_token: _builtins.str
     """Empty where nothing is left."""
     @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpisodicEvent]:
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventMatch]:
         """The events."""
 
     @_builtins.property
-    def diagnostics(self) -> Global___WindowDiagnostics:
+    def diagnostics(self) -> _common_pb2.SearchDiagnostics:
         """What was looked at, and what was left out by what."""
-
-    @_builtins.property
-    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventScore]:
-        """With a query, one for each event."""
 
     def __init__(
         self,
         *,
-        events: _abc.Iterable[Global___EpisodicEvent] | None = ...,
+        results: _abc.Iterable[Global___EventMatch] | None = ...,
+        diagnostics: _common_pb2.SearchDiagnostics | None = ...,
+        truncated: _builtins.bool = ...,
         next_page_token: _builtins.str = ...,
-        diagnostics: Global___WindowDiagnostics | None = ...,
-        scores: _abc.Iterable[Global___EventScore] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "events", b"events", "next_page_token", b"next_page_token", "scores", b"scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "next_page_token", b"next_page_token", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueryWindowResponse: _TypeAlias = QueryWindowResponse  # noqa: Y015
 
 @_typing.final
-class EventScore(_message.Message):
-    """EventScore says how well an event fits a text."""
+class EventMatch(_message.Message):
+    """EventMatch is one event of a window."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RELEVANCE_FIELD_NUMBER: _builtins.int
-    SIMILARITY_FIELD_NUMBER: _builtins.int
-    KEYWORD_FIELD_NUMBER: _builtins.int
-    relevance: _builtins.float
-    """The fused relevance, 0 to 1."""
-    similarity: _builtins.float
-    """Cosine similarity of the embeddings, 0 to 1; unset without."""
-    keyword: _builtins.float
-    """BM25 relative to what the query's own text would score, 0 to 1."""
-    def __init__(
-        self,
-        *,
-        relevance: _builtins.float = ...,
-        similarity: _builtins.float | None = ...,
-        keyword: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_similarity", b"_similarity", "similarity", b"similarity"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_similarity", b"_similarity", "keyword", b"keyword", "relevance", b"relevance", "similarity", b"similarity"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__similarity: _TypeAlias = _typing.Literal["similarity"]  # noqa: Y015
-    _WhichOneofArgType__similarity: _TypeAlias = _typing.Literal["_similarity", b"_similarity"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__similarity) -> _WhichOneofReturnType__similarity | None: ...
-
-Global___EventScore: _TypeAlias = EventScore  # noqa: Y015
-
-@_typing.final
-class WindowDiagnostics(_message.Message):
-    """WindowDiagnostics counts events on their way through a query."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOTAL_SCANNED_FIELD_NUMBER: _builtins.int
-    FILTERED_BY_CONTEXT_FIELD_NUMBER: _builtins.int
-    FILTERED_BY_WINDOW_FIELD_NUMBER: _builtins.int
-    RETURNED_FIELD_NUMBER: _builtins.int
-    DURATION_FIELD_NUMBER: _builtins.int
-    MODE_FIELD_NUMBER: _builtins.int
-    PENDING_FIELD_NUMBER: _builtins.int
-    total_scanned: _builtins.int
-    """All events of the timeline."""
-    filtered_by_context: _builtins.int
-    """Left out by scope, type, importance and filter; the filter is applied to events of the window alone."""
-    filtered_by_window: _builtins.int
-    """Left out by the window."""
-    returned: _builtins.int
-    """Returned."""
-    mode: _common_pb2.SearchMode.ValueType
-    """The mode that was used for the query; unset without one."""
-    pending: _builtins.int
-    """Committed events of the window that the text index has yet to take; the query did not see them."""
+    EVENT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def duration(self) -> _duration_pb2.Duration:
-        """Time spent by the server."""
+    def event(self) -> Global___EpisodicEvent:
+        """The event; with VIEW_IDS its event_id alone."""
+
+    @_builtins.property
+    def score(self) -> _common_pb2.Score:
+        """How well it fits the query; unset without one."""
 
     def __init__(
         self,
         *,
-        total_scanned: _builtins.int = ...,
-        filtered_by_context: _builtins.int = ...,
-        filtered_by_window: _builtins.int = ...,
-        returned: _builtins.int = ...,
-        duration: _duration_pb2.Duration | None = ...,
-        mode: _common_pb2.SearchMode.ValueType = ...,
-        pending: _builtins.int = ...,
+        event: Global___EpisodicEvent | None = ...,
+        score: _common_pb2.Score | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "filtered_by_context", b"filtered_by_context", "filtered_by_window", b"filtered_by_window", "mode", b"mode", "pending", b"pending", "returned", b"returned", "total_scanned", b"total_scanned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WindowDiagnostics: _TypeAlias = WindowDiagnostics  # noqa: Y015
+Global___EventMatch: _TypeAlias = EventMatch  # noqa: Y015
 
 @_typing.final
 class ListRecentEventsRequest(_message.Message):
@@ -733,7 +566,7 @@ class SummarizeRangeRequest(_message.Message):
     RANGE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def range(self) -> Global___TimeRange:
+    def range(self) -> _common_pb2.TimeRange:
         """The range; unset means all times."""
 
     @_builtins.property
@@ -743,7 +576,7 @@ class SummarizeRangeRequest(_message.Message):
     def __init__(
         self,
         *,
-        range: Global___TimeRange | None = ...,
+        range: _common_pb2.TimeRange | None = ...,
         filter: Global___EpisodicEventFilter | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "range", b"range"]  # noqa: Y015
@@ -907,8 +740,11 @@ class PruneEventsRequest(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     EVENT_IDS_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    allow_missing: _builtins.bool
+    """Pass over ids that are not there; the answer names those that were."""
     dry_run: _builtins.bool
     """Count and name them, and remove nothing."""
     request_id: _builtins.str
@@ -923,7 +759,7 @@ class PruneEventsRequest(_message.Message):
 
     @_builtins.property
     def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids, at most 1,000; those that are not there are passed over. Not with the others."""
+        """Their ids, at most 1,000. Not with the others."""
 
     def __init__(
         self,
@@ -931,12 +767,13 @@ class PruneEventsRequest(_message.Message):
         before: _timestamp_pb2.Timestamp | None = ...,
         filter: Global___EpisodicEventFilter | None = ...,
         event_ids: _abc.Iterable[_builtins.str] | None = ...,
+        allow_missing: _builtins.bool = ...,
         dry_run: _builtins.bool = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "dry_run", b"dry_run", "event_ids", b"event_ids", "filter", b"filter", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_missing", b"allow_missing", "before", b"before", "dry_run", b"dry_run", "event_ids", b"event_ids", "filter", b"filter", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -996,12 +833,17 @@ class CompactTimelineRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """As in RecordEventRequest: a repeated call follows the compaction that the first one asked for, or has its last message."""
     def __init__(
         self,
+        *,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1018,6 +860,7 @@ class CompactTimelineResponse(_message.Message):
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     RECLAIMED_BYTES_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
     processed_bytes: _builtins.int
     """Bytes read so far, ..."""
     total_bytes: _builtins.int
@@ -1028,6 +871,8 @@ class CompactTimelineResponse(_message.Message):
     """Bytes given back to the disk so far."""
     done: _builtins.bool
     """True in the last message."""
+    replayed: _builtins.bool
+    """True where this is the stored answer to a request_id that was seen before."""
     def __init__(
         self,
         *,
@@ -1036,10 +881,11 @@ class CompactTimelineResponse(_message.Message):
         segment_count: _builtins.int = ...,
         reclaimed_bytes: _builtins.int = ...,
         done: _builtins.bool = ...,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "processed_bytes", b"processed_bytes", "reclaimed_bytes", b"reclaimed_bytes", "segment_count", b"segment_count", "total_bytes", b"total_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "processed_bytes", b"processed_bytes", "reclaimed_bytes", b"reclaimed_bytes", "replayed", b"replayed", "segment_count", b"segment_count", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1084,8 +930,10 @@ class GetTimelineStatusResponse(_message.Message):
     SCRUB_TIME_FIELD_NUMBER: _builtins.int
     RETENTION_FIELD_NUMBER: _builtins.int
     TEXT_PENDING_COUNT_FIELD_NUMBER: _builtins.int
-    state: Global___TimelineState.ValueType
-    """How it is."""
+    state: _common_pb2.State.ValueType
+    """Starting: its index is being loaded, and calls are answered with UNAVAILABLE. Degraded: it serves, and something is
+    wrong; acknowledged events are safe. Unavailable: it cannot be read.
+    """
     message: _builtins.str
     """Why, where it is not ready."""
     event_count: _builtins.int
@@ -1101,7 +949,7 @@ class GetTimelineStatusResponse(_message.Message):
     index_bytes: _builtins.int
     """Bytes of memory that the index takes."""
     loaded_segment_count: _builtins.int
-    """While warming: segments loaded."""
+    """While starting: segments loaded."""
     removal_pending_count: _builtins.int
     """Removed events whose bytes have yet to leave the disk."""
     text_pending_count: _builtins.int
@@ -1129,7 +977,7 @@ class GetTimelineStatusResponse(_message.Message):
     def __init__(
         self,
         *,
-        state: Global___TimelineState.ValueType = ...,
+        state: _common_pb2.State.ValueType = ...,
         message: _builtins.str = ...,
         event_count: _builtins.int = ...,
         segment_count: _builtins.int = ...,

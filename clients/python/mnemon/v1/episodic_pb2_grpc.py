@@ -42,15 +42,10 @@ class EpisodicMemoryServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventResponse.FromString,
                 _registered_method=True)
-        self.RecordEvents = channel.stream_unary(
-                '/mnemon.v1.EpisodicMemoryService/RecordEvents',
-                request_serializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsResponse.FromString,
-                _registered_method=True)
-        self.RecordEventsWithReceipts = channel.stream_stream(
-                '/mnemon.v1.EpisodicMemoryService/RecordEventsWithReceipts',
-                request_serializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsWithReceiptsRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsWithReceiptsResponse.FromString,
+        self.BulkRecordEvents = channel.stream_stream(
+                '/mnemon.v1.EpisodicMemoryService/BulkRecordEvents',
+                request_serializer=mnemon_dot_v1_dot_episodic__pb2.BulkRecordEventsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_episodic__pb2.BulkRecordEventsResponse.FromString,
                 _registered_method=True)
         self.QueryWindow = channel.unary_unary(
                 '/mnemon.v1.EpisodicMemoryService/QueryWindow',
@@ -103,17 +98,10 @@ class EpisodicMemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def RecordEvents(self, request_iterator, context):
-        """RecordEvents stores many, and answers once, at the end of the stream. A bad one fails alone. What was sent before a
-        stream broke is stored; sending it again changes nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RecordEventsWithReceipts(self, request_iterator, context):
-        """RecordEventsWithReceipts stores many: one response per request, in order, with one result per event. A bad one fails
-        alone.
+    def BulkRecordEvents(self, request_iterator, context):
+        """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
+        What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
+        a request_id, or are known by what they say.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,9 +136,9 @@ class EpisodicMemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PruneEvents(self, request, context):
-        """PruneEvents removes events for good, those before a time or those that match a filter. They are gone from every
-        answer at once, and from the disk when their segments have been rewritten, which begins at once. The feed names
-        them.
+        """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
+        gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
+        feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,15 +167,10 @@ def add_EpisodicMemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventResponse.SerializeToString,
             ),
-            'RecordEvents': grpc.stream_unary_rpc_method_handler(
-                    servicer.RecordEvents,
-                    request_deserializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsResponse.SerializeToString,
-            ),
-            'RecordEventsWithReceipts': grpc.stream_stream_rpc_method_handler(
-                    servicer.RecordEventsWithReceipts,
-                    request_deserializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsWithReceiptsRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_episodic__pb2.RecordEventsWithReceiptsResponse.SerializeToString,
+            'BulkRecordEvents': grpc.stream_stream_rpc_method_handler(
+                    servicer.BulkRecordEvents,
+                    request_deserializer=mnemon_dot_v1_dot_episodic__pb2.BulkRecordEventsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_episodic__pb2.BulkRecordEventsResponse.SerializeToString,
             ),
             'QueryWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryWindow,
@@ -266,34 +249,7 @@ class EpisodicMemoryService(object):
             _registered_method=True)
 
     @staticmethod
-    def RecordEvents(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
-            target,
-            '/mnemon.v1.EpisodicMemoryService/RecordEvents',
-            mnemon_dot_v1_dot_episodic__pb2.RecordEventsRequest.SerializeToString,
-            mnemon_dot_v1_dot_episodic__pb2.RecordEventsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RecordEventsWithReceipts(request_iterator,
+    def BulkRecordEvents(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -306,9 +262,9 @@ class EpisodicMemoryService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/mnemon.v1.EpisodicMemoryService/RecordEventsWithReceipts',
-            mnemon_dot_v1_dot_episodic__pb2.RecordEventsWithReceiptsRequest.SerializeToString,
-            mnemon_dot_v1_dot_episodic__pb2.RecordEventsWithReceiptsResponse.FromString,
+            '/mnemon.v1.EpisodicMemoryService/BulkRecordEvents',
+            mnemon_dot_v1_dot_episodic__pb2.BulkRecordEventsRequest.SerializeToString,
+            mnemon_dot_v1_dot_episodic__pb2.BulkRecordEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

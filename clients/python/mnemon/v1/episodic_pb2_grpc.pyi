@@ -40,13 +40,10 @@ class EpisodicMemoryServiceStub:
     """RecordEvent stores an event. An event with a known id, or of the same user, persona, type, time and content as a
     known one, is that one: the answer says so, and nothing is written.
     """
-    RecordEvents: _grpc.StreamUnaryMultiCallable[_episodic_pb2.RecordEventsRequest, _episodic_pb2.RecordEventsResponse]
-    """RecordEvents stores many, and answers once, at the end of the stream. A bad one fails alone. What was sent before a
-    stream broke is stored; sending it again changes nothing.
-    """
-    RecordEventsWithReceipts: _grpc.StreamStreamMultiCallable[_episodic_pb2.RecordEventsWithReceiptsRequest, _episodic_pb2.RecordEventsWithReceiptsResponse]
-    """RecordEventsWithReceipts stores many: one response per request, in order, with one result per event. A bad one fails
-    alone.
+    BulkRecordEvents: _grpc.StreamStreamMultiCallable[_episodic_pb2.BulkRecordEventsRequest, _episodic_pb2.BulkRecordEventsResponse]
+    """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
+    What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
+    a request_id, or are known by what they say.
     """
     QueryWindow: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.QueryWindowRequest, _episodic_pb2.QueryWindowResponse]
     """QueryWindow returns the events of a window of time, newest first, or those that fit a text best."""
@@ -57,9 +54,9 @@ class EpisodicMemoryServiceStub:
     GetEvent: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.GetEventRequest, _episodic_pb2.GetEventResponse]
     """GetEvent returns one event."""
     PruneEvents: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.PruneEventsRequest, _episodic_pb2.PruneEventsResponse]
-    """PruneEvents removes events for good, those before a time or those that match a filter. They are gone from every
-    answer at once, and from the disk when their segments have been rewritten, which begins at once. The feed names
-    them.
+    """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
+    gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
+    feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
     """
     CompactTimeline: _grpc.UnaryStreamMultiCallable[_episodic_pb2.CompactTimelineRequest, _episodic_pb2.CompactTimelineResponse]
     """CompactTimeline seals the active segment, rewrites segments with removed events, and joins small ones; it tells how
@@ -80,13 +77,10 @@ class EpisodicMemoryServiceAsyncStub(EpisodicMemoryServiceStub):
     """RecordEvent stores an event. An event with a known id, or of the same user, persona, type, time and content as a
     known one, is that one: the answer says so, and nothing is written.
     """
-    RecordEvents: _aio.StreamUnaryMultiCallable[_episodic_pb2.RecordEventsRequest, _episodic_pb2.RecordEventsResponse]  # type: ignore[assignment]
-    """RecordEvents stores many, and answers once, at the end of the stream. A bad one fails alone. What was sent before a
-    stream broke is stored; sending it again changes nothing.
-    """
-    RecordEventsWithReceipts: _aio.StreamStreamMultiCallable[_episodic_pb2.RecordEventsWithReceiptsRequest, _episodic_pb2.RecordEventsWithReceiptsResponse]  # type: ignore[assignment]
-    """RecordEventsWithReceipts stores many: one response per request, in order, with one result per event. A bad one fails
-    alone.
+    BulkRecordEvents: _aio.StreamStreamMultiCallable[_episodic_pb2.BulkRecordEventsRequest, _episodic_pb2.BulkRecordEventsResponse]  # type: ignore[assignment]
+    """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
+    What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
+    a request_id, or are known by what they say.
     """
     QueryWindow: _aio.UnaryUnaryMultiCallable[_episodic_pb2.QueryWindowRequest, _episodic_pb2.QueryWindowResponse]  # type: ignore[assignment]
     """QueryWindow returns the events of a window of time, newest first, or those that fit a text best."""
@@ -97,9 +91,9 @@ class EpisodicMemoryServiceAsyncStub(EpisodicMemoryServiceStub):
     GetEvent: _aio.UnaryUnaryMultiCallable[_episodic_pb2.GetEventRequest, _episodic_pb2.GetEventResponse]  # type: ignore[assignment]
     """GetEvent returns one event."""
     PruneEvents: _aio.UnaryUnaryMultiCallable[_episodic_pb2.PruneEventsRequest, _episodic_pb2.PruneEventsResponse]  # type: ignore[assignment]
-    """PruneEvents removes events for good, those before a time or those that match a filter. They are gone from every
-    answer at once, and from the disk when their segments have been rewritten, which begins at once. The feed names
-    them.
+    """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
+    gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
+    feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
     """
     CompactTimeline: _aio.UnaryStreamMultiCallable[_episodic_pb2.CompactTimelineRequest, _episodic_pb2.CompactTimelineResponse]  # type: ignore[assignment]
     """CompactTimeline seals the active segment, rewrites segments with removed events, and joins small ones; it tells how
@@ -125,23 +119,14 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def RecordEvents(
+    def BulkRecordEvents(
         self,
-        request_iterator: _MaybeAsyncIterator[_episodic_pb2.RecordEventsRequest],
+        request_iterator: _MaybeAsyncIterator[_episodic_pb2.BulkRecordEventsRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_episodic_pb2.RecordEventsResponse, _abc.Awaitable[_episodic_pb2.RecordEventsResponse]]:
-        """RecordEvents stores many, and answers once, at the end of the stream. A bad one fails alone. What was sent before a
-        stream broke is stored; sending it again changes nothing.
-        """
-
-    @_abc_1.abstractmethod
-    def RecordEventsWithReceipts(
-        self,
-        request_iterator: _MaybeAsyncIterator[_episodic_pb2.RecordEventsWithReceiptsRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_episodic_pb2.RecordEventsWithReceiptsResponse], _abc.AsyncIterator[_episodic_pb2.RecordEventsWithReceiptsResponse]]:
-        """RecordEventsWithReceipts stores many: one response per request, in order, with one result per event. A bad one fails
-        alone.
+    ) -> _typing.Union[_abc.Iterator[_episodic_pb2.BulkRecordEventsResponse], _abc.AsyncIterator[_episodic_pb2.BulkRecordEventsResponse]]:
+        """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
+        What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
+        a request_id, or are known by what they say.
         """
 
     @_abc_1.abstractmethod
@@ -182,9 +167,9 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.PruneEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.PruneEventsResponse, _abc.Awaitable[_episodic_pb2.PruneEventsResponse]]:
-        """PruneEvents removes events for good, those before a time or those that match a filter. They are gone from every
-        answer at once, and from the disk when their segments have been rewritten, which begins at once. The feed names
-        them.
+        """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
+        gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
+        feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
         """
 
     @_abc_1.abstractmethod

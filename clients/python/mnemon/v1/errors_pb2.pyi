@@ -43,19 +43,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_REVISION_MISMATCH: _ErrorReason.ValueType  # 9
     """ABORTED. The resource changed since the revision that the request names was read."""
     ERROR_REASON_TOO_MANY_REQUESTS: _ErrorReason.ValueType  # 10
-    """RESOURCE_EXHAUSTED. Too many calls are in flight; google.rpc.RetryInfo says when to come again."""
+    """RESOURCE_EXHAUSTED, may be tried again. Too many calls are in flight; google.rpc.RetryInfo says when to come again."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 11
     """RESOURCE_EXHAUSTED. The message is larger than the server accepts."""
     ERROR_REASON_STORAGE_FULL: _ErrorReason.ValueType  # 12
-    """RESOURCE_EXHAUSTED. The disk is full; reads and deletes go on."""
+    """RESOURCE_EXHAUSTED, may be tried again. The disk is full; reads and deletes go on."""
     ERROR_REASON_BACKEND_UNREACHABLE: _ErrorReason.ValueType  # 13
-    """UNAVAILABLE. The vector database cannot be reached; nothing acknowledged is lost."""
+    """UNAVAILABLE, may be tried again. The vector database cannot be reached; nothing acknowledged is lost."""
     ERROR_REASON_STORAGE_FAILED: _ErrorReason.ValueType  # 14
-    """UNAVAILABLE. The disk failed; the records take no more writes until they have been reopened."""
+    """UNAVAILABLE, may be tried again. The disk failed; the records take no more writes until they have been reopened."""
     ERROR_REASON_NOT_SERVING: _ErrorReason.ValueType  # 15
-    """UNAVAILABLE. The server is starting or shutting down."""
+    """UNAVAILABLE, may be tried again. The server is starting or shutting down."""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 16
-    """DEADLINE_EXCEEDED. The call took longer than the server allows where the client names no deadline."""
+    """DEADLINE_EXCEEDED, may be tried again. The call took longer than the server allows where the client names no deadline."""
     ERROR_REASON_UNIMPLEMENTED: _ErrorReason.ValueType  # 17
     """UNIMPLEMENTED. The server has no such method."""
     ERROR_REASON_EMBEDDING_FAILED: _ErrorReason.ValueType  # 18
@@ -67,15 +67,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 21
     """INTERNAL. Anything else; the incident id leads to the log."""
     ERROR_REASON_SLOW_READER: _ErrorReason.ValueType  # 22
-    """RESOURCE_EXHAUSTED. The client left a message of a stream unread for too long, and the stream was ended."""
+    """RESOURCE_EXHAUSTED, may be tried again. The client left a message of a stream unread for too long, and the stream was
+    ended.
+    """
     ERROR_REASON_MEMORY_NOT_FOUND: _ErrorReason.ValueType  # 23
     """NOT_FOUND. No memory has this id, or it was deleted."""
     ERROR_REASON_INVALID_CURSOR: _ErrorReason.ValueType  # 24
     """INVALID_ARGUMENT. The cursor is damaged, forged, or was given out by another vault."""
     ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 25
-    """OUT_OF_RANGE. The cursor is older than the events that are kept."""
+    """OUT_OF_RANGE. The cursor is older than the changes that are kept."""
     ERROR_REASON_TOO_MANY_VAULTS: _ErrorReason.ValueType  # 26
-    """RESOURCE_EXHAUSTED. All vaults that may be open at once are in use; google.rpc.RetryInfo says when to come again."""
+    """RESOURCE_EXHAUSTED, may be tried again. All vaults that may be open at once are in use; google.rpc.RetryInfo says
+    when to come again.
+    """
     ERROR_REASON_RULE_NOT_FOUND: _ErrorReason.ValueType  # 27
     """NOT_FOUND. No merge rule has this name."""
     ERROR_REASON_RULE_EXISTS: _ErrorReason.ValueType  # 28
@@ -89,10 +93,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_DECISION_NOT_FOUND: _ErrorReason.ValueType  # 32
     """NOT_FOUND. There is no such decision."""
     ERROR_REASON_INDEX_WARMING: _ErrorReason.ValueType  # 33
-    """UNAVAILABLE. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
+    """UNAVAILABLE, may be tried again. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
     ERROR_REASON_THROTTLED: _ErrorReason.ValueType  # 34
-    """RESOURCE_EXHAUSTED. Writes are held back: the capacity is reached, or they take longer than they should;
-    google.rpc.RetryInfo says when to come again.
+    """RESOURCE_EXHAUSTED, may be tried again. Writes are held back: the capacity is reached, or they take longer than they
+    should; google.rpc.RetryInfo says when to come again.
     """
     ERROR_REASON_EVENT_NOT_FOUND: _ErrorReason.ValueType  # 35
     """NOT_FOUND. The timeline has no event of this id."""
@@ -103,13 +107,25 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 38
     """NOT_FOUND. There is no tool of this name."""
     ERROR_REASON_TOOL_UNREACHABLE: _ErrorReason.ValueType  # 39
-    """UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time."""
+    """UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time; it is not known
+    whether the tool did its work.
+    """
     ERROR_REASON_TOOL_FAILED: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no answer."""
+    """FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no
+    answer.
+    """
+    ERROR_REASON_MEMORY_EXISTS: _ErrorReason.ValueType  # 41
+    """ALREADY_EXISTS. There is a memory of this id, deleted or not."""
+    ERROR_REASON_RECORD_DAMAGED: _ErrorReason.ValueType  # 42
+    """DATA_LOSS. What is stored of a record cannot be read: its bytes are not what was written. The details name `collection`
+    and `record_id`, as far as they are known. Other records are not concerned.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon.v1", the name
-    without its prefix). The status code says what a client may do; the reason says why, and never changes its meaning.
+    """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon", the name without its
+    prefix). The status code says what a client may do; the reason says why, and never changes its meaning. Each comment
+    begins with the code. Where "may be tried again" follows, the same request, request_id included, may succeed later,
+    after the delay that google.rpc.RetryInfo names if it is there. errors.json holds the same for programs.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
@@ -133,19 +149,19 @@ ERROR_REASON_CONFIGURATION: ErrorReason.ValueType  # 8
 ERROR_REASON_REVISION_MISMATCH: ErrorReason.ValueType  # 9
 """ABORTED. The resource changed since the revision that the request names was read."""
 ERROR_REASON_TOO_MANY_REQUESTS: ErrorReason.ValueType  # 10
-"""RESOURCE_EXHAUSTED. Too many calls are in flight; google.rpc.RetryInfo says when to come again."""
+"""RESOURCE_EXHAUSTED, may be tried again. Too many calls are in flight; google.rpc.RetryInfo says when to come again."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 11
 """RESOURCE_EXHAUSTED. The message is larger than the server accepts."""
 ERROR_REASON_STORAGE_FULL: ErrorReason.ValueType  # 12
-"""RESOURCE_EXHAUSTED. The disk is full; reads and deletes go on."""
+"""RESOURCE_EXHAUSTED, may be tried again. The disk is full; reads and deletes go on."""
 ERROR_REASON_BACKEND_UNREACHABLE: ErrorReason.ValueType  # 13
-"""UNAVAILABLE. The vector database cannot be reached; nothing acknowledged is lost."""
+"""UNAVAILABLE, may be tried again. The vector database cannot be reached; nothing acknowledged is lost."""
 ERROR_REASON_STORAGE_FAILED: ErrorReason.ValueType  # 14
-"""UNAVAILABLE. The disk failed; the records take no more writes until they have been reopened."""
+"""UNAVAILABLE, may be tried again. The disk failed; the records take no more writes until they have been reopened."""
 ERROR_REASON_NOT_SERVING: ErrorReason.ValueType  # 15
-"""UNAVAILABLE. The server is starting or shutting down."""
+"""UNAVAILABLE, may be tried again. The server is starting or shutting down."""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 16
-"""DEADLINE_EXCEEDED. The call took longer than the server allows where the client names no deadline."""
+"""DEADLINE_EXCEEDED, may be tried again. The call took longer than the server allows where the client names no deadline."""
 ERROR_REASON_UNIMPLEMENTED: ErrorReason.ValueType  # 17
 """UNIMPLEMENTED. The server has no such method."""
 ERROR_REASON_EMBEDDING_FAILED: ErrorReason.ValueType  # 18
@@ -157,15 +173,19 @@ ERROR_REASON_SEARCH_FAILED: ErrorReason.ValueType  # 20
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
 """INTERNAL. Anything else; the incident id leads to the log."""
 ERROR_REASON_SLOW_READER: ErrorReason.ValueType  # 22
-"""RESOURCE_EXHAUSTED. The client left a message of a stream unread for too long, and the stream was ended."""
+"""RESOURCE_EXHAUSTED, may be tried again. The client left a message of a stream unread for too long, and the stream was
+ended.
+"""
 ERROR_REASON_MEMORY_NOT_FOUND: ErrorReason.ValueType  # 23
 """NOT_FOUND. No memory has this id, or it was deleted."""
 ERROR_REASON_INVALID_CURSOR: ErrorReason.ValueType  # 24
 """INVALID_ARGUMENT. The cursor is damaged, forged, or was given out by another vault."""
 ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 25
-"""OUT_OF_RANGE. The cursor is older than the events that are kept."""
+"""OUT_OF_RANGE. The cursor is older than the changes that are kept."""
 ERROR_REASON_TOO_MANY_VAULTS: ErrorReason.ValueType  # 26
-"""RESOURCE_EXHAUSTED. All vaults that may be open at once are in use; google.rpc.RetryInfo says when to come again."""
+"""RESOURCE_EXHAUSTED, may be tried again. All vaults that may be open at once are in use; google.rpc.RetryInfo says
+when to come again.
+"""
 ERROR_REASON_RULE_NOT_FOUND: ErrorReason.ValueType  # 27
 """NOT_FOUND. No merge rule has this name."""
 ERROR_REASON_RULE_EXISTS: ErrorReason.ValueType  # 28
@@ -179,10 +199,10 @@ ERROR_REASON_RULE_IN_USE: ErrorReason.ValueType  # 31
 ERROR_REASON_DECISION_NOT_FOUND: ErrorReason.ValueType  # 32
 """NOT_FOUND. There is no such decision."""
 ERROR_REASON_INDEX_WARMING: ErrorReason.ValueType  # 33
-"""UNAVAILABLE. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
+"""UNAVAILABLE, may be tried again. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
 ERROR_REASON_THROTTLED: ErrorReason.ValueType  # 34
-"""RESOURCE_EXHAUSTED. Writes are held back: the capacity is reached, or they take longer than they should;
-google.rpc.RetryInfo says when to come again.
+"""RESOURCE_EXHAUSTED, may be tried again. Writes are held back: the capacity is reached, or they take longer than they
+should; google.rpc.RetryInfo says when to come again.
 """
 ERROR_REASON_EVENT_NOT_FOUND: ErrorReason.ValueType  # 35
 """NOT_FOUND. The timeline has no event of this id."""
@@ -193,7 +213,17 @@ ERROR_REASON_FACT_EXISTS: ErrorReason.ValueType  # 37
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 38
 """NOT_FOUND. There is no tool of this name."""
 ERROR_REASON_TOOL_UNREACHABLE: ErrorReason.ValueType  # 39
-"""UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time."""
+"""UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time; it is not known
+whether the tool did its work.
+"""
 ERROR_REASON_TOOL_FAILED: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no answer."""
+"""FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no
+answer.
+"""
+ERROR_REASON_MEMORY_EXISTS: ErrorReason.ValueType  # 41
+"""ALREADY_EXISTS. There is a memory of this id, deleted or not."""
+ERROR_REASON_RECORD_DAMAGED: ErrorReason.ValueType  # 42
+"""DATA_LOSS. What is stored of a record cannot be read: its bytes are not what was written. The details name `collection`
+and `record_id`, as far as they are known. Other records are not concerned.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

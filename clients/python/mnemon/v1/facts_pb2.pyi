@@ -89,6 +89,7 @@ class Fact(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Unique in its namespace: 1 to 512 bytes."""
     revision: _builtins.int
@@ -99,7 +100,9 @@ class Fact(_message.Message):
 
     @_builtins.property
     def value(self) -> _struct_pb2.Struct:
-        """The object: at most 1 MiB as JSON, 32 levels deep. Whole numbers come back exactly up to 2^53."""
+        """The object: at most 1 MiB as JSON and 3 MiB as a message, 100,000 values, 32 levels deep. Whole numbers come back
+        exactly up to 2^53.
+        """
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
@@ -115,7 +118,7 @@ class Fact(_message.Message):
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long it lives from its last change, or from its last read that asks to renew; unset: for ever."""
+        """How long it lives from its last change or RenewFacts; unset: for ever."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
@@ -128,6 +131,10 @@ class Fact(_message.Message):
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactVersion]:
         """Output only. Earlier versions, newest first, where they were asked for: at most 10, and 64 KiB together."""
+
+    @_builtins.property
+    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Embedding]:
+        """Output only. The vectors of the texts that are searched, in their order; in a search that asks for the view FULL."""
 
     def __init__(
         self,
@@ -143,10 +150,11 @@ class Fact(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         index: Global___FactIndex | None = ...,
         versions: _abc.Iterable[Global___FactVersion] | None = ...,
+        embeddings: _abc.Iterable[_common_pb2.Embedding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "index", b"index", "ttl", b"ttl", "update_time", b"update_time", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "index", b"index", "key", b"key", "metadata", b"metadata", "namespace", b"namespace", "revision", b"revision", "ttl", b"ttl", "update_time", b"update_time", "value", b"value", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "embeddings", b"embeddings", "expire_time", b"expire_time", "index", b"index", "key", b"key", "metadata", b"metadata", "namespace", b"namespace", "revision", b"revision", "ttl", b"ttl", "update_time", b"update_time", "value", b"value", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,7 +239,9 @@ class PutFactRequest(_message.Message):
     mode: Global___PutMode.ValueType
     """What must be there before."""
     expected_revision: _builtins.int
-    """Store only if the fact has this revision; 0: only if there is none. Otherwise ABORTED."""
+    """Store only if the fact has this revision; 0: only if it does not exist. Otherwise ABORTED, or NOT_FOUND where there is
+    none.
+    """
     request_id: _builtins.str
     """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
     ack: _common_pb2.AckLevel.ValueType
@@ -295,8 +305,8 @@ class PutFactResponse(_message.Message):
 Global___PutFactResponse: _TypeAlias = PutFactResponse  # noqa: Y015
 
 @_typing.final
-class PutFactsRequest(_message.Message):
-    """PutFactsRequest is a run of facts in a bulk stream."""
+class BulkPutFactsRequest(_message.Message):
+    """BulkPutFactsRequest is a run of facts in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -316,11 +326,11 @@ class PutFactsRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutFactsRequest: _TypeAlias = PutFactsRequest  # noqa: Y015
+Global___BulkPutFactsRequest: _TypeAlias = BulkPutFactsRequest  # noqa: Y015
 
 @_typing.final
-class PutFactsResponse(_message.Message):
-    """PutFactsResponse answers one request of the stream."""
+class BulkPutFactsResponse(_message.Message):
+    """BulkPutFactsResponse answers one request of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -340,7 +350,7 @@ class PutFactsResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutFactsResponse: _TypeAlias = PutFactsResponse  # noqa: Y015
+Global___BulkPutFactsResponse: _TypeAlias = BulkPutFactsResponse  # noqa: Y015
 
 @_typing.final
 class PutFactResult(_message.Message):
@@ -410,12 +420,9 @@ class GetFactRequest(_message.Message):
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
-    RENEW_TTL_FIELD_NUMBER: _builtins.int
     SHOW_VERSIONS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The key."""
-    renew_ttl: _builtins.bool
-    """Whether its ttl begins anew."""
     show_versions: _builtins.bool
     """Whether earlier versions come with it."""
     @_builtins.property
@@ -427,12 +434,11 @@ class GetFactRequest(_message.Message):
         *,
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         key: _builtins.str = ...,
-        renew_ttl: _builtins.bool = ...,
         show_versions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "namespace", b"namespace", "renew_ttl", b"renew_ttl", "show_versions", b"show_versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "namespace", b"namespace", "show_versions", b"show_versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -463,15 +469,12 @@ class GetFactResponse(_message.Message):
 Global___GetFactResponse: _TypeAlias = GetFactResponse  # noqa: Y015
 
 @_typing.final
-class GetFactsRequest(_message.Message):
-    """GetFactsRequest asks for several facts."""
+class BatchGetFactsRequest(_message.Message):
+    """BatchGetFactsRequest asks for several facts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMES_FIELD_NUMBER: _builtins.int
-    RENEW_TTL_FIELD_NUMBER: _builtins.int
-    renew_ttl: _builtins.bool
-    """Whether their ttl begins anew."""
     @_builtins.property
     def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactName]:
         """Which, 1 to 1,000."""
@@ -480,49 +483,174 @@ class GetFactsRequest(_message.Message):
         self,
         *,
         names: _abc.Iterable[Global___FactName] | None = ...,
-        renew_ttl: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "renew_ttl", b"renew_ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetFactsRequest: _TypeAlias = GetFactsRequest  # noqa: Y015
+Global___BatchGetFactsRequest: _TypeAlias = BatchGetFactsRequest  # noqa: Y015
 
 @_typing.final
-class GetFactsResponse(_message.Message):
-    """GetFactsResponse holds those that are there."""
+class BatchGetFactsResponse(_message.Message):
+    """BatchGetFactsResponse holds those that are there."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FACTS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB before all were read; at least one fact is there then."""
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
-        """The facts, in the order of the request."""
+        """The facts, in the order of the request. What was named twice is there once."""
+
+    @_builtins.property
+    def remaining(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactName]:
+        """The names that were not read because of that, in the order of the request: ask for them in the next call."""
 
     def __init__(
         self,
         *,
         facts: _abc.Iterable[Global___Fact] | None = ...,
+        truncated: _builtins.bool = ...,
+        remaining: _abc.Iterable[Global___FactName] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "remaining", b"remaining", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetFactsResponse: _TypeAlias = GetFactsResponse  # noqa: Y015
+Global___BatchGetFactsResponse: _TypeAlias = BatchGetFactsResponse  # noqa: Y015
+
+@_typing.final
+class RenewFactsRequest(_message.Message):
+    """RenewFactsRequest asks to let the ttl of facts begin anew."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """As in PutFactRequest."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactName]:
+        """Which, 1 to 1,000."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[Global___FactName] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewFactsRequest: _TypeAlias = RenewFactsRequest  # noqa: Y015
+
+@_typing.final
+class RenewFactsResponse(_message.Message):
+    """RenewFactsResponse says what became of each."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    replayed: _builtins.bool
+    """True where this is the stored answer to a request_id that was seen before."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RenewFactResult]:
+        """One result per name, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___RenewFactResult] | None = ...,
+        replayed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replayed", b"replayed", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewFactsResponse: _TypeAlias = RenewFactsResponse  # noqa: Y015
+
+@_typing.final
+class RenewFactResult(_message.Message):
+    """RenewFactResult is what became of one fact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RENEWAL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def renewal(self) -> Global___FactRenewal:
+        """Its ttl began anew."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.ItemError:
+        """It does not exist, or has expired: what GetFact would have failed with."""
+
+    def __init__(
+        self,
+        *,
+        renewal: Global___FactRenewal | None = ...,
+        error: _common_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "renewal", b"renewal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "renewal", b"renewal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["renewal", "error"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___RenewFactResult: _TypeAlias = RenewFactResult  # noqa: Y015
+
+@_typing.final
+class FactRenewal(_message.Message):
+    """FactRenewal says how long a fact lives now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends; unset: never, since it has no ttl."""
+
+    def __init__(
+        self,
+        *,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FactRenewal: _TypeAlias = FactRenewal  # noqa: Y015
 
 @_typing.final
 class FactFilter(_message.Message):
-    """FactFilter says which facts are meant: everything that is set must hold."""
+    """FactFilter says which facts are meant: everything that is set must hold. The filter's fields are key, create_time,
+    update_time, expire_time, and "value." or "metadata." with a top-level key. Either prefix means the same: what the value
+    has under the key, or else, where the value has no such key, the metadata. A null, an object, and a list of anything
+    but text compare as if they were not there; whole numbers and numbers compare with each other.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMESPACE_FIELD_NUMBER: _builtins.int
     SUBTREE_FIELD_NUMBER: _builtins.int
-    WHERE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     subtree: _builtins.bool
     """Whether the namespaces below it are meant, too: those that begin with its labels."""
     @_builtins.property
@@ -530,21 +658,19 @@ class FactFilter(_message.Message):
         """The namespace, exactly. Empty only where `subtree` is set: then it means all."""
 
     @_builtins.property
-    def where(self) -> _struct_pb2.Struct:
-        """What must hold of top-level keys of the value and of metadata: a key with the value that it must equal, or with an
-        object of operators that must all hold: $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin.
-        """
+    def filter(self) -> _common_pb2.Filter:
+        """Anything else."""
 
     def __init__(
         self,
         *,
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         subtree: _builtins.bool = ...,
-        where: _struct_pb2.Struct | None = ...,
+        filter: _common_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "subtree", b"subtree", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "namespace", b"namespace", "subtree", b"subtree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -556,53 +682,51 @@ class SearchFactsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FILTER_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
-    LIMIT_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     MIN_SCORE_FIELD_NUMBER: _builtins.int
-    RENEW_TTL_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text, at most 64 KiB. Blank, and without a vector: the facts that match, in the order of ListFacts, without scores."""
-    limit: _builtins.int
-    """Most results to return; unset means 10; 1 to 1,000."""
-    offset: _builtins.int
-    """How many of the best to skip; at most 100,000."""
     mode: _common_pb2.SearchMode.ValueType
     """How to search; unset means hybrid, or vector where only a vector is given."""
+    limit: _builtins.int
+    """Most results to return; 0 means 10, at most 1,000."""
     min_score: _builtins.float
-    """Least score of a result, 0 to 1."""
-    renew_ttl: _builtins.bool
-    """Whether the ttl of what is returned begins anew."""
-    @_builtins.property
-    def filter(self) -> Global___FactFilter:
-        """Required. Among which facts."""
-
+    """Least relevance of a result, 0 to 1."""
+    view: _common_pb2.View.ValueType
+    """How much of each fact comes: IDS is namespace, key and revision."""
+    offset: _builtins.int
+    """How many of the best to skip; at most 100,000."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The query's vector, of the server's dimension; unset: the server embeds the text."""
 
+    @_builtins.property
+    def filter(self) -> Global___FactFilter:
+        """Required. Among which facts."""
+
     def __init__(
         self,
         *,
-        filter: Global___FactFilter | None = ...,
         query: _builtins.str = ...,
         vector: _abc.Iterable[_builtins.float] | None = ...,
-        limit: _builtins.int | None = ...,
-        offset: _builtins.int = ...,
         mode: _common_pb2.SearchMode.ValueType = ...,
+        limit: _builtins.int = ...,
         min_score: _builtins.float = ...,
-        renew_ttl: _builtins.bool = ...,
+        filter: Global___FactFilter | None = ...,
+        view: _common_pb2.View.ValueType = ...,
+        offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "filter", b"filter", "limit", b"limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "offset", b"offset", "query", b"query", "renew_ttl", b"renew_ttl", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "offset", b"offset", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
-    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchFactsRequest: _TypeAlias = SearchFactsRequest  # noqa: Y015
 
@@ -614,6 +738,11 @@ class SearchFactsResponse(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: there are fewer results than were found. The next call gets them with an
+    `offset` that is greater by the number of these results; at least one is there.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactMatch]:
         """The results."""
@@ -627,10 +756,11 @@ class SearchFactsResponse(_message.Message):
         *,
         results: _abc.Iterable[Global___FactMatch] | None = ...,
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -644,42 +774,25 @@ class FactMatch(_message.Message):
 
     FACT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
-    SIMILARITY_FIELD_NUMBER: _builtins.int
-    KEYWORD_SCORE_FIELD_NUMBER: _builtins.int
-    score: _builtins.float
-    """Relevance, 0 to 1, by which results are ordered; unset where nothing was searched for."""
-    similarity: _builtins.float
-    """Cosine similarity to the query, 0 to 1, where vectors were compared."""
-    keyword_score: _builtins.float
-    """BM25 relative to the query's own text, 0 to 1, where words were compared."""
     @_builtins.property
     def fact(self) -> Global___Fact:
-        """The fact."""
+        """The fact, as much of it as the view says."""
+
+    @_builtins.property
+    def score(self) -> _common_pb2.Score:
+        """How well it fits; unset where nothing was searched for."""
 
     def __init__(
         self,
         *,
         fact: Global___Fact | None = ...,
-        score: _builtins.float | None = ...,
-        similarity: _builtins.float | None = ...,
-        keyword_score: _builtins.float | None = ...,
+        score: _common_pb2.Score | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score", "_score", b"_score", "_similarity", b"_similarity", "fact", b"fact", "keyword_score", b"keyword_score", "score", b"score", "similarity", b"similarity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score", "_score", b"_score", "_similarity", b"_similarity", "fact", b"fact", "keyword_score", b"keyword_score", "score", b"score", "similarity", b"similarity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fact", b"fact", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__keyword_score: _TypeAlias = _typing.Literal["keyword_score"]  # noqa: Y015
-    _WhichOneofArgType__keyword_score: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score"]  # noqa: Y015
-    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
-    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
-    _WhichOneofReturnType__similarity: _TypeAlias = _typing.Literal["similarity"]  # noqa: Y015
-    _WhichOneofArgType__similarity: _TypeAlias = _typing.Literal["_similarity", b"_similarity"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__keyword_score) -> _WhichOneofReturnType__keyword_score | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__similarity) -> _WhichOneofReturnType__similarity | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FactMatch: _TypeAlias = FactMatch  # noqa: Y015
 
@@ -694,7 +807,7 @@ class ListFactsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_VERSIONS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most facts on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB of values."""
+    """Most facts on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
     """The next_page_token of the page before; empty for the first."""
     show_versions: _builtins.bool
@@ -850,12 +963,15 @@ class DeleteFactRequest(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """The key."""
     expected_revision: _builtins.int
     """Remove only if the fact has this revision. Otherwise ABORTED."""
+    allow_missing: _builtins.bool
+    """Whether it is no error that it is missing, whatever revision is expected."""
     request_id: _builtins.str
     """As in PutFactRequest."""
     ack: _common_pb2.AckLevel.ValueType
@@ -870,12 +986,13 @@ class DeleteFactRequest(_message.Message):
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         key: _builtins.str = ...,
         expected_revision: _builtins.int | None = ...,
+        allow_missing: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         ack: _common_pb2.AckLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "expected_revision", b"expected_revision", "key", b"key", "namespace", b"namespace", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "allow_missing", b"allow_missing", "expected_revision", b"expected_revision", "key", b"key", "namespace", b"namespace", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
@@ -892,7 +1009,7 @@ class DeleteFactResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """The receipt: DELETED, or MISSING where there was none."""
+        """The receipt; its id is the key. DELETED, or MISSING where there was none."""
 
     def __init__(
         self,

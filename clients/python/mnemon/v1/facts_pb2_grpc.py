@@ -45,25 +45,30 @@ class FactServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_facts__pb2.PutFactRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_facts__pb2.PutFactResponse.FromString,
                 _registered_method=True)
-        self.PutFacts = channel.stream_stream(
-                '/mnemon.v1.FactService/PutFacts',
-                request_serializer=mnemon_dot_v1_dot_facts__pb2.PutFactsRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_facts__pb2.PutFactsResponse.FromString,
+        self.BulkPutFacts = channel.stream_stream(
+                '/mnemon.v1.FactService/BulkPutFacts',
+                request_serializer=mnemon_dot_v1_dot_facts__pb2.BulkPutFactsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_facts__pb2.BulkPutFactsResponse.FromString,
                 _registered_method=True)
         self.GetFact = channel.unary_unary(
                 '/mnemon.v1.FactService/GetFact',
                 request_serializer=mnemon_dot_v1_dot_facts__pb2.GetFactRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_facts__pb2.GetFactResponse.FromString,
                 _registered_method=True)
-        self.GetFacts = channel.unary_unary(
-                '/mnemon.v1.FactService/GetFacts',
-                request_serializer=mnemon_dot_v1_dot_facts__pb2.GetFactsRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_facts__pb2.GetFactsResponse.FromString,
+        self.BatchGetFacts = channel.unary_unary(
+                '/mnemon.v1.FactService/BatchGetFacts',
+                request_serializer=mnemon_dot_v1_dot_facts__pb2.BatchGetFactsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_facts__pb2.BatchGetFactsResponse.FromString,
                 _registered_method=True)
         self.SearchFacts = channel.unary_unary(
                 '/mnemon.v1.FactService/SearchFacts',
                 request_serializer=mnemon_dot_v1_dot_facts__pb2.SearchFactsRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_facts__pb2.SearchFactsResponse.FromString,
+                _registered_method=True)
+        self.RenewFacts = channel.unary_unary(
+                '/mnemon.v1.FactService/RenewFacts',
+                request_serializer=mnemon_dot_v1_dot_facts__pb2.RenewFactsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_facts__pb2.RenewFactsResponse.FromString,
                 _registered_method=True)
         self.ListFacts = channel.unary_unary(
                 '/mnemon.v1.FactService/ListFacts',
@@ -103,22 +108,24 @@ class FactServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PutFacts(self, request_iterator, context):
-        """PutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails alone.
+    def BulkPutFacts(self, request_iterator, context):
+        """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
+        alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetFact(self, request, context):
-        """GetFact returns one fact. NOT_FOUND where there is none, or it has expired.
+        """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetFacts(self, request, context):
-        """GetFacts returns several facts; those that are not there are left out.
+    def BatchGetFacts(self, request, context):
+        """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
+        is left: ask for that again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,6 +133,14 @@ class FactServiceServicer(object):
 
     def SearchFacts(self, request, context):
         """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewFacts(self, request, context):
+        """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
+        revision, no update_time, and watchers are not told.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -146,7 +161,8 @@ class FactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteFact(self, request, context):
-        """DeleteFact removes a fact for good, its earlier versions included. One that is not there is no error.
+        """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+        `allow_missing`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,25 +183,30 @@ def add_FactServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_facts__pb2.PutFactRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_facts__pb2.PutFactResponse.SerializeToString,
             ),
-            'PutFacts': grpc.stream_stream_rpc_method_handler(
-                    servicer.PutFacts,
-                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.PutFactsRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_facts__pb2.PutFactsResponse.SerializeToString,
+            'BulkPutFacts': grpc.stream_stream_rpc_method_handler(
+                    servicer.BulkPutFacts,
+                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.BulkPutFactsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_facts__pb2.BulkPutFactsResponse.SerializeToString,
             ),
             'GetFact': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFact,
                     request_deserializer=mnemon_dot_v1_dot_facts__pb2.GetFactRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_facts__pb2.GetFactResponse.SerializeToString,
             ),
-            'GetFacts': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetFacts,
-                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.GetFactsRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_facts__pb2.GetFactsResponse.SerializeToString,
+            'BatchGetFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.BatchGetFacts,
+                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.BatchGetFactsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_facts__pb2.BatchGetFactsResponse.SerializeToString,
             ),
             'SearchFacts': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchFacts,
                     request_deserializer=mnemon_dot_v1_dot_facts__pb2.SearchFactsRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_facts__pb2.SearchFactsResponse.SerializeToString,
+            ),
+            'RenewFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewFacts,
+                    request_deserializer=mnemon_dot_v1_dot_facts__pb2.RenewFactsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_facts__pb2.RenewFactsResponse.SerializeToString,
             ),
             'ListFacts': grpc.unary_unary_rpc_method_handler(
                     servicer.ListFacts,
@@ -252,7 +273,7 @@ class FactService(object):
             _registered_method=True)
 
     @staticmethod
-    def PutFacts(request_iterator,
+    def BulkPutFacts(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -265,9 +286,9 @@ class FactService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/mnemon.v1.FactService/PutFacts',
-            mnemon_dot_v1_dot_facts__pb2.PutFactsRequest.SerializeToString,
-            mnemon_dot_v1_dot_facts__pb2.PutFactsResponse.FromString,
+            '/mnemon.v1.FactService/BulkPutFacts',
+            mnemon_dot_v1_dot_facts__pb2.BulkPutFactsRequest.SerializeToString,
+            mnemon_dot_v1_dot_facts__pb2.BulkPutFactsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -306,7 +327,7 @@ class FactService(object):
             _registered_method=True)
 
     @staticmethod
-    def GetFacts(request,
+    def BatchGetFacts(request,
             target,
             options=(),
             channel_credentials=None,
@@ -319,9 +340,9 @@ class FactService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/mnemon.v1.FactService/GetFacts',
-            mnemon_dot_v1_dot_facts__pb2.GetFactsRequest.SerializeToString,
-            mnemon_dot_v1_dot_facts__pb2.GetFactsResponse.FromString,
+            '/mnemon.v1.FactService/BatchGetFacts',
+            mnemon_dot_v1_dot_facts__pb2.BatchGetFactsRequest.SerializeToString,
+            mnemon_dot_v1_dot_facts__pb2.BatchGetFactsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -349,6 +370,33 @@ class FactService(object):
             '/mnemon.v1.FactService/SearchFacts',
             mnemon_dot_v1_dot_facts__pb2.SearchFactsRequest.SerializeToString,
             mnemon_dot_v1_dot_facts__pb2.SearchFactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewFacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.FactService/RenewFacts',
+            mnemon_dot_v1_dot_facts__pb2.RenewFactsRequest.SerializeToString,
+            mnemon_dot_v1_dot_facts__pb2.RenewFactsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,20 +41,30 @@ class FactServiceStub:
     def __new__(cls, channel: _aio.Channel) -> FactServiceAsyncStub: ...
     PutFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.PutFactRequest, _facts_pb2.PutFactResponse]
     """PutFact stores a fact in place of the one under its namespace and key."""
-    PutFacts: _grpc.StreamStreamMultiCallable[_facts_pb2.PutFactsRequest, _facts_pb2.PutFactsResponse]
-    """PutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails alone."""
+    BulkPutFacts: _grpc.StreamStreamMultiCallable[_facts_pb2.BulkPutFactsRequest, _facts_pb2.BulkPutFactsResponse]
+    """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
+    alone.
+    """
     GetFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.GetFactRequest, _facts_pb2.GetFactResponse]
-    """GetFact returns one fact. NOT_FOUND where there is none, or it has expired."""
-    GetFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.GetFactsRequest, _facts_pb2.GetFactsResponse]
-    """GetFacts returns several facts; those that are not there are left out."""
+    """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired."""
+    BatchGetFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.BatchGetFactsRequest, _facts_pb2.BatchGetFactsResponse]
+    """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
+    is left: ask for that again.
+    """
     SearchFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.SearchFactsRequest, _facts_pb2.SearchFactsResponse]
     """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first."""
+    RenewFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.RenewFactsRequest, _facts_pb2.RenewFactsResponse]
+    """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
+    revision, no update_time, and watchers are not told.
+    """
     ListFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListFactsRequest, _facts_pb2.ListFactsResponse]
     """ListFacts pages through facts in the order in which they were first stored."""
     ListNamespaces: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]
     """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
     DeleteFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]
-    """DeleteFact removes a fact for good, its earlier versions included. One that is not there is no error."""
+    """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+    `allow_missing`.
+    """
     DeleteFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]
     """DeleteFacts removes for good, in one transaction, every fact of a namespace that matches."""
 
@@ -71,20 +81,30 @@ class FactServiceAsyncStub(FactServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.PutFactRequest, _facts_pb2.PutFactResponse]  # type: ignore[assignment]
     """PutFact stores a fact in place of the one under its namespace and key."""
-    PutFacts: _aio.StreamStreamMultiCallable[_facts_pb2.PutFactsRequest, _facts_pb2.PutFactsResponse]  # type: ignore[assignment]
-    """PutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails alone."""
+    BulkPutFacts: _aio.StreamStreamMultiCallable[_facts_pb2.BulkPutFactsRequest, _facts_pb2.BulkPutFactsResponse]  # type: ignore[assignment]
+    """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
+    alone.
+    """
     GetFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.GetFactRequest, _facts_pb2.GetFactResponse]  # type: ignore[assignment]
-    """GetFact returns one fact. NOT_FOUND where there is none, or it has expired."""
-    GetFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.GetFactsRequest, _facts_pb2.GetFactsResponse]  # type: ignore[assignment]
-    """GetFacts returns several facts; those that are not there are left out."""
+    """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired."""
+    BatchGetFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.BatchGetFactsRequest, _facts_pb2.BatchGetFactsResponse]  # type: ignore[assignment]
+    """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
+    is left: ask for that again.
+    """
     SearchFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.SearchFactsRequest, _facts_pb2.SearchFactsResponse]  # type: ignore[assignment]
     """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first."""
+    RenewFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.RenewFactsRequest, _facts_pb2.RenewFactsResponse]  # type: ignore[assignment]
+    """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
+    revision, no update_time, and watchers are not told.
+    """
     ListFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListFactsRequest, _facts_pb2.ListFactsResponse]  # type: ignore[assignment]
     """ListFacts pages through facts in the order in which they were first stored."""
     ListNamespaces: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]  # type: ignore[assignment]
     """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
     DeleteFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]  # type: ignore[assignment]
-    """DeleteFact removes a fact for good, its earlier versions included. One that is not there is no error."""
+    """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+    `allow_missing`.
+    """
     DeleteFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]  # type: ignore[assignment]
     """DeleteFacts removes for good, in one transaction, every fact of a namespace that matches."""
 
@@ -106,12 +126,14 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         """PutFact stores a fact in place of the one under its namespace and key."""
 
     @_abc_1.abstractmethod
-    def PutFacts(
+    def BulkPutFacts(
         self,
-        request_iterator: _MaybeAsyncIterator[_facts_pb2.PutFactsRequest],
+        request_iterator: _MaybeAsyncIterator[_facts_pb2.BulkPutFactsRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_facts_pb2.PutFactsResponse], _abc.AsyncIterator[_facts_pb2.PutFactsResponse]]:
-        """PutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails alone."""
+    ) -> _typing.Union[_abc.Iterator[_facts_pb2.BulkPutFactsResponse], _abc.AsyncIterator[_facts_pb2.BulkPutFactsResponse]]:
+        """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
+        alone.
+        """
 
     @_abc_1.abstractmethod
     def GetFact(
@@ -119,15 +141,17 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.GetFactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.GetFactResponse, _abc.Awaitable[_facts_pb2.GetFactResponse]]:
-        """GetFact returns one fact. NOT_FOUND where there is none, or it has expired."""
+        """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired."""
 
     @_abc_1.abstractmethod
-    def GetFacts(
+    def BatchGetFacts(
         self,
-        request: _facts_pb2.GetFactsRequest,
+        request: _facts_pb2.BatchGetFactsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_facts_pb2.GetFactsResponse, _abc.Awaitable[_facts_pb2.GetFactsResponse]]:
-        """GetFacts returns several facts; those that are not there are left out."""
+    ) -> _typing.Union[_facts_pb2.BatchGetFactsResponse, _abc.Awaitable[_facts_pb2.BatchGetFactsResponse]]:
+        """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
+        is left: ask for that again.
+        """
 
     @_abc_1.abstractmethod
     def SearchFacts(
@@ -136,6 +160,16 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.SearchFactsResponse, _abc.Awaitable[_facts_pb2.SearchFactsResponse]]:
         """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first."""
+
+    @_abc_1.abstractmethod
+    def RenewFacts(
+        self,
+        request: _facts_pb2.RenewFactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_facts_pb2.RenewFactsResponse, _abc.Awaitable[_facts_pb2.RenewFactsResponse]]:
+        """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
+        revision, no update_time, and watchers are not told.
+        """
 
     @_abc_1.abstractmethod
     def ListFacts(
@@ -159,7 +193,9 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.DeleteFactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.DeleteFactResponse, _abc.Awaitable[_facts_pb2.DeleteFactResponse]]:
-        """DeleteFact removes a fact for good, its earlier versions included. One that is not there is no error."""
+        """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+        `allow_missing`.
+        """
 
     @_abc_1.abstractmethod
     def DeleteFacts(

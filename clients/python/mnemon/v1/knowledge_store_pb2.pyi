@@ -6,10 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from mnemon.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -21,62 +21,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _DocumentView:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _DocumentViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DocumentView.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    DOCUMENT_VIEW_UNSPECIFIED: _DocumentView.ValueType  # 0
-    """The same as STANDARD."""
-    DOCUMENT_VIEW_BASIC: _DocumentView.ValueType  # 1
-    """Without the content."""
-    DOCUMENT_VIEW_STANDARD: _DocumentView.ValueType  # 2
-    """With the content, without embeddings."""
-    DOCUMENT_VIEW_FULL: _DocumentView.ValueType  # 3
-    """With embeddings."""
-
-class DocumentView(_DocumentView, metaclass=_DocumentViewEnumTypeWrapper):
-    """DocumentView says how much of a document to return."""
-
-DOCUMENT_VIEW_UNSPECIFIED: DocumentView.ValueType  # 0
-"""The same as STANDARD."""
-DOCUMENT_VIEW_BASIC: DocumentView.ValueType  # 1
-"""Without the content."""
-DOCUMENT_VIEW_STANDARD: DocumentView.ValueType  # 2
-"""With the content, without embeddings."""
-DOCUMENT_VIEW_FULL: DocumentView.ValueType  # 3
-"""With embeddings."""
-Global___DocumentView: _TypeAlias = DocumentView  # noqa: Y015
-
-class _HealthStatus:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _HealthStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HealthStatus.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    HEALTH_STATUS_UNSPECIFIED: _HealthStatus.ValueType  # 0
-    """Unknown to this client."""
-    HEALTH_STATUS_HEALTHY: _HealthStatus.ValueType  # 1
-    """Everything answers."""
-    HEALTH_STATUS_DEGRADED: _HealthStatus.ValueType  # 2
-    """Reads and writes are served from the records; the vector database does not answer, or is being rebuilt."""
-    HEALTH_STATUS_UNHEALTHY: _HealthStatus.ValueType  # 3
-    """Writes are not accepted."""
-
-class HealthStatus(_HealthStatus, metaclass=_HealthStatusEnumTypeWrapper):
-    """HealthStatus says how the store is."""
-
-HEALTH_STATUS_UNSPECIFIED: HealthStatus.ValueType  # 0
-"""Unknown to this client."""
-HEALTH_STATUS_HEALTHY: HealthStatus.ValueType  # 1
-"""Everything answers."""
-HEALTH_STATUS_DEGRADED: HealthStatus.ValueType  # 2
-"""Reads and writes are served from the records; the vector database does not answer, or is being rebuilt."""
-HEALTH_STATUS_UNHEALTHY: HealthStatus.ValueType  # 3
-"""Writes are not accepted."""
-Global___HealthStatus: _TypeAlias = HealthStatus  # noqa: Y015
 
 @_typing.final
 class Document(_message.Message):
@@ -125,7 +69,7 @@ class Document(_message.Message):
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
         """Metadata: at most 64 keys of 1 to 64 characters, a letter or "_" first, then letters, digits, "_", "-" and ".".
-        The prefixes "chroma:" and "mnemon:" are reserved.
+        The prefixes "chroma:" and "mnemon:" are reserved. All texts together are at most 1 MiB.
         """
 
     @_builtins.property
@@ -141,8 +85,8 @@ class Document(_message.Message):
         """Output only. When it was last changed."""
 
     @_builtins.property
-    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Embedding]:
-        """Output only. The embedding of each passage; only in the FULL view."""
+    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Embedding]:
+        """Output only. The embedding of each passage; only where VIEW_FULL was asked for."""
 
     def __init__(
         self,
@@ -155,7 +99,7 @@ class Document(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         passage_count: _builtins.int = ...,
-        embeddings: _abc.Iterable[Global___Embedding] | None = ...,
+        embeddings: _abc.Iterable[_common_pb2.Embedding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "scope", b"scope", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -166,28 +110,36 @@ class Document(_message.Message):
 Global___Document: _TypeAlias = Document  # noqa: Y015
 
 @_typing.final
-class Embedding(_message.Message):
-    """Embedding is one vector of unit length."""
+class DocumentFilter(_message.Message):
+    """DocumentFilter says which documents are meant: everything that is set must hold. The filter's fields are doc_id, content,
+    user, household, persona, agent, project, create_time, update_time, and "metadata." with a key.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    VALUES_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The components."""
+    def scope(self) -> _common_pb2.Scope:
+        """Its fields that are set must be equal."""
+
+    @_builtins.property
+    def filter(self) -> _common_pb2.Filter:
+        """Anything else."""
 
     def __init__(
         self,
         *,
-        values: _abc.Iterable[_builtins.float] | None = ...,
+        scope: _common_pb2.Scope | None = ...,
+        filter: _common_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
+Global___DocumentFilter: _TypeAlias = DocumentFilter  # noqa: Y015
 
 @_typing.final
 class IndexDocumentRequest(_message.Message):
@@ -202,7 +154,9 @@ class IndexDocumentRequest(_message.Message):
     request_id: _builtins.str
     """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
     expected_revision: _builtins.int
-    """Store only if the document has this revision; 0: only if it does not exist. Otherwise ABORTED."""
+    """Store only if the document has this revision, otherwise ABORTED, and NOT_FOUND if it does not exist. 0: only if it
+    does not exist.
+    """
     ack: _common_pb2.AckLevel.ValueType
     """When to answer."""
     @_builtins.property
@@ -252,8 +206,8 @@ class IndexDocumentResponse(_message.Message):
 Global___IndexDocumentResponse: _TypeAlias = IndexDocumentResponse  # noqa: Y015
 
 @_typing.final
-class IndexDocumentsRequest(_message.Message):
-    """IndexDocumentsRequest is a run of documents in a bulk stream."""
+class BulkIndexDocumentsRequest(_message.Message):
+    """BulkIndexDocumentsRequest is a run of documents in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -273,11 +227,11 @@ class IndexDocumentsRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___IndexDocumentsRequest: _TypeAlias = IndexDocumentsRequest  # noqa: Y015
+Global___BulkIndexDocumentsRequest: _TypeAlias = BulkIndexDocumentsRequest  # noqa: Y015
 
 @_typing.final
-class IndexDocumentsResponse(_message.Message):
-    """IndexDocumentsResponse answers one request of the stream."""
+class BulkIndexDocumentsResponse(_message.Message):
+    """BulkIndexDocumentsResponse answers one request of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,7 +251,7 @@ class IndexDocumentsResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___IndexDocumentsResponse: _TypeAlias = IndexDocumentsResponse  # noqa: Y015
+Global___BulkIndexDocumentsResponse: _TypeAlias = BulkIndexDocumentsResponse  # noqa: Y015
 
 @_typing.final
 class IndexDocumentResult(_message.Message):
@@ -336,8 +290,113 @@ class IndexDocumentResult(_message.Message):
 Global___IndexDocumentResult: _TypeAlias = IndexDocumentResult  # noqa: Y015
 
 @_typing.final
+class UpdateDocumentRequest(_message.Message):
+    """UpdateDocumentRequest says what to change in a document: fields, keys of its metadata, or both."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SetMetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _common_pb2.MetadataValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _common_pb2.MetadataValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    SET_METADATA_FIELD_NUMBER: _builtins.int
+    REMOVE_METADATA_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Makes a repeated call harmless, as in IndexDocumentRequest."""
+    expected_revision: _builtins.int
+    """Change only if the document has this revision. Otherwise ABORTED."""
+    ack: _common_pb2.AckLevel.ValueType
+    """When to answer."""
+    @_builtins.property
+    def document(self) -> Global___Document:
+        """Required. doc_id says which document; of the other fields, those that update_mask names count."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What to change, by field of Document: "content", "metadata" (all of it), "scope" (all of it) or a part of it, such as
+        "scope.user". Keys of the metadata are not named here.
+        """
+
+    @_builtins.property
+    def set_metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
+        """Keys of the metadata to set, with their values; the other keys stay. Not together with "metadata" in update_mask."""
+
+    @_builtins.property
+    def remove_metadata(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys of the metadata to remove, at most 64; one that is not there is no error. None of those in set_metadata, and not
+        together with "metadata" in update_mask.
+        """
+
+    def __init__(
+        self,
+        *,
+        document: Global___Document | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        set_metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
+        remove_metadata: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+        expected_revision: _builtins.int | None = ...,
+        ack: _common_pb2.AckLevel.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "document", b"document", "expected_revision", b"expected_revision", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "document", b"document", "expected_revision", b"expected_revision", "remove_metadata", b"remove_metadata", "request_id", b"request_id", "set_metadata", b"set_metadata", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
+
+Global___UpdateDocumentRequest: _TypeAlias = UpdateDocumentRequest  # noqa: Y015
+
+@_typing.final
+class UpdateDocumentResponse(_message.Message):
+    """UpdateDocumentResponse acknowledges the change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipt(self) -> _common_pb2.WriteReceipt:
+        """The receipt; outcome REPLACED, or UNCHANGED where the document was already as asked."""
+
+    def __init__(
+        self,
+        *,
+        receipt: _common_pb2.WriteReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateDocumentResponse: _TypeAlias = UpdateDocumentResponse  # noqa: Y015
+
+@_typing.final
 class SearchDocumentsRequest(_message.Message):
-    """SearchDocumentsRequest asks for the documents nearest to a text."""
+    """SearchDocumentsRequest asks for the documents nearest to a text or a vector."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -363,51 +422,55 @@ class SearchDocumentsRequest(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     QUERY_FIELD_NUMBER: _builtins.int
-    TOP_K_FIELD_NUMBER: _builtins.int
-    FILTERS_FIELD_NUMBER: _builtins.int
-    SCOPE_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     MIN_SCORE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The text; at most 64 KiB. Blank finds nothing."""
-    top_k: _builtins.int
-    """Most results to return; unset means 5, at most 100. 0 or less finds nothing."""
+    """The text; at most 64 KiB. Blank without a vector finds nothing."""
     mode: _common_pb2.SearchMode.ValueType
-    """How to search."""
+    """How to search; unset means hybrid, or vector where only a vector is given."""
+    limit: _builtins.int
+    """Most results to return; 0 means 5, larger than 100 means 100."""
     min_score: _builtins.float
-    """Leave out results with a lower score, 0 to 1."""
-    view: Global___DocumentView.ValueType
-    """How much of each document to return."""
+    """Least relevance of a result, 0 to 1."""
+    view: _common_pb2.View.ValueType
+    """How much of each document is returned."""
+    @_builtins.property
+    def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The query's vector, of the server's dimension; unset: the server embeds the text. Keywords come from the text."""
+
+    @_builtins.property
+    def filter(self) -> Global___DocumentFilter:
+        """Which documents."""
+
     @_builtins.property
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
         """Metadata that results must carry, key by key: text, whole number, number or boolean, compared by type and value.
-        A key that is not valid, that no document carries, or whose value has another type is ignored, and named in
-        ignored_filters.
+        A key that is not valid, or that no document carries with a value of this type, is ignored, and named in
+        ignored_filters: "2020" where documents carry the number 2020, and 1.0 where they carry 1.
         """
-
-    @_builtins.property
-    def scope(self) -> _common_pb2.Scope:
-        """The fields that are set must be equal."""
 
     def __init__(
         self,
         *,
         query: _builtins.str = ...,
-        top_k: _builtins.int | None = ...,
-        filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
-        scope: _common_pb2.Scope | None = ...,
+        vector: _abc.Iterable[_builtins.float] | None = ...,
         mode: _common_pb2.SearchMode.ValueType = ...,
+        limit: _builtins.int = ...,
         min_score: _builtins.float = ...,
-        view: Global___DocumentView.ValueType = ...,
+        filter: Global___DocumentFilter | None = ...,
+        view: _common_pb2.View.ValueType = ...,
+        filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "scope", b"scope", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "filters", b"filters", "min_score", b"min_score", "mode", b"mode", "query", b"query", "scope", b"scope", "top_k", b"top_k", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "filters", b"filters", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
-    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchDocumentsRequest: _TypeAlias = SearchDocumentsRequest  # noqa: Y015
 
@@ -418,60 +481,62 @@ class SearchDocumentsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
-    IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: there are fewer results than were found, and at least one. Embeddings count in
+    VIEW_FULL alone, and with VIEW_IDS nothing but ids.
+    """
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchResult]:
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentMatch]:
         """The results."""
-
-    @_builtins.property
-    def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
-        """Filters that were not applied."""
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
         """How the answer was found."""
 
+    @_builtins.property
+    def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
+        """Of `filters`, those that were not applied."""
+
     def __init__(
         self,
         *,
-        results: _abc.Iterable[Global___SearchResult] | None = ...,
-        ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
+        results: _abc.Iterable[Global___DocumentMatch] | None = ...,
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
+        truncated: _builtins.bool = ...,
+        ignored_filters: _abc.Iterable[_common_pb2.IgnoredFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "ignored_filters", b"ignored_filters", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "ignored_filters", b"ignored_filters", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchDocumentsResponse: _TypeAlias = SearchDocumentsResponse  # noqa: Y015
 
 @_typing.final
-class SearchResult(_message.Message):
-    """SearchResult is one document found."""
+class DocumentMatch(_message.Message):
+    """DocumentMatch is one document found."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DOCUMENT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
-    VECTOR_SCORE_FIELD_NUMBER: _builtins.int
-    KEYWORD_SCORE_FIELD_NUMBER: _builtins.int
     PASSAGE_FIELD_NUMBER: _builtins.int
-    score: _builtins.float
-    """Relevance from 0 (none) to 1 (the query's own text); comparable across queries of one mode, but where the server was
-    told to scale scores query by query, or to fuse ranks.
-    """
     source: _builtins.str
-    """metadata["source"] where it is text, else the backend's name."""
-    vector_score: _builtins.float
-    """Cosine similarity of the best passage, 0 to 1; unset in keyword mode."""
-    keyword_score: _builtins.float
-    """BM25 relative to the query's own text, 0 to 1; unset in vector mode."""
+    """metadata["source"] where it is text, else the backend's name; empty with VIEW_IDS."""
     @_builtins.property
     def document(self) -> Global___Document:
-        """The document."""
+        """The document; with VIEW_IDS its doc_id and revision alone."""
+
+    @_builtins.property
+    def score(self) -> _common_pb2.Score:
+        """How well it fits, by its best passage. The relevance is 1 for the query's own text and 0 for none, and comparable across
+        queries of one mode, but where the server was told to scale scores query by query, or to fuse ranks.
+        """
 
     @_builtins.property
     def passage(self) -> Global___Passage:
@@ -481,26 +546,17 @@ class SearchResult(_message.Message):
         self,
         *,
         document: Global___Document | None = ...,
-        score: _builtins.float = ...,
+        score: _common_pb2.Score | None = ...,
         source: _builtins.str = ...,
-        vector_score: _builtins.float | None = ...,
-        keyword_score: _builtins.float | None = ...,
         passage: Global___Passage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score", "_vector_score", b"_vector_score", "document", b"document", "keyword_score", b"keyword_score", "passage", b"passage", "vector_score", b"vector_score"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "passage", b"passage", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score", "_vector_score", b"_vector_score", "document", b"document", "keyword_score", b"keyword_score", "passage", b"passage", "score", b"score", "source", b"source", "vector_score", b"vector_score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "passage", b"passage", "score", b"score", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__keyword_score: _TypeAlias = _typing.Literal["keyword_score"]  # noqa: Y015
-    _WhichOneofArgType__keyword_score: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score"]  # noqa: Y015
-    _WhichOneofReturnType__vector_score: _TypeAlias = _typing.Literal["vector_score"]  # noqa: Y015
-    _WhichOneofArgType__vector_score: _TypeAlias = _typing.Literal["_vector_score", b"_vector_score"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__keyword_score) -> _WhichOneofReturnType__keyword_score | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__vector_score) -> _WhichOneofReturnType__vector_score | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SearchResult: _TypeAlias = SearchResult  # noqa: Y015
+Global___DocumentMatch: _TypeAlias = DocumentMatch  # noqa: Y015
 
 @_typing.final
 class Passage(_message.Message):
@@ -542,13 +598,13 @@ class GetDocumentRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     doc_id: _builtins.str
     """Required. The id."""
-    view: Global___DocumentView.ValueType
-    """How much to return."""
+    view: _common_pb2.View.ValueType
+    """How much to return; with VIEW_IDS its doc_id and revision alone."""
     def __init__(
         self,
         *,
         doc_id: _builtins.str = ...,
-        view: Global___DocumentView.ValueType = ...,
+        view: _common_pb2.View.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -609,37 +665,37 @@ class ListDocumentsRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    FILTERS_FIELD_NUMBER: _builtins.int
-    SCOPE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most documents to return; 0 means 100, larger than 1,000 means 1,000. A page also ends at 4 MiB."""
+    """Most documents to return; 0 means 100, larger than 1,000 means 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
     """next_page_token of the page before; the other fields must be the same."""
-    view: Global___DocumentView.ValueType
-    """How much to return."""
+    view: _common_pb2.View.ValueType
+    """How much of each document is returned; with VIEW_IDS its doc_id and revision alone."""
     @_builtins.property
-    def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """As in SearchDocuments."""
+    def filter(self) -> Global___DocumentFilter:
+        """Which documents."""
 
     @_builtins.property
-    def scope(self) -> _common_pb2.Scope:
-        """The fields that are set must be equal."""
+    def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
+        """Metadata that they must carry, as in SearchDocuments."""
 
     def __init__(
         self,
         *,
+        filter: Global___DocumentFilter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        view: _common_pb2.View.ValueType = ...,
         filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
-        scope: _common_pb2.Scope | None = ...,
-        view: Global___DocumentView.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filters", b"filters", "page_size", b"page_size", "page_token", b"page_token", "scope", b"scope", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "filters", b"filters", "page_size", b"page_size", "page_token", b"page_token", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -662,7 +718,7 @@ class ListDocumentsResponse(_message.Message):
 
     @_builtins.property
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
-        """Filters that were not applied."""
+        """Of `filters`, those that were not applied."""
 
     def __init__(
         self,
@@ -706,25 +762,25 @@ class CountDocumentsRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    FILTER_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
-    SCOPE_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """As in SearchDocuments."""
+    def filter(self) -> Global___DocumentFilter:
+        """Which documents."""
 
     @_builtins.property
-    def scope(self) -> _common_pb2.Scope:
-        """The fields that are set must be equal."""
+    def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
+        """Metadata that they must carry, as in SearchDocuments."""
 
     def __init__(
         self,
         *,
+        filter: Global___DocumentFilter | None = ...,
         filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
-        scope: _common_pb2.Scope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filters", b"filters", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "filters", b"filters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -742,7 +798,7 @@ class CountDocumentsResponse(_message.Message):
     """Documents that match."""
     @_builtins.property
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
-        """Filters that were not applied."""
+        """Of `filters`, those that were not applied."""
 
     def __init__(
         self,
@@ -824,7 +880,7 @@ Global___DeleteDocumentResponse: _TypeAlias = DeleteDocumentResponse  # noqa: Y0
 
 @_typing.final
 class DeleteDocumentsRequest(_message.Message):
-    """DeleteDocumentsRequest says which documents to remove."""
+    """DeleteDocumentsRequest says which documents to remove. Filter and filters may not both be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -849,8 +905,8 @@ class DeleteDocumentsRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    FILTER_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
-    SCOPE_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
@@ -861,27 +917,27 @@ class DeleteDocumentsRequest(_message.Message):
     ack: _common_pb2.AckLevel.ValueType
     """When to answer."""
     @_builtins.property
-    def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """As in SearchDocuments, but a key that is not valid is INVALID_ARGUMENT, and one that no document carries matches none.
-        Filters and scope may not both be empty.
-        """
+    def filter(self) -> Global___DocumentFilter:
+        """Which documents."""
 
     @_builtins.property
-    def scope(self) -> _common_pb2.Scope:
-        """The fields that are set must be equal."""
+    def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
+        """Metadata that they must carry. Nothing is ignored here: a key that is not valid, or that no document carries with a
+        value of this type, is INVALID_ARGUMENT, and nothing is removed.
+        """
 
     def __init__(
         self,
         *,
+        filter: Global___DocumentFilter | None = ...,
         filters: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
-        scope: _common_pb2.Scope | None = ...,
         dry_run: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         ack: _common_pb2.AckLevel.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dry_run", b"dry_run", "filters", b"filters", "request_id", b"request_id", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dry_run", b"dry_run", "filter", b"filter", "filters", b"filters", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -979,7 +1035,7 @@ class CheckHealthResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
@@ -987,12 +1043,16 @@ class CheckHealthResponse(_message.Message):
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
     PASSAGE_COUNT_FIELD_NUMBER: _builtins.int
-    PENDING_FIELD_NUMBER: _builtins.int
+    PENDING_COUNT_FIELD_NUMBER: _builtins.int
     LATENCY_FIELD_NUMBER: _builtins.int
-    status: Global___HealthStatus.ValueType
-    """In one word."""
+    REMOVAL_PENDING_COUNT_FIELD_NUMBER: _builtins.int
+    REMOVAL_OUT_OF_REACH_COUNT_FIELD_NUMBER: _builtins.int
+    state: _common_pb2.State.ValueType
+    """Starting: the records answer and take writes, while a vector database comes up. Degraded: they do, but it does not
+    answer, or is being built anew. Unavailable: writes are not accepted.
+    """
     message: _builtins.str
-    """In a sentence; empty where healthy."""
+    """Why, in a sentence, where not ready."""
     backend: _builtins.str
     """The backend's name: chromadb, local or in_memory."""
     host: _builtins.str
@@ -1003,10 +1063,18 @@ class CheckHealthResponse(_message.Message):
     """Documents stored."""
     passage_count: _builtins.int
     """Passages stored."""
-    pending: _builtins.int
+    pending_count: _builtins.int
     """Committed changes that the vector database has yet to take."""
+    removal_pending_count: _builtins.int
+    """Records of the vault, of all kinds, that were deleted or replaced, and documents among them that embedded ChromaDB was
+    told of, whose bytes may still be in the server's files. 0: nothing of them is.
+    """
+    removal_out_of_reach_count: _builtins.int
+    """Documents that were deleted or replaced, and that a ChromaDB server was told of: only its operator can remove what that
+    keeps of them, and nothing here ever lowers the number.
+    """
     @_builtins.property
-    def embedding_model(self) -> Global___EmbeddingModel:
+    def embedding_model(self) -> _common_pb2.EmbeddingModel:
         """The embedding model: name, revision, precision and dimension."""
 
     @_builtins.property
@@ -1016,55 +1084,23 @@ class CheckHealthResponse(_message.Message):
     def __init__(
         self,
         *,
-        status: Global___HealthStatus.ValueType = ...,
+        state: _common_pb2.State.ValueType = ...,
         message: _builtins.str = ...,
         backend: _builtins.str = ...,
         host: _builtins.str = ...,
         collection: _builtins.str = ...,
-        embedding_model: Global___EmbeddingModel | None = ...,
+        embedding_model: _common_pb2.EmbeddingModel | None = ...,
         document_count: _builtins.int = ...,
         passage_count: _builtins.int = ...,
-        pending: _builtins.int = ...,
+        pending_count: _builtins.int = ...,
         latency: _duration_pb2.Duration | None = ...,
+        removal_pending_count: _builtins.int = ...,
+        removal_out_of_reach_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["embedding_model", b"embedding_model", "latency", b"latency"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "collection", b"collection", "document_count", b"document_count", "embedding_model", b"embedding_model", "host", b"host", "latency", b"latency", "message", b"message", "passage_count", b"passage_count", "pending", b"pending", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "collection", b"collection", "document_count", b"document_count", "embedding_model", b"embedding_model", "host", b"host", "latency", b"latency", "message", b"message", "passage_count", b"passage_count", "pending_count", b"pending_count", "removal_out_of_reach_count", b"removal_out_of_reach_count", "removal_pending_count", b"removal_pending_count", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckHealthResponse: _TypeAlias = CheckHealthResponse  # noqa: Y015
-
-@_typing.final
-class EmbeddingModel(_message.Message):
-    """EmbeddingModel says which model makes the vectors. Vectors of different models are never mixed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    PRECISION_FIELD_NUMBER: _builtins.int
-    DIMENSION_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """The model's name, such as "sentence-transformers/all-MiniLM-L6-v2"."""
-    revision: _builtins.str
-    """Which weights: their revision or digest."""
-    precision: _builtins.str
-    """Precision of the arithmetic, such as "int8" or "fp32"."""
-    dimension: _builtins.int
-    """Components of a vector."""
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        revision: _builtins.str = ...,
-        precision: _builtins.str = ...,
-        dimension: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "name", b"name", "precision", b"precision", "revision", b"revision"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EmbeddingModel: _TypeAlias = EmbeddingModel  # noqa: Y015

@@ -40,10 +40,15 @@ class KnowledgeStoreServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentResponse.FromString,
                 _registered_method=True)
-        self.IndexDocuments = channel.stream_stream(
-                '/mnemon.v1.KnowledgeStoreService/IndexDocuments',
-                request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentsRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentsResponse.FromString,
+        self.BulkIndexDocuments = channel.stream_stream(
+                '/mnemon.v1.KnowledgeStoreService/BulkIndexDocuments',
+                request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.BulkIndexDocumentsRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.BulkIndexDocumentsResponse.FromString,
+                _registered_method=True)
+        self.UpdateDocument = channel.unary_unary(
+                '/mnemon.v1.KnowledgeStoreService/UpdateDocument',
+                request_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.UpdateDocumentRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.UpdateDocumentResponse.FromString,
                 _registered_method=True)
         self.SearchDocuments = channel.unary_unary(
                 '/mnemon.v1.KnowledgeStoreService/SearchDocuments',
@@ -98,9 +103,17 @@ class KnowledgeStoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def IndexDocuments(self, request_iterator, context):
-        """IndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
+    def BulkIndexDocuments(self, request_iterator, context):
+        """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
         document fails alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateDocument(self, request, context):
+        """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+        content changes. NOT_FOUND if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,7 +127,7 @@ class KnowledgeStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetDocument(self, request, context):
-        """GetDocument returns one document. NOT_FOUND where there is none.
+        """GetDocument returns one document. NOT_FOUND if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,7 +148,7 @@ class KnowledgeStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteDocument(self, request, context):
-        """DeleteDocument removes one document. NOT_FOUND where there is none, unless allow_missing.
+        """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,10 +184,15 @@ def add_KnowledgeStoreServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentResponse.SerializeToString,
             ),
-            'IndexDocuments': grpc.stream_stream_rpc_method_handler(
-                    servicer.IndexDocuments,
-                    request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentsRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentsResponse.SerializeToString,
+            'BulkIndexDocuments': grpc.stream_stream_rpc_method_handler(
+                    servicer.BulkIndexDocuments,
+                    request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.BulkIndexDocumentsRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.BulkIndexDocumentsResponse.SerializeToString,
+            ),
+            'UpdateDocument': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateDocument,
+                    request_deserializer=mnemon_dot_v1_dot_knowledge__store__pb2.UpdateDocumentRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_knowledge__store__pb2.UpdateDocumentResponse.SerializeToString,
             ),
             'SearchDocuments': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchDocuments,
@@ -256,7 +274,7 @@ class KnowledgeStoreService(object):
             _registered_method=True)
 
     @staticmethod
-    def IndexDocuments(request_iterator,
+    def BulkIndexDocuments(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -269,9 +287,36 @@ class KnowledgeStoreService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/mnemon.v1.KnowledgeStoreService/IndexDocuments',
-            mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentsRequest.SerializeToString,
-            mnemon_dot_v1_dot_knowledge__store__pb2.IndexDocumentsResponse.FromString,
+            '/mnemon.v1.KnowledgeStoreService/BulkIndexDocuments',
+            mnemon_dot_v1_dot_knowledge__store__pb2.BulkIndexDocumentsRequest.SerializeToString,
+            mnemon_dot_v1_dot_knowledge__store__pb2.BulkIndexDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mnemon.v1.KnowledgeStoreService/UpdateDocument',
+            mnemon_dot_v1_dot_knowledge__store__pb2.UpdateDocumentRequest.SerializeToString,
+            mnemon_dot_v1_dot_knowledge__store__pb2.UpdateDocumentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,20 +35,24 @@ class KnowledgeStoreServiceStub:
     def __new__(cls, channel: _aio.Channel) -> KnowledgeStoreServiceAsyncStub: ...
     IndexDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.IndexDocumentRequest, _knowledge_store_pb2.IndexDocumentResponse]
     """IndexDocument stores a document, replacing the one that has its id as a whole."""
-    IndexDocuments: _grpc.StreamStreamMultiCallable[_knowledge_store_pb2.IndexDocumentsRequest, _knowledge_store_pb2.IndexDocumentsResponse]
-    """IndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
+    BulkIndexDocuments: _grpc.StreamStreamMultiCallable[_knowledge_store_pb2.BulkIndexDocumentsRequest, _knowledge_store_pb2.BulkIndexDocumentsResponse]
+    """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
     document fails alone.
+    """
+    UpdateDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.UpdateDocumentRequest, _knowledge_store_pb2.UpdateDocumentResponse]
+    """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+    content changes. NOT_FOUND if it does not exist.
     """
     SearchDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.SearchDocumentsRequest, _knowledge_store_pb2.SearchDocumentsResponse]
     """SearchDocuments finds the documents nearest to a text, best first. A blank query finds nothing."""
     GetDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.GetDocumentRequest, _knowledge_store_pb2.GetDocumentResponse]
-    """GetDocument returns one document. NOT_FOUND where there is none."""
+    """GetDocument returns one document. NOT_FOUND if it does not exist."""
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.ListDocumentsRequest, _knowledge_store_pb2.ListDocumentsResponse]
     """ListDocuments pages through documents in the order of their first indexing."""
     CountDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.CountDocumentsRequest, _knowledge_store_pb2.CountDocumentsResponse]
     """CountDocuments counts documents."""
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]
-    """DeleteDocument removes one document. NOT_FOUND where there is none, unless allow_missing."""
+    """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]
     """DeleteDocuments removes all documents that a filter matches, in one transaction."""
     RebuildIndex: _grpc.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]
@@ -65,20 +69,24 @@ class KnowledgeStoreServiceAsyncStub(KnowledgeStoreServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     IndexDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.IndexDocumentRequest, _knowledge_store_pb2.IndexDocumentResponse]  # type: ignore[assignment]
     """IndexDocument stores a document, replacing the one that has its id as a whole."""
-    IndexDocuments: _aio.StreamStreamMultiCallable[_knowledge_store_pb2.IndexDocumentsRequest, _knowledge_store_pb2.IndexDocumentsResponse]  # type: ignore[assignment]
-    """IndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
+    BulkIndexDocuments: _aio.StreamStreamMultiCallable[_knowledge_store_pb2.BulkIndexDocumentsRequest, _knowledge_store_pb2.BulkIndexDocumentsResponse]  # type: ignore[assignment]
+    """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
     document fails alone.
+    """
+    UpdateDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.UpdateDocumentRequest, _knowledge_store_pb2.UpdateDocumentResponse]  # type: ignore[assignment]
+    """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+    content changes. NOT_FOUND if it does not exist.
     """
     SearchDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.SearchDocumentsRequest, _knowledge_store_pb2.SearchDocumentsResponse]  # type: ignore[assignment]
     """SearchDocuments finds the documents nearest to a text, best first. A blank query finds nothing."""
     GetDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.GetDocumentRequest, _knowledge_store_pb2.GetDocumentResponse]  # type: ignore[assignment]
-    """GetDocument returns one document. NOT_FOUND where there is none."""
+    """GetDocument returns one document. NOT_FOUND if it does not exist."""
     ListDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.ListDocumentsRequest, _knowledge_store_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     """ListDocuments pages through documents in the order of their first indexing."""
     CountDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.CountDocumentsRequest, _knowledge_store_pb2.CountDocumentsResponse]  # type: ignore[assignment]
     """CountDocuments counts documents."""
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
-    """DeleteDocument removes one document. NOT_FOUND where there is none, unless allow_missing."""
+    """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
     """DeleteDocuments removes all documents that a filter matches, in one transaction."""
     RebuildIndex: _aio.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]  # type: ignore[assignment]
@@ -100,13 +108,23 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """IndexDocument stores a document, replacing the one that has its id as a whole."""
 
     @_abc_1.abstractmethod
-    def IndexDocuments(
+    def BulkIndexDocuments(
         self,
-        request_iterator: _MaybeAsyncIterator[_knowledge_store_pb2.IndexDocumentsRequest],
+        request_iterator: _MaybeAsyncIterator[_knowledge_store_pb2.BulkIndexDocumentsRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_knowledge_store_pb2.IndexDocumentsResponse], _abc.AsyncIterator[_knowledge_store_pb2.IndexDocumentsResponse]]:
-        """IndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
+    ) -> _typing.Union[_abc.Iterator[_knowledge_store_pb2.BulkIndexDocumentsResponse], _abc.AsyncIterator[_knowledge_store_pb2.BulkIndexDocumentsResponse]]:
+        """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
         document fails alone.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateDocument(
+        self,
+        request: _knowledge_store_pb2.UpdateDocumentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_knowledge_store_pb2.UpdateDocumentResponse, _abc.Awaitable[_knowledge_store_pb2.UpdateDocumentResponse]]:
+        """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+        content changes. NOT_FOUND if it does not exist.
         """
 
     @_abc_1.abstractmethod
@@ -123,7 +141,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.GetDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.GetDocumentResponse, _abc.Awaitable[_knowledge_store_pb2.GetDocumentResponse]]:
-        """GetDocument returns one document. NOT_FOUND where there is none."""
+        """GetDocument returns one document. NOT_FOUND if it does not exist."""
 
     @_abc_1.abstractmethod
     def ListDocuments(
@@ -147,7 +165,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.DeleteDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.DeleteDocumentResponse, _abc.Awaitable[_knowledge_store_pb2.DeleteDocumentResponse]]:
-        """DeleteDocument removes one document. NOT_FOUND where there is none, unless allow_missing."""
+        """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
 
     @_abc_1.abstractmethod
     def DeleteDocuments(

@@ -82,7 +82,7 @@ class Memory(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     PERSONALITY_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
-    GLOBAL_FIELD_NUMBER: _builtins.int
+    IS_GLOBAL_FIELD_NUMBER: _builtins.int
     DECAY_POLICY_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
@@ -91,14 +91,17 @@ class Memory(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     REINFORCE_TIME_FIELD_NUMBER: _builtins.int
     DELETE_TIME_FIELD_NUMBER: _builtins.int
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
-    """Output only. A UUID chosen by the server."""
+    """A UUID in its usual form of 36 lower-case characters. Whoever creates the memory may choose it; otherwise the server does."""
     content: _builtins.str
     """The text: at most 1 MiB of UTF-8, not blank, without U+0000."""
     personality: _builtins.str
     """The personality that it belongs to. At most 256 bytes, like type."""
     type: _builtins.str
     """What kind of memory it is, such as "preference"."""
+    is_global: _builtins.bool
+    """Whether it holds beyond its project and agent."""
     decay_policy: Global___DecayPolicy.ValueType
     """How its confidence fades."""
     confidence: _builtins.float
@@ -129,6 +132,10 @@ class Memory(_message.Message):
     def delete_time(self) -> _timestamp_pb2.Timestamp:
         """Output only. When it was deleted; set only in the answers of DeleteMemory and in lists that ask for deleted ones."""
 
+    @_builtins.property
+    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Embedding]:
+        """Output only. The embedding of each passage; only where VIEW_FULL was asked for."""
+
     def __init__(
         self,
         *,
@@ -137,6 +144,7 @@ class Memory(_message.Message):
         scope: _common_pb2.Scope | None = ...,
         personality: _builtins.str = ...,
         type: _builtins.str = ...,
+        is_global: _builtins.bool = ...,
         decay_policy: Global___DecayPolicy.ValueType = ...,
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
         confidence: _builtins.float = ...,
@@ -145,10 +153,11 @@ class Memory(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         reinforce_time: _timestamp_pb2.Timestamp | None = ...,
         delete_time: _timestamp_pb2.Timestamp | None = ...,
+        embeddings: _abc.Iterable[_common_pb2.Embedding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "delete_time", b"delete_time", "reinforce_time", b"reinforce_time", "scope", b"scope", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence", b"confidence", "content", b"content", "create_time", b"create_time", "decay_policy", b"decay_policy", "delete_time", b"delete_time", "global", b"global", "memory_id", b"memory_id", "metadata", b"metadata", "personality", b"personality", "reinforce_time", b"reinforce_time", "revision", b"revision", "scope", b"scope", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence", b"confidence", "content", b"content", "create_time", b"create_time", "decay_policy", b"decay_policy", "delete_time", b"delete_time", "embeddings", b"embeddings", "is_global", b"is_global", "memory_id", b"memory_id", "metadata", b"metadata", "personality", b"personality", "reinforce_time", b"reinforce_time", "revision", b"revision", "scope", b"scope", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -157,7 +166,7 @@ Global___Memory: _TypeAlias = Memory  # noqa: Y015
 @_typing.final
 class MemoryFilter(_message.Message):
     """MemoryFilter says which memories are meant: everything that is set must hold. The filter's fields are memory_id, user,
-    household, persona, agent, project, personality, type, global, decay_policy ("stable", "reinforceable",
+    household, persona, agent, project, personality, type, is_global, decay_policy ("stable", "reinforceable",
     "contextual"), create_time, update_time, reinforce_time, content, and "metadata." with a key.
     """
 
@@ -187,43 +196,35 @@ class MemoryFilter(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     PERSONALITY_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
-    GLOBAL_FIELD_NUMBER: _builtins.int
+    IS_GLOBAL_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
-    CREATED_FROM_FIELD_NUMBER: _builtins.int
-    CREATED_TO_FIELD_NUMBER: _builtins.int
-    REINFORCED_FROM_FIELD_NUMBER: _builtins.int
-    REINFORCED_TO_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    REINFORCED_FIELD_NUMBER: _builtins.int
     MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     personality: _builtins.str
     """Where not empty, must be equal."""
     type: _builtins.str
     """Where not empty, must be equal."""
+    is_global: _builtins.bool
+    """Where set, must be equal."""
     min_confidence: _builtins.float
-    """Confidence now, at least, 0 to 1."""
+    """Confidence now, at least, 0 to 1. Unset means 0.3 in SearchMemories, and any elsewhere."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata that must be equal, key by key."""
+        """Metadata that must be equal, key by key; at most 64 keys."""
 
     @_builtins.property
-    def created_from(self) -> _timestamp_pb2.Timestamp:
-        """Created at or after."""
+    def created(self) -> _common_pb2.TimeRange:
+        """When they were created."""
 
     @_builtins.property
-    def created_to(self) -> _timestamp_pb2.Timestamp:
-        """Created at or before."""
-
-    @_builtins.property
-    def reinforced_from(self) -> _timestamp_pb2.Timestamp:
-        """Reinforced at or after; what never was reinforced does not match."""
-
-    @_builtins.property
-    def reinforced_to(self) -> _timestamp_pb2.Timestamp:
-        """Reinforced at or before; what never was reinforced does not match."""
+    def reinforced(self) -> _common_pb2.TimeRange:
+        """When they were last reinforced; what never was does not match where an end is set."""
 
     @_builtins.property
     def filter(self) -> _common_pb2.Filter:
@@ -235,21 +236,25 @@ class MemoryFilter(_message.Message):
         scope: _common_pb2.Scope | None = ...,
         personality: _builtins.str = ...,
         type: _builtins.str = ...,
+        is_global: _builtins.bool | None = ...,
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
-        created_from: _timestamp_pb2.Timestamp | None = ...,
-        created_to: _timestamp_pb2.Timestamp | None = ...,
-        reinforced_from: _timestamp_pb2.Timestamp | None = ...,
-        reinforced_to: _timestamp_pb2.Timestamp | None = ...,
-        min_confidence: _builtins.float = ...,
+        created: _common_pb2.TimeRange | None = ...,
+        reinforced: _common_pb2.TimeRange | None = ...,
+        min_confidence: _builtins.float | None = ...,
         filter: _common_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_global", b"_global", "created_from", b"created_from", "created_to", b"created_to", "filter", b"filter", "global", b"global", "reinforced_from", b"reinforced_from", "reinforced_to", b"reinforced_to", "scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_global", b"_is_global", "_min_confidence", b"_min_confidence", "created", b"created", "filter", b"filter", "is_global", b"is_global", "min_confidence", b"min_confidence", "reinforced", b"reinforced", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_global", b"_global", "created_from", b"created_from", "created_to", b"created_to", "filter", b"filter", "global", b"global", "metadata", b"metadata", "min_confidence", b"min_confidence", "personality", b"personality", "reinforced_from", b"reinforced_from", "reinforced_to", b"reinforced_to", "scope", b"scope", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_global", b"_is_global", "_min_confidence", b"_min_confidence", "created", b"created", "filter", b"filter", "is_global", b"is_global", "metadata", b"metadata", "min_confidence", b"min_confidence", "personality", b"personality", "reinforced", b"reinforced", "scope", b"scope", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__global: _TypeAlias = _typing.Literal["global"]  # noqa: Y015
-    _WhichOneofArgType__global: _TypeAlias = _typing.Literal["_global", b"_global"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__global) -> _WhichOneofReturnType__global | None: ...
+    _WhichOneofReturnType__is_global: _TypeAlias = _typing.Literal["is_global"]  # noqa: Y015
+    _WhichOneofArgType__is_global: _TypeAlias = _typing.Literal["_is_global", b"_is_global"]  # noqa: Y015
+    _WhichOneofReturnType__min_confidence: _TypeAlias = _typing.Literal["min_confidence"]  # noqa: Y015
+    _WhichOneofArgType__min_confidence: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_global) -> _WhichOneofReturnType__is_global | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_confidence) -> _WhichOneofReturnType__min_confidence | None: ...
 
 Global___MemoryFilter: _TypeAlias = MemoryFilter  # noqa: Y015
 
@@ -269,7 +274,9 @@ class CreateMemoryRequest(_message.Message):
     """When to answer."""
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """Required. The memory; its output-only fields are ignored."""
+        """Required. The memory; its output-only fields are ignored. With a memory_id that is taken, even by a deleted memory:
+        ALREADY_EXISTS (MEMORY_EXISTS).
+        """
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -322,8 +329,8 @@ class CreateMemoryResponse(_message.Message):
 Global___CreateMemoryResponse: _TypeAlias = CreateMemoryResponse  # noqa: Y015
 
 @_typing.final
-class CreateMemoriesRequest(_message.Message):
-    """CreateMemoriesRequest is a run of memories in a bulk stream."""
+class BulkCreateMemoriesRequest(_message.Message):
+    """BulkCreateMemoriesRequest is a run of memories in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -343,11 +350,11 @@ class CreateMemoriesRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CreateMemoriesRequest: _TypeAlias = CreateMemoriesRequest  # noqa: Y015
+Global___BulkCreateMemoriesRequest: _TypeAlias = BulkCreateMemoriesRequest  # noqa: Y015
 
 @_typing.final
-class CreateMemoriesResponse(_message.Message):
-    """CreateMemoriesResponse answers one request of the stream."""
+class BulkCreateMemoriesResponse(_message.Message):
+    """BulkCreateMemoriesResponse answers one request of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -367,7 +374,7 @@ class CreateMemoriesResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CreateMemoriesResponse: _TypeAlias = CreateMemoriesResponse  # noqa: Y015
+Global___BulkCreateMemoriesResponse: _TypeAlias = BulkCreateMemoriesResponse  # noqa: Y015
 
 @_typing.final
 class CreateMemoryResult(_message.Message):
@@ -458,7 +465,7 @@ class ListMemoriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_DELETED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most memories on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB of content."""
+    """Most memories on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
     """The next_page_token of the page before; empty for the first."""
     show_deleted: _builtins.bool
@@ -519,22 +526,22 @@ class SearchMemoriesRequest(_message.Message):
 
     QUERY_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
-    LIMIT_FIELD_NUMBER: _builtins.int
-    MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
-    FILTER_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     MIN_SCORE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text, at most 64 KiB. Blank finds nothing, unless a vector is given."""
-    limit: _builtins.int
-    """Most results to return; unset means 10; 1 to 1,000."""
-    min_confidence: _builtins.float
-    """Least confidence of a result, 0 to 1; unset means 0.3."""
     mode: _common_pb2.SearchMode.ValueType
     """How to search; unset means hybrid, or vector where only a vector is given."""
+    limit: _builtins.int
+    """Most results to return, at most 1,000; 0 means 10."""
     min_score: _builtins.float
-    """Least score of a result, 0 to 1."""
+    """Least relevance of a result, 0 to 1."""
+    view: _common_pb2.View.ValueType
+    """How much of each memory is returned."""
     explain: _builtins.bool
     """Whether each result says why it scored as it did."""
     @_builtins.property
@@ -543,32 +550,25 @@ class SearchMemoriesRequest(_message.Message):
 
     @_builtins.property
     def filter(self) -> Global___MemoryFilter:
-        """Which memories; its own min_confidence is not used."""
+        """Which memories; those whose confidence is below 0.3 are left out, unless its min_confidence says otherwise."""
 
     def __init__(
         self,
         *,
         query: _builtins.str = ...,
         vector: _abc.Iterable[_builtins.float] | None = ...,
-        limit: _builtins.int | None = ...,
-        min_confidence: _builtins.float | None = ...,
-        filter: Global___MemoryFilter | None = ...,
         mode: _common_pb2.SearchMode.ValueType = ...,
+        limit: _builtins.int = ...,
         min_score: _builtins.float = ...,
+        filter: Global___MemoryFilter | None = ...,
+        view: _common_pb2.View.ValueType = ...,
         explain: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_min_confidence", b"_min_confidence", "filter", b"filter", "limit", b"limit", "min_confidence", b"min_confidence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_min_confidence", b"_min_confidence", "explain", b"explain", "filter", b"filter", "limit", b"limit", "min_confidence", b"min_confidence", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explain", b"explain", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "mode", b"mode", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
-    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
-    _WhichOneofReturnType__min_confidence: _TypeAlias = _typing.Literal["min_confidence"]  # noqa: Y015
-    _WhichOneofArgType__min_confidence: _TypeAlias = _typing.Literal["_min_confidence", b"_min_confidence"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_confidence) -> _WhichOneofReturnType__min_confidence | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchMemoriesRequest: _TypeAlias = SearchMemoriesRequest  # noqa: Y015
 
@@ -579,28 +579,28 @@ class SearchMemoriesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
-    COUNT_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
-    count: _builtins.int
-    """How many there are."""
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: there are fewer results than were found, and at least one."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
         """The results."""
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
-        """How the answer was found."""
+        """How the answer was found, and how many results it has."""
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___MemoryMatch] | None = ...,
-        count: _builtins.int = ...,
         diagnostics: _common_pb2.SearchDiagnostics | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "diagnostics", b"diagnostics", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -614,21 +614,17 @@ class MemoryMatch(_message.Message):
 
     MEMORY_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
-    SIMILARITY_FIELD_NUMBER: _builtins.int
     DISTANCE_FIELD_NUMBER: _builtins.int
-    KEYWORD_SCORE_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
-    score: _builtins.float
-    """Relevance, 0 to 1, by which results are ordered."""
-    similarity: _builtins.float
-    """Cosine similarity to the query, 0 to 1, where vectors were compared; 1 is identical."""
     distance: _builtins.float
-    """Cosine distance as it was measured, 0 to 2, where vectors were compared."""
-    keyword_score: _builtins.float
-    """BM25 relative to the query's own text, 0 to 1, where words were compared."""
+    """Cosine distance as it was measured, 0 to 2, where vectors were compared; score.vector is 1 less this, at least 0."""
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """The memory, with its confidence."""
+        """The memory, with its confidence; with VIEW_IDS its memory_id, confidence and revision alone."""
+
+    @_builtins.property
+    def score(self) -> _common_pb2.Score:
+        """How well it fits."""
 
     @_builtins.property
     def explanation(self) -> Global___MatchExplanation:
@@ -638,28 +634,17 @@ class MemoryMatch(_message.Message):
         self,
         *,
         memory: Global___Memory | None = ...,
-        score: _builtins.float = ...,
-        similarity: _builtins.float | None = ...,
+        score: _common_pb2.Score | None = ...,
         distance: _builtins.float | None = ...,
-        keyword_score: _builtins.float | None = ...,
         explanation: Global___MatchExplanation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_distance", b"_distance", "_keyword_score", b"_keyword_score", "_similarity", b"_similarity", "distance", b"distance", "explanation", b"explanation", "keyword_score", b"keyword_score", "memory", b"memory", "similarity", b"similarity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_distance", b"_distance", "distance", b"distance", "explanation", b"explanation", "memory", b"memory", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_distance", b"_distance", "_keyword_score", b"_keyword_score", "_similarity", b"_similarity", "distance", b"distance", "explanation", b"explanation", "keyword_score", b"keyword_score", "memory", b"memory", "score", b"score", "similarity", b"similarity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_distance", b"_distance", "distance", b"distance", "explanation", b"explanation", "memory", b"memory", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__distance: _TypeAlias = _typing.Literal["distance"]  # noqa: Y015
     _WhichOneofArgType__distance: _TypeAlias = _typing.Literal["_distance", b"_distance"]  # noqa: Y015
-    _WhichOneofReturnType__keyword_score: _TypeAlias = _typing.Literal["keyword_score"]  # noqa: Y015
-    _WhichOneofArgType__keyword_score: _TypeAlias = _typing.Literal["_keyword_score", b"_keyword_score"]  # noqa: Y015
-    _WhichOneofReturnType__similarity: _TypeAlias = _typing.Literal["similarity"]  # noqa: Y015
-    _WhichOneofArgType__similarity: _TypeAlias = _typing.Literal["_similarity", b"_similarity"]  # noqa: Y015
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__distance) -> _WhichOneofReturnType__distance | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__keyword_score) -> _WhichOneofReturnType__keyword_score | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__similarity) -> _WhichOneofReturnType__similarity | None: ...
 
 Global___MemoryMatch: _TypeAlias = MemoryMatch  # noqa: Y015
 
@@ -745,8 +730,31 @@ class UpdateMemoryRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SetMetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _common_pb2.MetadataValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _common_pb2.MetadataValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MEMORY_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    SET_METADATA_FIELD_NUMBER: _builtins.int
+    REMOVE_METADATA_FIELD_NUMBER: _builtins.int
     EMBEDDING_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -763,9 +771,17 @@ class UpdateMemoryRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Required. What to change: content, scope or its fields ("scope.agent"), personality, type, global, decay_policy,
-        metadata as a whole, or one key of it ("metadata.topic"; left out of the memory's metadata, it is removed).
+        """The fields to change: content, scope or one of its fields ("scope.agent"), personality, type, is_global,
+        decay_policy, and metadata, which replaces all of it. Required, unless single keys of the metadata are changed.
         """
+
+    @_builtins.property
+    def set_metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
+        """Keys of the metadata to set; the others stay. Not together with metadata in update_mask."""
+
+    @_builtins.property
+    def remove_metadata(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys of the metadata to remove, where they are there; at most 64, and none that is set."""
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -776,6 +792,8 @@ class UpdateMemoryRequest(_message.Message):
         *,
         memory: Global___Memory | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
+        set_metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
+        remove_metadata: _abc.Iterable[_builtins.str] | None = ...,
         embedding: _abc.Iterable[_builtins.float] | None = ...,
         expected_revision: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
@@ -783,7 +801,7 @@ class UpdateMemoryRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "memory", b"memory", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "embedding", b"embedding", "expected_revision", b"expected_revision", "memory", b"memory", "request_id", b"request_id", "update_mask", b"update_mask"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "embedding", b"embedding", "expected_revision", b"expected_revision", "memory", b"memory", "remove_metadata", b"remove_metadata", "request_id", b"request_id", "set_metadata", b"set_metadata", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
@@ -892,6 +910,7 @@ class DeleteMemoryRequest(_message.Message):
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
     """The id."""
@@ -899,6 +918,8 @@ class DeleteMemoryRequest(_message.Message):
     """As in CreateMemoryRequest."""
     expected_revision: _builtins.int
     """Delete only if the memory has this revision. Otherwise ABORTED."""
+    allow_missing: _builtins.bool
+    """If it does not exist, answer with a receipt of the outcome MISSING."""
     ack: _common_pb2.AckLevel.ValueType
     """When to answer."""
     def __init__(
@@ -907,11 +928,12 @@ class DeleteMemoryRequest(_message.Message):
         memory_id: _builtins.str = ...,
         request_id: _builtins.str = ...,
         expected_revision: _builtins.int | None = ...,
+        allow_missing: _builtins.bool = ...,
         ack: _common_pb2.AckLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "expected_revision", b"expected_revision", "memory_id", b"memory_id", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "ack", b"ack", "allow_missing", b"allow_missing", "expected_revision", b"expected_revision", "memory_id", b"memory_id", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
@@ -1246,18 +1268,18 @@ class GetStatusResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     COLLECTION_FIELD_NUMBER: _builtins.int
     MEMORY_COUNT_FIELD_NUMBER: _builtins.int
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
-    status: _builtins.str
-    """"healthy" or "unhealthy"."""
-    error: _builtins.str
-    """Why, where not healthy."""
+    state: _common_pb2.State.ValueType
+    """Starting: a vector database comes up, while the records answer alone. Degraded: it does not answer; they still do."""
+    message: _builtins.str
+    """Why, where not ready."""
     backend: _builtins.str
     """What holds the vectors: "local" or "chromadb"."""
     host: _builtins.str
@@ -1275,8 +1297,8 @@ class GetStatusResponse(_message.Message):
     def __init__(
         self,
         *,
-        status: _builtins.str = ...,
-        error: _builtins.str = ...,
+        state: _common_pb2.State.ValueType = ...,
+        message: _builtins.str = ...,
         backend: _builtins.str = ...,
         host: _builtins.str = ...,
         collection: _builtins.str = ...,
@@ -1286,7 +1308,7 @@ class GetStatusResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "collection", b"collection", "deleted_count", b"deleted_count", "error", b"error", "host", b"host", "index", b"index", "memory_count", b"memory_count", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "collection", b"collection", "deleted_count", b"deleted_count", "host", b"host", "index", b"index", "memory_count", b"memory_count", "message", b"message", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1301,19 +1323,25 @@ class VectorIndexStatus(_message.Message):
     FLAT_COUNT_FIELD_NUMBER: _builtins.int
     GRAPH_COUNT_FIELD_NUMBER: _builtins.int
     DEAD_COUNT_FIELD_NUMBER: _builtins.int
-    BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
-    PENDING_FIELD_NUMBER: _builtins.int
+    PENDING_COUNT_FIELD_NUMBER: _builtins.int
+    REMOVAL_PENDING_COUNT_FIELD_NUMBER: _builtins.int
+    REMOVAL_OUT_OF_REACH_COUNT_FIELD_NUMBER: _builtins.int
     flat_count: _builtins.int
     """Vectors compared one by one."""
     graph_count: _builtins.int
     """Vectors in the graph."""
     dead_count: _builtins.int
     """Entries of the graph that are dead, and go with its next rebuild."""
-    bytes: _builtins.int
+    memory_bytes: _builtins.int
     """Memory that holds vectors and graph, in bytes."""
-    pending: _builtins.int
+    pending_count: _builtins.int
     """Committed writes that the vector database has yet to take; 0 for the local one."""
+    removal_pending_count: _builtins.int
+    """As in CheckHealthResponse, of memories."""
+    removal_out_of_reach_count: _builtins.int
+    """As in CheckHealthResponse, of memories."""
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
         """When the newest snapshot of the graph was written; unset where there is none."""
@@ -1324,13 +1352,15 @@ class VectorIndexStatus(_message.Message):
         flat_count: _builtins.int = ...,
         graph_count: _builtins.int = ...,
         dead_count: _builtins.int = ...,
-        bytes: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
         snapshot_time: _timestamp_pb2.Timestamp | None = ...,
-        pending: _builtins.int = ...,
+        pending_count: _builtins.int = ...,
+        removal_pending_count: _builtins.int = ...,
+        removal_out_of_reach_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "dead_count", b"dead_count", "flat_count", b"flat_count", "graph_count", b"graph_count", "pending", b"pending", "snapshot_time", b"snapshot_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_count", b"dead_count", "flat_count", b"flat_count", "graph_count", b"graph_count", "memory_bytes", b"memory_bytes", "pending_count", b"pending_count", "removal_out_of_reach_count", b"removal_out_of_reach_count", "removal_pending_count", b"removal_pending_count", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

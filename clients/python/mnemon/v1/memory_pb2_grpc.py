@@ -41,10 +41,10 @@ class MemoryServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoryRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoryResponse.FromString,
                 _registered_method=True)
-        self.CreateMemories = channel.stream_stream(
-                '/mnemon.v1.MemoryService/CreateMemories',
-                request_serializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoriesRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoriesResponse.FromString,
+        self.BulkCreateMemories = channel.stream_stream(
+                '/mnemon.v1.MemoryService/BulkCreateMemories',
+                request_serializer=mnemon_dot_v1_dot_memory__pb2.BulkCreateMemoriesRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_memory__pb2.BulkCreateMemoriesResponse.FromString,
                 _registered_method=True)
         self.GetMemory = channel.unary_unary(
                 '/mnemon.v1.MemoryService/GetMemory',
@@ -115,8 +115,8 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def CreateMemories(self, request_iterator, context):
-        """CreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
+    def BulkCreateMemories(self, request_iterator, context):
+        """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
         fails alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -124,7 +124,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetMemory(self, request, context):
-        """GetMemory returns one memory, whatever its confidence. NOT_FOUND where there is none or it was deleted.
+        """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -139,14 +139,15 @@ class MemoryServiceServicer(object):
 
     def SearchMemories(self, request, context):
         """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-        it could: what min_confidence leaves out makes room for the next.
+        it could: what the least confidence leaves out makes room for the next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateMemory(self, request, context):
-        """UpdateMemory changes the fields that a mask names.
+        """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
+        memory, or it was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,8 +161,8 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMemory(self, request, context):
-        """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted.
-        FAILED_PRECONDITION where it is deleted already.
+        """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
+        unless allow_missing. FAILED_PRECONDITION where it is deleted already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,10 +212,10 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoryRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoryResponse.SerializeToString,
             ),
-            'CreateMemories': grpc.stream_stream_rpc_method_handler(
-                    servicer.CreateMemories,
-                    request_deserializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoriesRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_memory__pb2.CreateMemoriesResponse.SerializeToString,
+            'BulkCreateMemories': grpc.stream_stream_rpc_method_handler(
+                    servicer.BulkCreateMemories,
+                    request_deserializer=mnemon_dot_v1_dot_memory__pb2.BulkCreateMemoriesRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_memory__pb2.BulkCreateMemoriesResponse.SerializeToString,
             ),
             'GetMemory': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMemory,
@@ -312,7 +313,7 @@ class MemoryService(object):
             _registered_method=True)
 
     @staticmethod
-    def CreateMemories(request_iterator,
+    def BulkCreateMemories(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -325,9 +326,9 @@ class MemoryService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/mnemon.v1.MemoryService/CreateMemories',
-            mnemon_dot_v1_dot_memory__pb2.CreateMemoriesRequest.SerializeToString,
-            mnemon_dot_v1_dot_memory__pb2.CreateMemoriesResponse.FromString,
+            '/mnemon.v1.MemoryService/BulkCreateMemories',
+            mnemon_dot_v1_dot_memory__pb2.BulkCreateMemoriesRequest.SerializeToString,
+            mnemon_dot_v1_dot_memory__pb2.BulkCreateMemoriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

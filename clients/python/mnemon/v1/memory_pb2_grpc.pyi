@@ -37,25 +37,27 @@ class MemoryServiceStub:
     def __new__(cls, channel: _aio.Channel) -> MemoryServiceAsyncStub: ...
     CreateMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.CreateMemoryRequest, _memory_pb2.CreateMemoryResponse]
     """CreateMemory stores a memory under a new id, with confidence 1."""
-    CreateMemories: _grpc.StreamStreamMultiCallable[_memory_pb2.CreateMemoriesRequest, _memory_pb2.CreateMemoriesResponse]
-    """CreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
+    BulkCreateMemories: _grpc.StreamStreamMultiCallable[_memory_pb2.BulkCreateMemoriesRequest, _memory_pb2.BulkCreateMemoriesResponse]
+    """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
     fails alone.
     """
     GetMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetMemoryRequest, _memory_pb2.GetMemoryResponse]
-    """GetMemory returns one memory, whatever its confidence. NOT_FOUND where there is none or it was deleted."""
+    """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted."""
     ListMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListMemoriesRequest, _memory_pb2.ListMemoriesResponse]
     """ListMemories pages through memories in the order of their creation."""
     SearchMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.SearchMemoriesRequest, _memory_pb2.SearchMemoriesResponse]
     """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-    it could: what min_confidence leaves out makes room for the next.
+    it could: what the least confidence leaves out makes room for the next.
     """
     UpdateMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateMemoryRequest, _memory_pb2.UpdateMemoryResponse]
-    """UpdateMemory changes the fields that a mask names."""
+    """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
+    memory, or it was deleted.
+    """
     ReinforceMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReinforceMemoryRequest, _memory_pb2.ReinforceMemoryResponse]
     """ReinforceMemory sets a reinforceable memory's confidence back to 1. FAILED_PRECONDITION for the other policies."""
     DeleteMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteMemoryRequest, _memory_pb2.DeleteMemoryResponse]
-    """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted.
-    FAILED_PRECONDITION where it is deleted already.
+    """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
+    unless allow_missing. FAILED_PRECONDITION where it is deleted already.
     """
     UndeleteMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UndeleteMemoryRequest, _memory_pb2.UndeleteMemoryResponse]
     """UndeleteMemory takes a soft delete back. FAILED_PRECONDITION where the memory is not deleted."""
@@ -79,25 +81,27 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.CreateMemoryRequest, _memory_pb2.CreateMemoryResponse]  # type: ignore[assignment]
     """CreateMemory stores a memory under a new id, with confidence 1."""
-    CreateMemories: _aio.StreamStreamMultiCallable[_memory_pb2.CreateMemoriesRequest, _memory_pb2.CreateMemoriesResponse]  # type: ignore[assignment]
-    """CreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
+    BulkCreateMemories: _aio.StreamStreamMultiCallable[_memory_pb2.BulkCreateMemoriesRequest, _memory_pb2.BulkCreateMemoriesResponse]  # type: ignore[assignment]
+    """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
     fails alone.
     """
     GetMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetMemoryRequest, _memory_pb2.GetMemoryResponse]  # type: ignore[assignment]
-    """GetMemory returns one memory, whatever its confidence. NOT_FOUND where there is none or it was deleted."""
+    """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted."""
     ListMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListMemoriesRequest, _memory_pb2.ListMemoriesResponse]  # type: ignore[assignment]
     """ListMemories pages through memories in the order of their creation."""
     SearchMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.SearchMemoriesRequest, _memory_pb2.SearchMemoriesResponse]  # type: ignore[assignment]
     """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-    it could: what min_confidence leaves out makes room for the next.
+    it could: what the least confidence leaves out makes room for the next.
     """
     UpdateMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateMemoryRequest, _memory_pb2.UpdateMemoryResponse]  # type: ignore[assignment]
-    """UpdateMemory changes the fields that a mask names."""
+    """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
+    memory, or it was deleted.
+    """
     ReinforceMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReinforceMemoryRequest, _memory_pb2.ReinforceMemoryResponse]  # type: ignore[assignment]
     """ReinforceMemory sets a reinforceable memory's confidence back to 1. FAILED_PRECONDITION for the other policies."""
     DeleteMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteMemoryRequest, _memory_pb2.DeleteMemoryResponse]  # type: ignore[assignment]
-    """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted.
-    FAILED_PRECONDITION where it is deleted already.
+    """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
+    unless allow_missing. FAILED_PRECONDITION where it is deleted already.
     """
     UndeleteMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.UndeleteMemoryRequest, _memory_pb2.UndeleteMemoryResponse]  # type: ignore[assignment]
     """UndeleteMemory takes a soft delete back. FAILED_PRECONDITION where the memory is not deleted."""
@@ -126,12 +130,12 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """CreateMemory stores a memory under a new id, with confidence 1."""
 
     @_abc_1.abstractmethod
-    def CreateMemories(
+    def BulkCreateMemories(
         self,
-        request_iterator: _MaybeAsyncIterator[_memory_pb2.CreateMemoriesRequest],
+        request_iterator: _MaybeAsyncIterator[_memory_pb2.BulkCreateMemoriesRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_memory_pb2.CreateMemoriesResponse], _abc.AsyncIterator[_memory_pb2.CreateMemoriesResponse]]:
-        """CreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
+    ) -> _typing.Union[_abc.Iterator[_memory_pb2.BulkCreateMemoriesResponse], _abc.AsyncIterator[_memory_pb2.BulkCreateMemoriesResponse]]:
+        """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
         fails alone.
         """
 
@@ -141,7 +145,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.GetMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.GetMemoryResponse, _abc.Awaitable[_memory_pb2.GetMemoryResponse]]:
-        """GetMemory returns one memory, whatever its confidence. NOT_FOUND where there is none or it was deleted."""
+        """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted."""
 
     @_abc_1.abstractmethod
     def ListMemories(
@@ -158,7 +162,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.SearchMemoriesResponse, _abc.Awaitable[_memory_pb2.SearchMemoriesResponse]]:
         """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-        it could: what min_confidence leaves out makes room for the next.
+        it could: what the least confidence leaves out makes room for the next.
         """
 
     @_abc_1.abstractmethod
@@ -167,7 +171,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.UpdateMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.UpdateMemoryResponse, _abc.Awaitable[_memory_pb2.UpdateMemoryResponse]]:
-        """UpdateMemory changes the fields that a mask names."""
+        """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
+        memory, or it was deleted.
+        """
 
     @_abc_1.abstractmethod
     def ReinforceMemory(
@@ -183,8 +189,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.DeleteMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.DeleteMemoryResponse, _abc.Awaitable[_memory_pb2.DeleteMemoryResponse]]:
-        """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted.
-        FAILED_PRECONDITION where it is deleted already.
+        """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
+        unless allow_missing. FAILED_PRECONDITION where it is deleted already.
         """
 
     @_abc_1.abstractmethod

@@ -5,9 +5,11 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from mnemon.v1 import common_pb2 as _common_pb2
 from mnemon.v1 import decisions_pb2 as _decisions_pb2
 from mnemon.v1 import semantic_pb2 as _semantic_pb2
 import builtins as _builtins
@@ -60,6 +62,7 @@ class MergeRuleConfig(_message.Message):
     DETECTION_FIELD_NUMBER: _builtins.int
     ARBITRATION_FIELD_NUMBER: _builtins.int
     MERGE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Required. At most 128 bytes, not blank."""
     description: _builtins.str
@@ -70,6 +73,10 @@ class MergeRuleConfig(_message.Message):
     """Higher ones are asked first; default 0."""
     enabled: _builtins.bool
     """Whether it is asked; default true."""
+    revision: _builtins.int
+    """Output only. Grows by one with every change of this rule; 0 of a "default" that was never changed. Unset in exports,
+    in events and in a rule with all that it inherits.
+    """
     @_builtins.property
     def conditions(self) -> Global___RuleConditions:
         """For which statements it is; unset: inherited, or else all."""
@@ -98,10 +105,11 @@ class MergeRuleConfig(_message.Message):
         detection: _decisions_pb2.DetectionConfig | None = ...,
         arbitration: _decisions_pb2.ArbitrationConfig | None = ...,
         merge: _decisions_pb2.MergeConfig | None = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_enabled", b"_enabled", "_extends", b"_extends", "_priority", b"_priority", "arbitration", b"arbitration", "conditions", b"conditions", "description", b"description", "detection", b"detection", "enabled", b"enabled", "extends", b"extends", "merge", b"merge", "priority", b"priority"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_enabled", b"_enabled", "_extends", b"_extends", "_priority", b"_priority", "arbitration", b"arbitration", "conditions", b"conditions", "description", b"description", "detection", b"detection", "enabled", b"enabled", "extends", b"extends", "merge", b"merge", "name", b"name", "priority", b"priority"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_enabled", b"_enabled", "_extends", b"_extends", "_priority", b"_priority", "arbitration", b"arbitration", "conditions", b"conditions", "description", b"description", "detection", b"detection", "enabled", b"enabled", "extends", b"extends", "merge", b"merge", "name", b"name", "priority", b"priority", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
@@ -312,36 +320,39 @@ class UpdateRuleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RULE_FIELD_NUMBER: _builtins.int
-    CLEAR_FIELDS_FIELD_NUMBER: _builtins.int
-    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    expected_version: _builtins.int
-    """Change only if the registry has this version. Otherwise ABORTED."""
+    expected_revision: _builtins.int
+    """Change only if the rule has this revision. Otherwise ABORTED."""
     request_id: _builtins.str
     """As in RegisterRuleRequest."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
-        """Required. The rule, found by its name; what is set replaces what is there."""
+        """Required. The rule, found by its name."""
 
     @_builtins.property
-    def clear_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Fields to be inherited again, such as "arbitration.merge_threshold", "conditions" or "extends"."""
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields to change, such as "arbitration.merge_threshold", "conditions" or "extends"; at most 128. What is set of
+        them replaces what is there, and what is not is inherited again. Without a mask, what is set is laid over what is
+        there: messages field by field and source_priority key by key, anything else as a whole.
+        """
 
     def __init__(
         self,
         *,
         rule: Global___MergeRuleConfig | None = ...,
-        clear_fields: _abc.Iterable[_builtins.str] | None = ...,
-        expected_version: _builtins.int | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        expected_revision: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "expected_version", b"expected_version", "rule", b"rule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "rule", b"rule", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "clear_fields", b"clear_fields", "expected_version", b"expected_version", "request_id", b"request_id", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "request_id", b"request_id", "rule", b"rule", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
-    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___UpdateRuleRequest: _TypeAlias = UpdateRuleRequest  # noqa: Y015
 
@@ -381,11 +392,17 @@ class DeleteRuleRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     force: _builtins.bool
     """Also where others extend it: they keep what they had inherited, as their own."""
+    allow_missing: _builtins.bool
+    """Answer with outcome MISSING, rather than NOT_FOUND, where there is no such rule."""
+    expected_revision: _builtins.int
+    """Delete only if the rule has this revision. Otherwise ABORTED."""
     request_id: _builtins.str
     """As in RegisterRuleRequest."""
     def __init__(
@@ -393,13 +410,17 @@ class DeleteRuleRequest(_message.Message):
         *,
         name: _builtins.str = ...,
         force: _builtins.bool = ...,
+        allow_missing: _builtins.bool = ...,
+        expected_revision: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "allow_missing", b"allow_missing", "expected_revision", b"expected_revision", "force", b"force", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___DeleteRuleRequest: _TypeAlias = DeleteRuleRequest  # noqa: Y015
 
@@ -409,21 +430,23 @@ class DeleteRuleResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    DELETED_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
-    deleted: _builtins.bool
-    """False where there was no such rule."""
     registry_version: _builtins.int
     """Version of the registry."""
+    @_builtins.property
+    def receipt(self) -> _common_pb2.WriteReceipt:
+        """The receipt; its id is the rule's name."""
+
     def __init__(
         self,
         *,
-        deleted: _builtins.bool = ...,
+        receipt: _common_pb2.WriteReceipt | None = ...,
         registry_version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "registry_version", b"registry_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "registry_version", b"registry_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

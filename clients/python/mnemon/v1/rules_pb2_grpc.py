@@ -29,7 +29,7 @@ class RulesServiceStub(object):
     """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
     statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
     it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none.
+    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     def __init__(self, channel):
@@ -94,7 +94,7 @@ class RulesServiceServicer(object):
     """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
     statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
     it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none.
+    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     def RegisterRule(self, request, context):
@@ -112,14 +112,15 @@ class RulesServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRule(self, request, context):
-        """UpdateRule changes what is set, key by key; lists are replaced.
+        """UpdateRule changes the fields that a mask names, or all that are set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRule(self, request, context):
-        """DeleteRule removes a rule. FAILED_PRECONDITION for "default", and where others extend it, unless force is set.
+        """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
+        where others extend it, unless force.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -233,7 +234,7 @@ class RulesService(object):
     """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
     statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
     it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none.
+    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     @staticmethod

@@ -30,7 +30,7 @@ class RulesServiceStub:
     """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
     statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
     it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none.
+    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     @_typing.overload
@@ -42,9 +42,11 @@ class RulesServiceStub:
     GetRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]
     """GetRule returns a rule as it was written."""
     UpdateRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]
-    """UpdateRule changes what is set, key by key; lists are replaced."""
+    """UpdateRule changes the fields that a mask names, or all that are set."""
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]
-    """DeleteRule removes a rule. FAILED_PRECONDITION for "default", and where others extend it, unless force is set."""
+    """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
+    where others extend it, unless force.
+    """
     ListRules: _grpc.UnaryUnaryMultiCallable[_rules_pb2.ListRulesRequest, _rules_pb2.ListRulesResponse]
     """ListRules pages through rules in the order of their registration, or of how they match."""
     FindMatchingRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.FindMatchingRuleRequest, _rules_pb2.FindMatchingRuleResponse]
@@ -65,7 +67,7 @@ class RulesServiceAsyncStub(RulesServiceStub):
     """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
     statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
     it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none.
+    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -74,9 +76,11 @@ class RulesServiceAsyncStub(RulesServiceStub):
     GetRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]  # type: ignore[assignment]
     """GetRule returns a rule as it was written."""
     UpdateRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]  # type: ignore[assignment]
-    """UpdateRule changes what is set, key by key; lists are replaced."""
+    """UpdateRule changes the fields that a mask names, or all that are set."""
     DeleteRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]  # type: ignore[assignment]
-    """DeleteRule removes a rule. FAILED_PRECONDITION for "default", and where others extend it, unless force is set."""
+    """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
+    where others extend it, unless force.
+    """
     ListRules: _aio.UnaryUnaryMultiCallable[_rules_pb2.ListRulesRequest, _rules_pb2.ListRulesResponse]  # type: ignore[assignment]
     """ListRules pages through rules in the order of their registration, or of how they match."""
     FindMatchingRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.FindMatchingRuleRequest, _rules_pb2.FindMatchingRuleResponse]  # type: ignore[assignment]
@@ -96,7 +100,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
     """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
     statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
     it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none.
+    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     @_abc_1.abstractmethod
@@ -121,7 +125,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.UpdateRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.UpdateRuleResponse, _abc.Awaitable[_rules_pb2.UpdateRuleResponse]]:
-        """UpdateRule changes what is set, key by key; lists are replaced."""
+        """UpdateRule changes the fields that a mask names, or all that are set."""
 
     @_abc_1.abstractmethod
     def DeleteRule(
@@ -129,7 +133,9 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.DeleteRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.DeleteRuleResponse, _abc.Awaitable[_rules_pb2.DeleteRuleResponse]]:
-        """DeleteRule removes a rule. FAILED_PRECONDITION for "default", and where others extend it, unless force is set."""
+        """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
+        where others extend it, unless force.
+        """
 
     @_abc_1.abstractmethod
     def ListRules(

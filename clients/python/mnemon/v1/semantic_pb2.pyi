@@ -51,34 +51,6 @@ CONFLICT_POLICY_RESOLVE: ConflictPolicy.ValueType  # 3
 """Finds the rule, detects, arbitrates and merges as it says, and saves what came of it, in one transaction."""
 Global___ConflictPolicy: _TypeAlias = ConflictPolicy  # noqa: Y015
 
-class _IndexState:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _IndexStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IndexState.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    INDEX_STATE_UNSPECIFIED: _IndexState.ValueType  # 0
-    """Unknown to this client."""
-    INDEX_STATE_WARMING: _IndexState.ValueType  # 1
-    """It is being loaded or built; calls are answered with UNAVAILABLE."""
-    INDEX_STATE_READY: _IndexState.ValueType  # 2
-    """It serves."""
-    INDEX_STATE_DEGRADED: _IndexState.ValueType  # 3
-    """It serves reads, and holds writes back: the capacity is reached, or writes take longer than they should."""
-
-class IndexState(_IndexState, metaclass=_IndexStateEnumTypeWrapper):
-    """IndexState is how the index is."""
-
-INDEX_STATE_UNSPECIFIED: IndexState.ValueType  # 0
-"""Unknown to this client."""
-INDEX_STATE_WARMING: IndexState.ValueType  # 1
-"""It is being loaded or built; calls are answered with UNAVAILABLE."""
-INDEX_STATE_READY: IndexState.ValueType  # 2
-"""It serves."""
-INDEX_STATE_DEGRADED: IndexState.ValueType  # 3
-"""It serves reads, and holds writes back: the capacity is reached, or writes take longer than they should."""
-Global___IndexState: _TypeAlias = IndexState  # noqa: Y015
-
 @_typing.final
 class SemanticMemory(_message.Message):
     """SemanticMemory is a statement that is known."""
@@ -202,20 +174,15 @@ class SemanticMemoryFilter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCOPE_FIELD_NUMBER: _builtins.int
-    CREATED_FROM_FIELD_NUMBER: _builtins.int
-    CREATED_TO_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
 
     @_builtins.property
-    def created_from(self) -> _timestamp_pb2.Timestamp:
-        """Learnt at or after."""
-
-    @_builtins.property
-    def created_to(self) -> _timestamp_pb2.Timestamp:
-        """Learnt at or before."""
+    def created(self) -> _common_pb2.TimeRange:
+        """When they were learnt."""
 
     @_builtins.property
     def filter(self) -> _common_pb2.Filter:
@@ -225,13 +192,12 @@ class SemanticMemoryFilter(_message.Message):
         self,
         *,
         scope: _common_pb2.Scope | None = ...,
-        created_from: _timestamp_pb2.Timestamp | None = ...,
-        created_to: _timestamp_pb2.Timestamp | None = ...,
+        created: _common_pb2.TimeRange | None = ...,
         filter: _common_pb2.Filter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_from", b"created_from", "created_to", b"created_to", "filter", b"filter", "scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "filter", b"filter", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_from", b"created_from", "created_to", b"created_to", "filter", b"filter", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "filter", b"filter", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,10 +256,13 @@ class SaveSemanticMemoryResponse(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     CONFLICTS_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
     """The same content was known of this user and persona: `memory` is that one, and nothing was written; but one that the
     bridge had saved loses its links to events, and so is not removed with them.
     """
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: there are more conflicts than it names."""
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
         """What is known now: the statement as it is stored, what it was merged into, or what it gave way to. Unset where the
@@ -320,18 +289,19 @@ class SaveSemanticMemoryResponse(_message.Message):
         duplicate: _builtins.bool = ...,
         conflicts: _abc.Iterable[_decisions_pb2.Conflict] | None = ...,
         decision: _decisions_pb2.Decision | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "memory", b"memory", "receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "decision", b"decision", "duplicate", b"duplicate", "memory", b"memory", "receipt", b"receipt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "decision", b"decision", "duplicate", b"duplicate", "memory", b"memory", "receipt", b"receipt", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SaveSemanticMemoryResponse: _TypeAlias = SaveSemanticMemoryResponse  # noqa: Y015
 
 @_typing.final
-class SaveSemanticMemoriesRequest(_message.Message):
-    """SaveSemanticMemoriesRequest is a run of statements in a bulk stream."""
+class BulkSaveSemanticMemoriesRequest(_message.Message):
+    """BulkSaveSemanticMemoriesRequest is a run of statements in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -351,11 +321,11 @@ class SaveSemanticMemoriesRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SaveSemanticMemoriesRequest: _TypeAlias = SaveSemanticMemoriesRequest  # noqa: Y015
+Global___BulkSaveSemanticMemoriesRequest: _TypeAlias = BulkSaveSemanticMemoriesRequest  # noqa: Y015
 
 @_typing.final
-class SaveSemanticMemoriesResponse(_message.Message):
-    """SaveSemanticMemoriesResponse answers one request of the stream."""
+class BulkSaveSemanticMemoriesResponse(_message.Message):
+    """BulkSaveSemanticMemoriesResponse answers one request of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -375,7 +345,7 @@ class SaveSemanticMemoriesResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SaveSemanticMemoriesResponse: _TypeAlias = SaveSemanticMemoriesResponse  # noqa: Y015
+Global___BulkSaveSemanticMemoriesResponse: _TypeAlias = BulkSaveSemanticMemoriesResponse  # noqa: Y015
 
 @_typing.final
 class SaveSemanticMemoryResult(_message.Message):
@@ -447,20 +417,20 @@ class SearchSimilarRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    VECTOR_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
-    TOP_K_FIELD_NUMBER: _builtins.int
-    MIN_SIMILARITY_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    MIN_SCORE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
-    INCLUDE_EMBEDDING_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The text, at most 64 KiB, where no vector is given. Blank finds nothing."""
-    top_k: _builtins.int
-    """Most results; unset means 3; 1 to 100."""
-    min_similarity: _builtins.float
+    limit: _builtins.int
+    """Most results to return, at most 100; 0 means 3."""
+    min_score: _builtins.float
     """Least similarity of a result, 0 to 1, inclusive; unset means 0.7."""
-    include_embedding: _builtins.bool
-    """Whether the results carry their vectors."""
+    view: _common_pb2.View.ValueType
+    """How much of each statement is returned."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The query's vector, of the server's dimension."""
@@ -472,25 +442,20 @@ class SearchSimilarRequest(_message.Message):
     def __init__(
         self,
         *,
-        vector: _abc.Iterable[_builtins.float] | None = ...,
         query: _builtins.str = ...,
-        top_k: _builtins.int | None = ...,
-        min_similarity: _builtins.float | None = ...,
+        vector: _abc.Iterable[_builtins.float] | None = ...,
+        limit: _builtins.int = ...,
+        min_score: _builtins.float | None = ...,
         filter: Global___SemanticMemoryFilter | None = ...,
-        include_embedding: _builtins.bool = ...,
+        view: _common_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_similarity", b"_min_similarity", "_top_k", b"_top_k", "filter", b"filter", "min_similarity", b"min_similarity", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "min_score", b"min_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_similarity", b"_min_similarity", "_top_k", b"_top_k", "filter", b"filter", "include_embedding", b"include_embedding", "min_similarity", b"min_similarity", "query", b"query", "top_k", b"top_k", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_score", b"_min_score", "filter", b"filter", "limit", b"limit", "min_score", b"min_score", "query", b"query", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__min_similarity: _TypeAlias = _typing.Literal["min_similarity"]  # noqa: Y015
-    _WhichOneofArgType__min_similarity: _TypeAlias = _typing.Literal["_min_similarity", b"_min_similarity"]  # noqa: Y015
-    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
-    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_similarity) -> _WhichOneofReturnType__min_similarity | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
+    _WhichOneofReturnType__min_score: _TypeAlias = _typing.Literal["min_score"]  # noqa: Y015
+    _WhichOneofArgType__min_score: _TypeAlias = _typing.Literal["_min_score", b"_min_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_score) -> _WhichOneofReturnType__min_score | None: ...
 
 Global___SearchSimilarRequest: _TypeAlias = SearchSimilarRequest  # noqa: Y015
 
@@ -502,23 +467,29 @@ class SearchSimilarResponse(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    truncated: _builtins.bool
+    """True where the answer ended at 3 MiB: there are fewer results than were found, and at least one. A smaller view has
+    room for more of them.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SemanticMatch]:
         """The results."""
 
     @_builtins.property
-    def diagnostics(self) -> Global___SimilarityDiagnostics:
+    def diagnostics(self) -> _common_pb2.SearchDiagnostics:
         """What was compared, and what was left out by what."""
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___SemanticMatch] | None = ...,
-        diagnostics: Global___SimilarityDiagnostics | None = ...,
+        diagnostics: _common_pb2.SearchDiagnostics | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "results", b"results", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -531,84 +502,28 @@ class SemanticMatch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMORY_FIELD_NUMBER: _builtins.int
-    SIMILARITY_FIELD_NUMBER: _builtins.int
-    similarity: _builtins.float
-    """Cosine similarity to the query, 0 to 1; 1 is identical."""
+    SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
-        """The statement."""
+        """The statement; with VIEW_IDS its memory_id and revision alone."""
+
+    @_builtins.property
+    def score(self) -> _common_pb2.Score:
+        """How well it fits: its relevance is the cosine similarity of the embeddings."""
 
     def __init__(
         self,
         *,
         memory: Global___SemanticMemory | None = ...,
-        similarity: _builtins.float = ...,
+        score: _common_pb2.Score | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "similarity", b"similarity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SemanticMatch: _TypeAlias = SemanticMatch  # noqa: Y015
-
-@_typing.final
-class SimilarityDiagnostics(_message.Message):
-    """SimilarityDiagnostics counts statements on their way through a search."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOTAL_CANDIDATES_FIELD_NUMBER: _builtins.int
-    FILTERED_BY_CONTEXT_FIELD_NUMBER: _builtins.int
-    FILTERED_BY_WINDOW_FIELD_NUMBER: _builtins.int
-    FILTERED_BY_THRESHOLD_FIELD_NUMBER: _builtins.int
-    MATCHED_COUNT_FIELD_NUMBER: _builtins.int
-    FILTERED_COUNT_FIELD_NUMBER: _builtins.int
-    RETURNED_FIELD_NUMBER: _builtins.int
-    EXACT_FIELD_NUMBER: _builtins.int
-    DURATION_FIELD_NUMBER: _builtins.int
-    total_candidates: _builtins.int
-    """All that could be found."""
-    filtered_by_context: _builtins.int
-    """Left out by scope and filter."""
-    filtered_by_window: _builtins.int
-    """Left out by created_from and created_to."""
-    filtered_by_threshold: _builtins.int
-    """Left out by min_similarity."""
-    matched_count: _builtins.int
-    """Passed all filters, before top_k."""
-    filtered_count: _builtins.int
-    """Left out by any filter."""
-    returned: _builtins.int
-    """Returned."""
-    exact: _builtins.bool
-    """True where every candidate was compared. Otherwise a graph chose what was, and what it left out counts as left out
-    by the threshold.
-    """
-    @_builtins.property
-    def duration(self) -> _duration_pb2.Duration:
-        """Time spent by the server."""
-
-    def __init__(
-        self,
-        *,
-        total_candidates: _builtins.int = ...,
-        filtered_by_context: _builtins.int = ...,
-        filtered_by_window: _builtins.int = ...,
-        filtered_by_threshold: _builtins.int = ...,
-        matched_count: _builtins.int = ...,
-        filtered_count: _builtins.int = ...,
-        returned: _builtins.int = ...,
-        exact: _builtins.bool = ...,
-        duration: _duration_pb2.Duration | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "exact", b"exact", "filtered_by_context", b"filtered_by_context", "filtered_by_threshold", b"filtered_by_threshold", "filtered_by_window", b"filtered_by_window", "filtered_count", b"filtered_count", "matched_count", b"matched_count", "returned", b"returned", "total_candidates", b"total_candidates"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SimilarityDiagnostics: _TypeAlias = SimilarityDiagnostics  # noqa: Y015
 
 @_typing.final
 class GetSemanticMemoryRequest(_message.Message):
@@ -617,20 +532,20 @@ class GetSemanticMemoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMORY_ID_FIELD_NUMBER: _builtins.int
-    INCLUDE_EMBEDDING_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
     """The id."""
-    include_embedding: _builtins.bool
-    """Whether it carries its vector."""
+    view: _common_pb2.View.ValueType
+    """How much of it is returned."""
     def __init__(
         self,
         *,
         memory_id: _builtins.str = ...,
-        include_embedding: _builtins.bool = ...,
+        view: _common_pb2.View.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_embedding", b"include_embedding", "memory_id", b"memory_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -671,7 +586,7 @@ class ListSemanticMemoriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_SUPERSEDED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most statements on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB of content."""
+    """Most statements on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
     """The next_page_token of the page before; empty for the first."""
     show_superseded: _builtins.bool
@@ -732,15 +647,21 @@ class DeleteSemanticMemoriesRequest(_message.Message):
 
     MEMORY_IDS_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
+    ALLOW_MISSING_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    allow_missing: _builtins.bool
+    """Pass over ids that are not there; their receipts say MISSING."""
+    expected_revision: _builtins.int
+    """With one id: delete only if the statement has this revision. Otherwise ABORTED."""
     dry_run: _builtins.bool
     """Count them, and remove nothing."""
     request_id: _builtins.str
     """As in SaveSemanticMemoryRequest."""
     @_builtins.property
     def memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids, at most 1,000; those that are not there are passed over. Either ids or a filter."""
+        """Their ids, at most 1,000. Either ids or a filter."""
 
     @_builtins.property
     def filter(self) -> Global___SemanticMemoryFilter:
@@ -751,14 +672,18 @@ class DeleteSemanticMemoriesRequest(_message.Message):
         *,
         memory_ids: _abc.Iterable[_builtins.str] | None = ...,
         filter: Global___SemanticMemoryFilter | None = ...,
+        allow_missing: _builtins.bool = ...,
+        expected_revision: _builtins.int | None = ...,
         dry_run: _builtins.bool = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "filter", b"filter", "memory_ids", b"memory_ids", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "allow_missing", b"allow_missing", "dry_run", b"dry_run", "expected_revision", b"expected_revision", "filter", b"filter", "memory_ids", b"memory_ids", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
+    _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_revision) -> _WhichOneofReturnType__expected_revision | None: ...
 
 Global___DeleteSemanticMemoriesRequest: _TypeAlias = DeleteSemanticMemoriesRequest  # noqa: Y015
 
@@ -770,6 +695,8 @@ class DeleteSemanticMemoriesResponse(_message.Message):
 
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     SUPERSEDED_COUNT_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    COMMIT_TIME_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
     """How many statements were removed, or would be."""
@@ -777,16 +704,26 @@ class DeleteSemanticMemoriesResponse(_message.Message):
     """How many superseded ones went with them."""
     replayed: _builtins.bool
     """True where this is the stored answer to a request_id that was seen before."""
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.WriteReceipt]:
+        """A receipt for each of memory_ids, in their order; none after a dry run."""
+
+    @_builtins.property
+    def commit_time(self) -> _timestamp_pb2.Timestamp:
+        """When they were removed; unset after a dry run."""
+
     def __init__(
         self,
         *,
         deleted_count: _builtins.int = ...,
         superseded_count: _builtins.int = ...,
+        receipts: _abc.Iterable[_common_pb2.WriteReceipt] | None = ...,
+        commit_time: _timestamp_pb2.Timestamp | None = ...,
         replayed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_count", b"deleted_count", "replayed", b"replayed", "superseded_count", b"superseded_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "deleted_count", b"deleted_count", "receipts", b"receipts", "replayed", b"replayed", "superseded_count", b"superseded_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -827,8 +764,10 @@ class GetIndexStatusResponse(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     GRAPH_COUNT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
-    state: Global___IndexState.ValueType
-    """How it is."""
+    state: _common_pb2.State.ValueType
+    """STARTING: it is being loaded or built, and calls are answered with UNAVAILABLE. DEGRADED: it serves reads, and holds
+    writes back: the capacity is reached, or writes take longer than they should.
+    """
     message: _builtins.str
     """Why, where it is not ready."""
     record_count: _builtins.int
@@ -836,7 +775,7 @@ class GetIndexStatusResponse(_message.Message):
     superseded_count: _builtins.int
     """Statements that were superseded."""
     indexed_count: _builtins.int
-    """While warming: how many vectors the index has, ..."""
+    """While it is starting: how many vectors the index has, ..."""
     total_count: _builtins.int
     """... of how many."""
     capacity: _builtins.int
@@ -860,7 +799,7 @@ class GetIndexStatusResponse(_message.Message):
     def __init__(
         self,
         *,
-        state: Global___IndexState.ValueType = ...,
+        state: _common_pb2.State.ValueType = ...,
         message: _builtins.str = ...,
         record_count: _builtins.int = ...,
         superseded_count: _builtins.int = ...,
@@ -887,12 +826,17 @@ class CreateSnapshotRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """As in SaveSemanticMemoryRequest."""
     def __init__(
         self,
+        *,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -906,8 +850,11 @@ class CreateSnapshotResponse(_message.Message):
 
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
     message: _builtins.str
     """Why nothing was written: so few statements are compared one by one, and need none."""
+    replayed: _builtins.bool
+    """True where this is the stored answer to a request_id that was seen before."""
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
         """When it was written; unset where nothing was."""
@@ -917,10 +864,11 @@ class CreateSnapshotResponse(_message.Message):
         *,
         snapshot_time: _timestamp_pb2.Timestamp | None = ...,
         message: _builtins.str = ...,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "snapshot_time", b"snapshot_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "replayed", b"replayed", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

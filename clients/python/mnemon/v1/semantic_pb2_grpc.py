@@ -28,7 +28,7 @@ if _version_not_supported:
 class SemanticMemoryServiceStub(object):
     """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
     household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is warm, every call but GetIndexStatus is answered
+    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
     with UNAVAILABLE.
     """
 
@@ -43,10 +43,10 @@ class SemanticMemoryServiceStub(object):
                 request_serializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoryRequest.SerializeToString,
                 response_deserializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoryResponse.FromString,
                 _registered_method=True)
-        self.SaveSemanticMemories = channel.stream_stream(
-                '/mnemon.v1.SemanticMemoryService/SaveSemanticMemories',
-                request_serializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoriesRequest.SerializeToString,
-                response_deserializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoriesResponse.FromString,
+        self.BulkSaveSemanticMemories = channel.stream_stream(
+                '/mnemon.v1.SemanticMemoryService/BulkSaveSemanticMemories',
+                request_serializer=mnemon_dot_v1_dot_semantic__pb2.BulkSaveSemanticMemoriesRequest.SerializeToString,
+                response_deserializer=mnemon_dot_v1_dot_semantic__pb2.BulkSaveSemanticMemoriesResponse.FromString,
                 _registered_method=True)
         self.SearchSimilar = channel.unary_unary(
                 '/mnemon.v1.SemanticMemoryService/SearchSimilar',
@@ -83,7 +83,7 @@ class SemanticMemoryServiceStub(object):
 class SemanticMemoryServiceServicer(object):
     """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
     household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is warm, every call but GetIndexStatus is answered
+    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
     with UNAVAILABLE.
     """
 
@@ -95,8 +95,8 @@ class SemanticMemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SaveSemanticMemories(self, request_iterator, context):
-        """SaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
+    def BulkSaveSemanticMemories(self, request_iterator, context):
+        """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
         alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -104,8 +104,8 @@ class SemanticMemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SearchSimilar(self, request, context):
-        """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then the
-        threshold, then top_k: a filter never hides a statement that should be returned.
+        """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
+        min_score, then limit: a filter never hides a statement that should be returned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +127,8 @@ class SemanticMemoryServiceServicer(object):
 
     def DeleteSemanticMemories(self, request, context):
         """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-        way to them, and the decisions about them.
+        way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
+        nothing is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,10 +156,10 @@ def add_SemanticMemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoryRequest.FromString,
                     response_serializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoryResponse.SerializeToString,
             ),
-            'SaveSemanticMemories': grpc.stream_stream_rpc_method_handler(
-                    servicer.SaveSemanticMemories,
-                    request_deserializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoriesRequest.FromString,
-                    response_serializer=mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoriesResponse.SerializeToString,
+            'BulkSaveSemanticMemories': grpc.stream_stream_rpc_method_handler(
+                    servicer.BulkSaveSemanticMemories,
+                    request_deserializer=mnemon_dot_v1_dot_semantic__pb2.BulkSaveSemanticMemoriesRequest.FromString,
+                    response_serializer=mnemon_dot_v1_dot_semantic__pb2.BulkSaveSemanticMemoriesResponse.SerializeToString,
             ),
             'SearchSimilar': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchSimilar,
@@ -201,7 +202,7 @@ def add_SemanticMemoryServiceServicer_to_server(servicer, server):
 class SemanticMemoryService(object):
     """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
     household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is warm, every call but GetIndexStatus is answered
+    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
     with UNAVAILABLE.
     """
 
@@ -233,7 +234,7 @@ class SemanticMemoryService(object):
             _registered_method=True)
 
     @staticmethod
-    def SaveSemanticMemories(request_iterator,
+    def BulkSaveSemanticMemories(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -246,9 +247,9 @@ class SemanticMemoryService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/mnemon.v1.SemanticMemoryService/SaveSemanticMemories',
-            mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoriesRequest.SerializeToString,
-            mnemon_dot_v1_dot_semantic__pb2.SaveSemanticMemoriesResponse.FromString,
+            '/mnemon.v1.SemanticMemoryService/BulkSaveSemanticMemories',
+            mnemon_dot_v1_dot_semantic__pb2.BulkSaveSemanticMemoriesRequest.SerializeToString,
+            mnemon_dot_v1_dot_semantic__pb2.BulkSaveSemanticMemoriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

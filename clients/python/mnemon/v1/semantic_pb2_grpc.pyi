@@ -29,7 +29,7 @@ GRPC_VERSION: str
 class SemanticMemoryServiceStub:
     """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
     household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is warm, every call but GetIndexStatus is answered
+    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
     with UNAVAILABLE.
     """
 
@@ -41,13 +41,13 @@ class SemanticMemoryServiceStub:
     """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED where the capacity is reached, or writes take longer than
     they should.
     """
-    SaveSemanticMemories: _grpc.StreamStreamMultiCallable[_semantic_pb2.SaveSemanticMemoriesRequest, _semantic_pb2.SaveSemanticMemoriesResponse]
-    """SaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
+    BulkSaveSemanticMemories: _grpc.StreamStreamMultiCallable[_semantic_pb2.BulkSaveSemanticMemoriesRequest, _semantic_pb2.BulkSaveSemanticMemoriesResponse]
+    """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
     alone.
     """
     SearchSimilar: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.SearchSimilarRequest, _semantic_pb2.SearchSimilarResponse]
-    """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then the
-    threshold, then top_k: a filter never hides a statement that should be returned.
+    """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
+    min_score, then limit: a filter never hides a statement that should be returned.
     """
     GetSemanticMemory: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetSemanticMemoryRequest, _semantic_pb2.GetSemanticMemoryResponse]
     """GetSemanticMemory returns one statement, superseded ones too."""
@@ -55,7 +55,8 @@ class SemanticMemoryServiceStub:
     """ListSemanticMemories pages through statements in the order in which they were saved."""
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
     """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-    way to them, and the decisions about them.
+    way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
+    nothing is removed.
     """
     GetIndexStatus: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]
     """GetIndexStatus says how the index is, how far it has come, and whether writes are held back. It never fails."""
@@ -66,7 +67,7 @@ class SemanticMemoryServiceStub:
 class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
     household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is warm, every call but GetIndexStatus is answered
+    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
     with UNAVAILABLE.
     """
 
@@ -75,13 +76,13 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED where the capacity is reached, or writes take longer than
     they should.
     """
-    SaveSemanticMemories: _aio.StreamStreamMultiCallable[_semantic_pb2.SaveSemanticMemoriesRequest, _semantic_pb2.SaveSemanticMemoriesResponse]  # type: ignore[assignment]
-    """SaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
+    BulkSaveSemanticMemories: _aio.StreamStreamMultiCallable[_semantic_pb2.BulkSaveSemanticMemoriesRequest, _semantic_pb2.BulkSaveSemanticMemoriesResponse]  # type: ignore[assignment]
+    """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
     alone.
     """
     SearchSimilar: _aio.UnaryUnaryMultiCallable[_semantic_pb2.SearchSimilarRequest, _semantic_pb2.SearchSimilarResponse]  # type: ignore[assignment]
-    """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then the
-    threshold, then top_k: a filter never hides a statement that should be returned.
+    """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
+    min_score, then limit: a filter never hides a statement that should be returned.
     """
     GetSemanticMemory: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetSemanticMemoryRequest, _semantic_pb2.GetSemanticMemoryResponse]  # type: ignore[assignment]
     """GetSemanticMemory returns one statement, superseded ones too."""
@@ -89,7 +90,8 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
     """ListSemanticMemories pages through statements in the order in which they were saved."""
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
     """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-    way to them, and the decisions about them.
+    way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
+    nothing is removed.
     """
     GetIndexStatus: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]  # type: ignore[assignment]
     """GetIndexStatus says how the index is, how far it has come, and whether writes are held back. It never fails."""
@@ -99,7 +101,7 @@ class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
 class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
     household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is warm, every call but GetIndexStatus is answered
+    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
     with UNAVAILABLE.
     """
 
@@ -114,12 +116,12 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def SaveSemanticMemories(
+    def BulkSaveSemanticMemories(
         self,
-        request_iterator: _MaybeAsyncIterator[_semantic_pb2.SaveSemanticMemoriesRequest],
+        request_iterator: _MaybeAsyncIterator[_semantic_pb2.BulkSaveSemanticMemoriesRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_semantic_pb2.SaveSemanticMemoriesResponse], _abc.AsyncIterator[_semantic_pb2.SaveSemanticMemoriesResponse]]:
-        """SaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
+    ) -> _typing.Union[_abc.Iterator[_semantic_pb2.BulkSaveSemanticMemoriesResponse], _abc.AsyncIterator[_semantic_pb2.BulkSaveSemanticMemoriesResponse]]:
+        """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
         alone.
         """
 
@@ -129,8 +131,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.SearchSimilarRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.SearchSimilarResponse, _abc.Awaitable[_semantic_pb2.SearchSimilarResponse]]:
-        """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then the
-        threshold, then top_k: a filter never hides a statement that should be returned.
+        """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
+        min_score, then limit: a filter never hides a statement that should be returned.
         """
 
     @_abc_1.abstractmethod
@@ -156,7 +158,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.DeleteSemanticMemoriesResponse, _abc.Awaitable[_semantic_pb2.DeleteSemanticMemoriesResponse]]:
         """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-        way to them, and the decisions about them.
+        way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
+        nothing is removed.
         """
 
     @_abc_1.abstractmethod

@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmnemon/v1/tool_provider.proto\x12\tmnemon.v1\x1a\x1cgoogle/protobuf/struct.proto\"u\n\x12ProvideToolRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12*\n\targuments\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x11\n\tnamespace\x18\x03 \x03(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"&\n\x13ProvideToolResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t2c\n\x13ToolProviderService\x12L\n\x0bProvideTool\x12\x1d.mnemon.v1.ProvideToolRequest\x1a\x1e.mnemon.v1.ProvideToolResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmnemon/v1/tool_provider.proto\x12\tmnemon.v1\x1a\x1cgoogle/protobuf/struct.proto\"u\n\x12ProvideToolRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12*\n\targuments\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x11\n\tnamespace\x18\x03 \x03(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"&\n\x13ProvideToolResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t2c\n\x13ToolProviderService\x12L\n\x0bProvideTool\x12\x1d.mnemon.v1.ProvideToolRequest\x1a\x1e.mnemon.v1.ProvideToolResponseB\xa3\x01\n\rdev.mnemon.v1B\x11ToolProviderProtoP\x01Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\xaa\x02\tMnemon.V1\xba\x02\x08MnemonV1\xca\x02\tMnemon\\V1\xe2\x02\x15Mnemon\\V1\\GPBMetadata\xea\x02\nMnemon::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'mnemon.v1.tool_provider_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\rdev.mnemon.v1B\021ToolProviderProtoP\001Z5github.com/mnemon-ai/mnemon/gen/go/mnemon/v1;mnemonv1\252\002\tMnemon.V1\272\002\010MnemonV1\312\002\tMnemon\\V1\342\002\025Mnemon\\V1\\GPBMetadata\352\002\nMnemon::V1'
   _globals['_PROVIDETOOLREQUEST']._serialized_start=74
   _globals['_PROVIDETOOLREQUEST']._serialized_end=191
   _globals['_PROVIDETOOLRESPONSE']._serialized_start=193

@@ -22,6 +22,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _MemoryAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MemoryActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemoryAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEMORY_ACTION_UNSPECIFIED: _MemoryAction.ValueType  # 0
+    """Refused."""
+    MEMORY_ACTION_CREATE: _MemoryAction.ValueType  # 1
+    """Stores a fact under a new id."""
+    MEMORY_ACTION_UPDATE: _MemoryAction.ValueType  # 2
+    """Puts another content in the place of a fact's."""
+    MEMORY_ACTION_DELETE: _MemoryAction.ValueType  # 3
+    """Removes a fact."""
+
+class MemoryAction(_MemoryAction, metaclass=_MemoryActionEnumTypeWrapper):
+    """MemoryAction is something that manage_memory does."""
+
+MEMORY_ACTION_UNSPECIFIED: MemoryAction.ValueType  # 0
+"""Refused."""
+MEMORY_ACTION_CREATE: MemoryAction.ValueType  # 1
+"""Stores a fact under a new id."""
+MEMORY_ACTION_UPDATE: MemoryAction.ValueType  # 2
+"""Puts another content in the place of a fact's."""
+MEMORY_ACTION_DELETE: MemoryAction.ValueType  # 3
+"""Removes a fact."""
+Global___MemoryAction: _TypeAlias = MemoryAction  # noqa: Y015
+
 class _ToolKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -118,6 +146,74 @@ TOOL_FALLBACK_PLAIN_TEXT: ToolFallback.ValueType  # 2
 """The text holds no call: it is the model's answer."""
 Global___ToolFallback: _TypeAlias = ToolFallback  # noqa: Y015
 
+class _JsonRepair:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JsonRepairEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JsonRepair.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JSON_REPAIR_UNSPECIFIED: _JsonRepair.ValueType  # 0
+    """Unknown to this client."""
+    JSON_REPAIR_CODE_FENCE: _JsonRepair.ValueType  # 1
+    """It stood in a code fence of Markdown."""
+    JSON_REPAIR_SURROUNDING_TEXT: _JsonRepair.ValueType  # 2
+    """There was text before or behind it."""
+    JSON_REPAIR_CONTROL_CHARACTERS: _JsonRepair.ValueType  # 3
+    """Its texts held characters that JSON escapes, such as line breaks."""
+    JSON_REPAIR_INVALID_ESCAPES: _JsonRepair.ValueType  # 4
+    """Its texts held backslashes before characters that none belongs before."""
+    JSON_REPAIR_INNER_QUOTES: _JsonRepair.ValueType  # 5
+    """Its texts held quotes that were not escaped."""
+    JSON_REPAIR_SINGLE_QUOTES: _JsonRepair.ValueType  # 6
+    """Texts stood in single quotes."""
+    JSON_REPAIR_OPEN_STRINGS: _JsonRepair.ValueType  # 7
+    """A text was not closed."""
+    JSON_REPAIR_OPEN_BRACKETS: _JsonRepair.ValueType  # 8
+    """An object or a list was not closed."""
+    JSON_REPAIR_COMMENTS: _JsonRepair.ValueType  # 9
+    """It held comments."""
+    JSON_REPAIR_EXTRA_COMMAS: _JsonRepair.ValueType  # 10
+    """There were commas with nothing behind them."""
+    JSON_REPAIR_MISSING_COMMAS: _JsonRepair.ValueType  # 11
+    """Commas were left out."""
+    JSON_REPAIR_UNQUOTED_KEYS: _JsonRepair.ValueType  # 12
+    """Keys stood without quotes."""
+    JSON_REPAIR_PYTHON_LITERALS: _JsonRepair.ValueType  # 13
+    """True, False and None were written as in Python."""
+
+class JsonRepair(_JsonRepair, metaclass=_JsonRepairEnumTypeWrapper):
+    """JsonRepair is something that was wrong with a call's JSON, and could be put right without a guess at its words."""
+
+JSON_REPAIR_UNSPECIFIED: JsonRepair.ValueType  # 0
+"""Unknown to this client."""
+JSON_REPAIR_CODE_FENCE: JsonRepair.ValueType  # 1
+"""It stood in a code fence of Markdown."""
+JSON_REPAIR_SURROUNDING_TEXT: JsonRepair.ValueType  # 2
+"""There was text before or behind it."""
+JSON_REPAIR_CONTROL_CHARACTERS: JsonRepair.ValueType  # 3
+"""Its texts held characters that JSON escapes, such as line breaks."""
+JSON_REPAIR_INVALID_ESCAPES: JsonRepair.ValueType  # 4
+"""Its texts held backslashes before characters that none belongs before."""
+JSON_REPAIR_INNER_QUOTES: JsonRepair.ValueType  # 5
+"""Its texts held quotes that were not escaped."""
+JSON_REPAIR_SINGLE_QUOTES: JsonRepair.ValueType  # 6
+"""Texts stood in single quotes."""
+JSON_REPAIR_OPEN_STRINGS: JsonRepair.ValueType  # 7
+"""A text was not closed."""
+JSON_REPAIR_OPEN_BRACKETS: JsonRepair.ValueType  # 8
+"""An object or a list was not closed."""
+JSON_REPAIR_COMMENTS: JsonRepair.ValueType  # 9
+"""It held comments."""
+JSON_REPAIR_EXTRA_COMMAS: JsonRepair.ValueType  # 10
+"""There were commas with nothing behind them."""
+JSON_REPAIR_MISSING_COMMAS: JsonRepair.ValueType  # 11
+"""Commas were left out."""
+JSON_REPAIR_UNQUOTED_KEYS: JsonRepair.ValueType  # 12
+"""Keys stood without quotes."""
+JSON_REPAIR_PYTHON_LITERALS: JsonRepair.ValueType  # 13
+"""True, False and None were written as in Python."""
+Global___JsonRepair: _TypeAlias = JsonRepair  # noqa: Y015
+
 @_typing.final
 class Tool(_message.Message):
     """Tool is what a language model is told of a tool."""
@@ -140,8 +236,8 @@ class Tool(_message.Message):
         """The JSON schema of its arguments: an object."""
 
     @_builtins.property
-    def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What manage_memory may do: "create", "update", "delete"."""
+    def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[Global___MemoryAction.ValueType]:
+        """What manage_memory may do; of other tools empty."""
 
     def __init__(
         self,
@@ -149,7 +245,7 @@ class Tool(_message.Message):
         name: _builtins.str = ...,
         description: _builtins.str = ...,
         parameters: _struct_pb2.Struct | None = ...,
-        actions_permitted: _abc.Iterable[_builtins.str] | None = ...,
+        actions_permitted: _abc.Iterable[Global___MemoryAction.ValueType] | None = ...,
         kind: Global___ToolKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
@@ -203,8 +299,8 @@ class ToolContext(_message.Message):
         """What fills it: an object of texts, flat or under "configurable"."""
 
     @_builtins.property
-    def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What manage_memory may do; empty: all that the server permits."""
+    def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[Global___MemoryAction.ValueType]:
+        """What manage_memory may do; empty: all that the server permits. At most 64."""
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
@@ -215,7 +311,7 @@ class ToolContext(_message.Message):
         *,
         namespace: _abc.Iterable[_builtins.str] | None = ...,
         config: _struct_pb2.Struct | None = ...,
-        actions_permitted: _abc.Iterable[_builtins.str] | None = ...,
+        actions_permitted: _abc.Iterable[Global___MemoryAction.ValueType] | None = ...,
         metadata: _abc.Mapping[_builtins.str, _common_pb2.MetadataValue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
@@ -240,13 +336,13 @@ class ListToolsRequest(_message.Message):
     search_instructions: _builtins.str
     """Likewise of search_memory's."""
     @_builtins.property
-    def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What manage_memory may do; empty: all that the server permits."""
+    def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[Global___MemoryAction.ValueType]:
+        """What manage_memory may do; empty: all that the server permits. At most 64."""
 
     def __init__(
         self,
         *,
-        actions_permitted: _abc.Iterable[_builtins.str] | None = ...,
+        actions_permitted: _abc.Iterable[Global___MemoryAction.ValueType] | None = ...,
         manage_instructions: _builtins.str | None = ...,
         search_instructions: _builtins.str | None = ...,
     ) -> None: ...
@@ -272,22 +368,56 @@ class ListToolsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOOLS_FIELD_NUMBER: _builtins.int
+    UNOFFERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
         """The tools: manage_memory, search_memory, and the operator's in the order of their names."""
+
+    @_builtins.property
+    def unoffered(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnofferedTool]:
+        """Tools of the operator's that cannot be called, in the order of their names."""
 
     def __init__(
         self,
         *,
         tools: _abc.Iterable[Global___Tool] | None = ...,
+        unoffered: _abc.Iterable[Global___UnofferedTool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tools", b"tools", "unoffered", b"unoffered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
+
+@_typing.final
+class UnofferedTool(_message.Message):
+    """UnofferedTool is a tool of the operator's whose schema asks for what this server does not do, such as a regular
+    expression with look-around, whose time has no bound.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    reason: _builtins.str
+    """Why it is not offered."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnofferedTool: _TypeAlias = UnofferedTool  # noqa: Y015
 
 @_typing.final
 class CallToolRequest(_message.Message):
@@ -310,7 +440,9 @@ class CallToolRequest(_message.Message):
     """
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
-        """Its arguments, as its schema says. manage_memory: content, action, id. search_memory: query, limit, offset, filter."""
+        """Its arguments, as its schema says. manage_memory: content, action, id. search_memory: query, limit, offset, filter.
+        At most 100,000 values.
+        """
 
     @_builtins.property
     def context(self) -> Global___ToolContext:
@@ -365,9 +497,14 @@ class ToolOutput(_message.Message):
 
     CONTENT_FIELD_NUMBER: _builtins.int
     ARTIFACT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or what the
     operator's endpoint answered.
+    """
+    truncated: _builtins.bool
+    """Of search_memory: true where the answer ended at 3 MiB, so that `content` and `artifact` hold fewer facts than were
+    found. The next call gets them with an `offset` that is greater by the number of these.
     """
     @_builtins.property
     def artifact(self) -> _containers.RepeatedCompositeFieldContainer[_facts_pb2.FactMatch]:
@@ -378,10 +515,11 @@ class ToolOutput(_message.Message):
         *,
         content: _builtins.str = ...,
         artifact: _abc.Iterable[_facts_pb2.FactMatch] | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "content", b"content"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "content", b"content", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -508,7 +646,10 @@ class ParsedText(_message.Message):
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockProblem]:
-        """Blocks that gave no call, in the order of the text."""
+        """Blocks that gave no call, in the order of the text, and thinking that never closes.
+        A text is read for 16,384 blocks, and for 131,072 pieces of JSON that is not sound, an object counting for eight; the
+        last problem then says from where on it was not read.
+        """
 
     def __init__(
         self,
@@ -560,8 +701,8 @@ class ToolCall(_message.Message):
         """The parameters; those of VCP are texts."""
 
     @_builtins.property
-    def repairs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was wrong with the JSON and was put right, such as "open brackets"."""
+    def repairs(self) -> _containers.RepeatedScalarFieldContainer[Global___JsonRepair.ValueType]:
+        """What was wrong with the JSON and was put right."""
 
     @_builtins.property
     def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___VcpCommand]:
@@ -575,7 +716,7 @@ class ToolCall(_message.Message):
         action: _builtins.str = ...,
         parameters: _struct_pb2.Struct | None = ...,
         protocol: Global___ToolProtocol.ValueType = ...,
-        repairs: _abc.Iterable[_builtins.str] | None = ...,
+        repairs: _abc.Iterable[Global___JsonRepair.ValueType] | None = ...,
         commands: _abc.Iterable[Global___VcpCommand] | None = ...,
         asynchronous: _builtins.bool = ...,
         no_reply: _builtins.bool = ...,
@@ -642,7 +783,7 @@ Global___VcpCommand: _TypeAlias = VcpCommand  # noqa: Y015
 
 @_typing.final
 class BlockProblem(_message.Message):
-    """BlockProblem says why a block gave no call."""
+    """BlockProblem says why a block gave no call, or that thinking which never closes hides the rest of the text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -652,7 +793,7 @@ class BlockProblem(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     protocol: Global___ToolProtocol.ValueType
-    """How it was written."""
+    """How it was written; unspecified for thinking."""
     reason: _builtins.str
     """Why."""
     tool: _builtins.str
@@ -690,7 +831,9 @@ class ExecuteTextRequest(_message.Message):
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text, at most 1 MiB of UTF-8; at most 64 calls of it are run."""
+    """The text, at most 1 MiB of UTF-8; at most 64 calls of it are run. Their outputs share 3 MiB: once those are used up,
+    a search is not run, and its result is an error that says so; whatever writes is run, and its output is short.
+    """
     response_format: Global___ResponseFormat.ValueType
     """What search_memory returns."""
     request_id: _builtins.str

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mnemon_server.engines.chroma.protocol import CollectionError, Failure
+from mnemon_server.engines.private import create_folder
 
 _LOCK_POLL_S = 0.05
 _READ_BYTES = 1 << 20
@@ -21,7 +22,7 @@ class LockedFolder:
     def __init__(self, path: Path, *, wait_s: float) -> None:
         """Takes the folder, creating it, and waits for a former owner. Raises CollectionError (BUSY)."""
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_folder(path.parent)
         self._lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._wait_for_lock(wait_s)
@@ -88,9 +89,9 @@ class LockedFolder:
 
 
 def quarantine(path: Path, now: datetime) -> Path | None:
-    """Moves a damaged folder aside, into `quarantine` beside it, and returns where it is now. Nothing is deleted.
+    """Moves a damaged folder aside, into `quarantine` beside it, and returns where it is now.
 
-    None where there was no folder.
+    The next `remove_quarantined` removes it. None where there was no folder.
     """
     if not path.exists():
         return None
@@ -107,9 +108,22 @@ def quarantine(path: Path, now: datetime) -> Path | None:
 
 
 def empty(path: Path) -> None:
-    """Removes the folder with everything in it; the process that owned it must have ended."""
+    """Removes the folder with everything in it; the process that owned it must have ended.
+
+    Under another name, since a folder of which a part is missing would count as damaged.
+    """
+    doomed = path.with_name(f"{path.name}.removed")
+    if doomed.exists():
+        shutil.rmtree(doomed)
     if path.exists():
-        shutil.rmtree(path)
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def remove_quarantined(path: Path) -> None:
+    """Removes what `quarantine` moved aside of the folder: all of it was made of the records, and is made anew."""
+    for folder in path.parent.glob(f"quarantine/{path.name}-[0-9]*T*Z*"):
+        shutil.rmtree(folder)
 
 
 def _crc32(file: Path) -> int:

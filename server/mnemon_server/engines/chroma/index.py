@@ -7,10 +7,11 @@ import numpy as np
 
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.base import IndexEntry, IndexState, Scores, Vector
 from mnemon_server.engines.chroma.protocol import Opened, OpenRequest, Operation
 from mnemon_server.engines.chroma.records import chunks, to_record, to_similarity, to_where
 from mnemon_server.engines.chroma.supervisor import Supervisor, Surroundings
+from mnemon_server.engines.promises.values import Scores, Vector
+from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
 
 _CHUNK = 256  # entries or deleted documents per request: a second's work, so that closing and timeouts stay prompt
 
@@ -128,8 +129,8 @@ class ChromaIndex:
     def reset(self) -> IndexState:
         """Empties the index under a new generation.
 
-        Embedded, all files are removed. A server drops the collection, but leaves its texts and vectors in its own
-        files: only whoever runs the server can remove them.
+        Embedded, all files are removed, and those in quarantine with them. A server drops the collection, but leaves
+        its texts and vectors in its own files: only whoever runs the server can remove them.
         """
         return _state(self._supervisor.reset())
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.documents import FieldValue
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import MetadataValue, Scope
-from mnemon_server.engines.base import IndexEntry
+from mnemon_server.engines.promises.vector_index import IndexEntry
 
 DOC_ID_KEY = "mnemon:doc_id"
 PASSAGE_KEY = "mnemon:passage"

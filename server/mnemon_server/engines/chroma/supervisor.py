@@ -18,7 +18,7 @@ from mnemon_server.domain.errors import (
     EmbeddingModelMismatchError,
     MnemonError,
 )
-from mnemon_server.engines.chroma.folder import empty, quarantine
+from mnemon_server.engines.chroma.folder import empty, quarantine, remove_quarantined
 from mnemon_server.engines.chroma.process import ChildGoneError, ChildProcess, ChildTimeoutError
 from mnemon_server.engines.chroma.protocol import CollectionError, Failure, Opened, OpenRequest, Operation
 
@@ -129,6 +129,7 @@ class Supervisor:
                 return self._opened
             self._refuse_when_closed()
             self._stop_child()
+            remove_quarantined(Path(self._request.path))
             empty(Path(self._request.path))
             return self.open()
 

@@ -9,7 +9,6 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import PassageIds, Vector
 from mnemon_server.engines.hnsw.fair_lock import FairLock
 from mnemon_server.engines.hnsw.links import (
     FREE_IDS_FROM,
@@ -22,6 +21,7 @@ from mnemon_server.engines.hnsw.links import (
 )
 from mnemon_server.engines.hnsw.projection import Projection
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.engines.promises.values import PassageIds, Vector
 
 SLICE_S = 0.005
 """How long a change holds the lock, about; searches take turns with it."""

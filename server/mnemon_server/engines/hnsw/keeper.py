@@ -101,9 +101,11 @@ class GraphKeeper:
 
     def save_snapshot(self) -> datetime | None:
         """Has a snapshot written, and waits for it; see RecordEngine."""
-        if self.graph is None:
-            return None
+        # Asked before it is looked for: a graph that is given up is answered for here, or by the thread that did it.
         request, wait_s = self._requests.add(), self._settings.snapshot_wait_s
+        if self.graph is None:
+            self._requests.answer(len(self._requests), None)
+            return None
         self._wake.set()
         try:
             return request.result(wait_s)

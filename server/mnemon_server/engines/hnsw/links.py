@@ -7,9 +7,9 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import PassageIds
 from mnemon_server.engines.hnsw.projection import Projection, ProjectionError
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.engines.promises.values import PassageIds
 
 # The first word of a list of links: how many follow, and in the lowest level's whether the vector is deleted.
 _COUNT = np.uint32(0xFFFF)

@@ -6,11 +6,11 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.hnsw.graph import bytes_per_vector
 from mnemon_server.engines.hnsw.keeper import GraphKeeper
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.hnsw.snapshots import SnapshotFolder
+from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.vector_cache import VectorCache
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.clock import Clock
 from mnemon_server.engines.hnsw.links import Links, LinksError
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.engines.private import create_folder
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class SnapshotFolder:
         """
         now = self._clock()
         content = _encode(links, self._identity, now)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_folder(self._folder)
         newest = next(iter(self.generations()), None)
         target = self._folder / f"{(_number(newest) if newest else 0) + 1:08}{_SUFFIX}"
         draft = target.with_suffix(".tmp")
@@ -143,7 +144,7 @@ class SnapshotFolder:
         """Moves a damaged file aside; what cannot be moved stays."""
         target = self._quarantine / f"{self._folder.name}-{path.stem}-{self._clock():%Y%m%dT%H%M%S%fZ}{_SUFFIX}"
         try:
-            self._quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_folder(self._quarantine)
             path.rename(target)
         except OSError as error:
             log.warning("a damaged snapshot could not be moved into quarantine: %s", error)

@@ -1,22 +1,33 @@
 """One collection of a vault in dictionaries."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
-from mnemon_server.engines.base import (
+from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt, value_type
+from mnemon_server.engines.in_memory import keywords
+from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
+from mnemon_server.engines.in_memory.lane import Lane
+from mnemon_server.engines.in_memory.related import related_documents
+from mnemon_server.engines.in_memory.state import CollectionState
+from mnemon_server.engines.in_memory.stored import Stored, View, change, excerpt
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import (
     DocumentChange,
     DocumentUpdate,
     DocumentWrite,
+    Excerpt,
+    FieldsOnly,
+    Fits,
     IndexPosition,
     PassageIds,
     PassageLocation,
@@ -25,19 +36,12 @@ from mnemon_server.engines.base import (
     Vector,
     VectorUsage,
 )
-from mnemon_server.engines.in_memory import keywords
-from mnemon_server.engines.in_memory.change_log import Call, InMemoryEventLog
-from mnemon_server.engines.in_memory.lane import Lane
-from mnemon_server.engines.in_memory.related import related_documents
-from mnemon_server.engines.in_memory.state import CollectionState
-from mnemon_server.engines.in_memory.stored import change, shown
-from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 
 
 class InMemoryCollection:
     """See RecordEngine."""
 
-    def __init__(self, collection: Collection, lane: Lane, events: InMemoryEventLog) -> None:
+    def __init__(self, collection: Collection, lane: Lane, events: InMemoryChangeLog) -> None:
         self._collection = collection
         self._lane = lane
         self._events = events
@@ -59,11 +63,11 @@ class InMemoryCollection:
         *,
         request: RequestKey | None = None,
         expected_revision: int | None = None,
-        event: EventType = EventType.KNOWLEDGE_DELETED,
+        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
         return self._call(
-            request, lambda call: self.state.delete(call, doc_id, event, expected_revision=expected_revision)
+            request, lambda call: self.state.delete(call, doc_id, change, expected_revision=expected_revision)
         )
 
     def delete_documents(
@@ -71,25 +75,35 @@ class InMemoryCollection:
         where: RecordFilter,
         *,
         request: RequestKey | None = None,
-        event: EventType = EventType.KNOWLEDGE_DELETED,
+        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
         """See RecordEngine."""
-        return self._call(request, lambda call: self.state.delete_matching(call, where, event))
+        return self._call(request, lambda call: self.state.delete_matching(call, where, change))
 
-    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
+    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
         """See RecordEngine."""
-        return self._lane.write(None, lambda: self.state.set_position(index, position))
+        return self._lane.write(None, lambda: self.state.set_position(index, position, emptied=emptied))
 
     def _call(self, request: RequestKey | None, perform: Callable[[Call], Any]) -> "Future[Any]":
         return self._lane.write(request, lambda: self._events.run(request, perform))
 
     # Reads
 
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+    def get_documents(
+        self,
+        doc_ids: Sequence[str],
+        *,
+        vectors: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
+    ) -> list[Document | None]:
         """See RecordEngine."""
         with self._lane.lock:
-            found = [self.state.documents.get(doc_id) for doc_id in doc_ids]
-            return [shown(stored, vectors=vectors) if stored else None for stored in found]
+            found = {doc_id: stored for doc_id in doc_ids if (stored := self.state.documents.get(doc_id))}
+            view = View(vectors=vectors, fields_only=fields_only)
+            if fits is not None:
+                found = {doc_id: stored for doc_id, stored in found.items() if fits(doc_id, view.size_of(stored))}
+            return [view.shown(found[doc_id]) if doc_id in found else None for doc_id in doc_ids]
 
     def list_documents(
         self,
@@ -100,6 +114,8 @@ class InMemoryCollection:
         skip: int = 0,
         vectors: bool = False,
         descending: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
         with self._lane.lock:
@@ -108,7 +124,11 @@ class InMemoryCollection:
                 behind = [stored for stored in reversed(matching) if not after or stored.position < after]
             else:
                 behind = [stored for stored in matching if stored.position > after]
-            return [(stored.position, shown(stored, vectors=vectors)) for stored in behind[skip : skip + limit]]
+            view = View(vectors=vectors, fields_only=fields_only)
+            run: Iterable[Stored] = behind[skip : skip + limit]
+            if fits is not None:
+                run = takewhile(lambda stored: fits(stored.document.doc_id, view.size_of(stored)), run)
+            return [(stored.position, view.shown(stored)) for stored in run]
 
     def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
         """See RecordEngine."""
@@ -121,10 +141,11 @@ class InMemoryCollection:
         with self._lane.lock:
             return len(self.state.matching(where))
 
-    def has_metadata_key(self, key: str) -> bool:
+    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
         """See RecordEngine."""
         with self._lane.lock:
-            return any(key in stored.document.metadata for stored in self.state.documents.values())
+            found = [stored.document.metadata for stored in self.state.documents.values()]
+            return any(key in each and (like is None or value_type(each[key]) is value_type(like)) for each in found)
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
@@ -191,6 +212,16 @@ class InMemoryCollection:
             }
         return [found[passage_id] for passage_id in passage_ids if passage_id in found]
 
+    def read_excerpts(self, passage_ids: Sequence[int], *, metadata_keys: Sequence[str] = ()) -> dict[int, Excerpt]:
+        """See RecordEngine."""
+        with self._lane.lock:
+            return {
+                passage_id: excerpt(stored, passage_id, passage, metadata_keys)
+                for stored in self.state.searchable()
+                for passage_id, passage in zip(stored.passage_ids, stored.passages, strict=True)
+                if passage_id in passage_ids
+            }
+
     def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
         """See RecordEngine."""
         with self._lane.lock:
@@ -215,6 +246,15 @@ class InMemoryCollection:
         with self._lane.lock:
             passage_count = sum(len(stored.passage_ids) for stored in self.state.documents.values())
             return RecordStats(len(self.state.documents), passage_count, self.state.sequence)
+
+    def index_removals(self, index: str) -> int:
+        """See RecordEngine."""
+        with self._lane.lock:
+            return self.state.removed.get(index, 0)
+
+    def removals_pending(self) -> int:
+        """See RecordEngine: there are no files."""
+        return 0
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See RecordEngine."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, EventPosition, EventReceipt, PruneReason, StoredEvent
 from mnemon_server.domain.records import Scope
@@ -61,7 +61,7 @@ class KeptEvents:
         self.events[self._sequence] = Kept(StoredEvent(position, self._sequence, self.segment_id, body), event)
         self.by_id[event.event_id] = self._by_key[_key(event)] = self._sequence
         details = self._saved(call, event) | ({"imported": True} if is_imported else {})
-        self._note(call, EventType.EPISODIC_SAVED, event.event_id, event.scope, details, revision=1)
+        self._note(call, ChangeType.EPISODIC_SAVED, event.event_id, event.scope, details, revision=1)
         return EventReceipt(event.event_id, self._sequence, self.segment_id, call.now)
 
     def prune(self, call: Call, sequences: Iterable[int], reason: PruneReason) -> int:
@@ -77,14 +77,14 @@ class KeptEvents:
             for start in range(0, len(named), PRUNED_PER_EVENT_MAX):
                 some = named[start : start + PRUNED_PER_EVENT_MAX]
                 details = {"segment_id": segment_id, "reason": reason.value, "events": some}
-                self._note(call, EventType.EPISODIC_PRUNED, str(segment_id), scope, details)
+                self._note(call, ChangeType.EPISODIC_PRUNED, str(segment_id), scope, details)
         return len(gone)
 
     def warn(self, call: Call, warning: TimelineWarning | None) -> None:
         """Notes what is wrong, or with None that nothing is any more."""
-        event, said = (EventType.EPISODIC_WARNING, warning) if warning else (EventType.EPISODIC_HEALTHY, HEALTHY)
+        change, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)
         details = {"severity": said.severity, "message": said.message, "remediation": said.remediation}
-        self._note(call, event, RECORD_ID, Scope(), details)
+        self._note(call, change, RECORD_ID, Scope(), details)
 
     def _saved(self, call: Call, event: EpisodicEvent) -> dict[str, Any]:
         time_us = to_microseconds(event.event_time)
@@ -101,13 +101,13 @@ class KeptEvents:
     def _note(
         self,
         call: Call,
-        event: EventType,
+        change: ChangeType,
         record_id: str,
         scope: Scope,
         details: dict[str, Any],
         revision: int = 0,
     ) -> None:
-        call.add(self._lane.next_sequence(), event, record_id, revision, scope, details=json.dumps(details))
+        call.add(self._lane.next_sequence(), change, record_id, revision, scope, details=json.dumps(details))
 
 
 def _key(event: EpisodicEvent) -> object:

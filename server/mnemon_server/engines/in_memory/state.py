@@ -3,18 +3,24 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mnemon_server.domain.changes import EventType
-from mnemon_server.domain.document_fields import changed_fields, document_matches
+from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.document_fields import changed_fields, document_matches, is_replaced
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.encoding import document_digest, stored_field
 from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, IndexPosition, PassageInput, RecordStamps
 from mnemon_server.engines.in_memory import keywords
 from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.stored import Stored
+from mnemon_server.engines.promises.values import (
+    DocumentUpdate,
+    DocumentWrite,
+    IndexPosition,
+    PassageInput,
+    RecordStamps,
+)
 
 
 class CollectionState:
@@ -25,17 +31,19 @@ class CollectionState:
         self.documents: dict[str, Stored] = {}
         self.deletions: dict[str, int] = {}
         self.positions: dict[str, IndexPosition] = {}
+        self.removed: dict[str, int] = {}
         self.sequence = 0
         self._position = self._passage_id = 0
 
     def saved(self) -> Callable[[], None]:
         """What brings back the present state."""
         documents, deletions, positions = dict(self.documents), dict(self.deletions), dict(self.positions)
-        numbers = self.sequence, self._position, self._passage_id
+        numbers, removed = (self.sequence, self._position, self._passage_id), dict(self.removed)
 
         def restore() -> None:
             self.documents, self.deletions, self.positions = documents, deletions, positions
             self.sequence, self._position, self._passage_id = numbers
+            self.removed = removed
 
         return restore
 
@@ -54,64 +62,61 @@ class CollectionState:
 
     def put(self, call: Call, write: DocumentWrite) -> WriteReceipt:
         """See RecordEngine.put_document."""
-        known = self._find(write.document.doc_id, write.expected_revision)
+        known = self.documents.get(write.document.doc_id)
+        _check_revision(write.document.doc_id, known, write.expected_revision)
         known_as_is = known and document_digest(known.document) == document_digest(write.document)
         # The vectors of what is there stay, whatever comes along with the same text.
         passages = known.passages if known and known_as_is else write.passages
         return self._store(
-            call, known, write.document, passages, write.event, write.details, write.changed, write.stamps
+            call, known, write.document, passages, write.change, write.details, write.changed, write.stamps
         )
 
     def update(self, call: Call, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
-        known = self._find(update.doc_id, update.expected_revision)
+        known = self.documents.get(update.doc_id)
         if known is None:
             return _receipt(call, update.doc_id, WriteOutcome.MISSING, 0, self.sequence)
+        _check_revision(update.doc_id, known, update.expected_revision)
         new = update.update(known.document)
         if new.doc_id != update.doc_id or (update.passages is None and new.content != known.document.content):
             raise ValueError("an update keeps the document's id, and its content where it brings no passages")
         passages = known.passages if update.passages is None else update.passages
-        return self._store(call, known, new, passages, update.event, update.details)
+        return self._store(call, known, new, passages, update.change, update.details)
 
     def delete(
         self,
         call: Call,
         doc_id: str,
-        event: EventType | None,
+        change: ChangeType | None,
         *,
         expected_revision: int | None = None,
         details: str = "",
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
-        known = self._find(doc_id, expected_revision)
+        known = self.documents.get(doc_id)
         if known is None:
             return _receipt(call, doc_id, WriteOutcome.MISSING, 0, self.sequence)
-        self._remove(call, known, event, details)
+        _check_revision(doc_id, known, expected_revision)
+        self._remove(call, known, change, details)
         return _receipt(call, doc_id, WriteOutcome.DELETED, known.document.revision, self.sequence)
 
     def delete_matching(
-        self, call: Call, where: RecordFilter, event: EventType | None, details: str = ""
+        self, call: Call, where: RecordFilter, change: ChangeType | None, details: str = ""
     ) -> BulkDeleteReceipt:
         """See RecordEngine.delete_documents."""
         matching = self.matching(where)
         for known in matching:
-            self._remove(call, known, event, details)
+            self._remove(call, known, change, details)
         return BulkDeleteReceipt(len(matching), sequence=self.sequence)
 
-    def set_position(self, index: str, position: IndexPosition) -> None:
+    def set_position(self, index: str, position: IndexPosition, *, emptied: bool) -> None:
         """See RecordEngine.set_index_position."""
         self.positions[index] = position
+        self.removed[index] = 0 if emptied else self.removed.get(index, 0)
         heard = min(position.sequence for position in self.positions.values())
         self.deletions = {doc_id: changed for doc_id, changed in self.deletions.items() if changed > heard}
 
     # Parts
-
-    def _find(self, doc_id: str, expected_revision: int | None) -> Stored | None:
-        known = self.documents.get(doc_id)
-        actual = known.document.revision if known else 0
-        if expected_revision is not None and expected_revision != actual:
-            raise RevisionMismatchError(doc_id, expected_revision, actual)
-        return known
 
     def _store(
         self,
@@ -119,7 +124,7 @@ class CollectionState:
         known: Stored | None,
         new: Document,
         passages: Sequence[PassageInput],
-        event: EventType | None,
+        change: ChangeType | None,
         details: str,
         changed: tuple[str, ...] | None = None,
         stamps: RecordStamps | None = None,
@@ -129,13 +134,15 @@ class CollectionState:
         self.sequence = call.sequence = self._lane.next_sequence()
         if known is None:
             self._position += 1
-        stored = self._stored(call, known, new, passages, stamps, is_news=event is not None)
+        stored = self._stored(call, known, new, passages, stamps, is_news=change is not None)
         self.documents[new.doc_id] = stored
+        if known and is_replaced(known.document, new):
+            self._count_removal()
         self.deletions.pop(new.doc_id, None)
         document = stored.document
-        if event is not None:
+        if change is not None:
             names = _changed(known, new, changed)
-            call.add(self.sequence, event, document.doc_id, document.revision, document.scope, names, details)
+            call.add(self.sequence, change, document.doc_id, document.revision, document.scope, names, details)
         outcome = WriteOutcome.REPLACED if known else WriteOutcome.CREATED
         return _receipt(call, new.doc_id, outcome, document.revision, self.sequence)
 
@@ -177,14 +184,24 @@ class CollectionState:
         first, self._passage_id = self._passage_id + 1, self._passage_id + len(passages)
         return tuple(range(first, self._passage_id + 1))
 
-    def _remove(self, call: Call, known: Stored, event: EventType | None, details: str) -> None:
+    def _count_removal(self) -> None:
+        self.removed = {index: count + 1 for index, count in self.removed.items()}
+
+    def _remove(self, call: Call, known: Stored, change: ChangeType | None, details: str) -> None:
         document = known.document
         self.sequence = call.sequence = self._lane.next_sequence()
         del self.documents[document.doc_id]
+        self._count_removal()
         if self.positions:
             self.deletions[document.doc_id] = self.sequence
-        if event is not None:
-            call.add(self.sequence, event, document.doc_id, document.revision, document.scope, details=details)
+        if change is not None:
+            call.add(self.sequence, change, document.doc_id, document.revision, document.scope, details=details)
+
+
+def _check_revision(doc_id: str, known: Stored | None, expected: int | None) -> None:
+    actual = known.document.revision if known else 0
+    if expected is not None and expected != actual:
+        raise RevisionMismatchError(doc_id, expected, actual)
 
 
 def _changed(known: Stored | None, new: Document, given: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from itertools import accumulate
 
 import numpy as np
 
@@ -24,9 +25,8 @@ from mnemon_server.domain.episodic import (
 from mnemon_server.domain.errors import MnemonError, RequestIdReusedError
 from mnemon_server.domain.filters import matches
 from mnemon_server.domain.records import RequestKey, SearchMode
-from mnemon_server.engines.base import Vector
 from mnemon_server.engines.in_memory import keywords
-from mnemon_server.engines.in_memory.change_log import InMemoryEventLog
+from mnemon_server.engines.in_memory.change_log import InMemoryChangeLog
 from mnemon_server.engines.in_memory.kept_events import Kept, KeptEvents
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.promises.timeline import (
@@ -39,6 +39,7 @@ from mnemon_server.engines.promises.timeline import (
     TimelineWarning,
     WindowSlice,
 )
+from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.wire.events import encode
 
@@ -52,7 +53,7 @@ class InMemoryTimeline:
     def __init__(
         self,
         lane: Lane,
-        log: InMemoryEventLog,
+        log: InMemoryChangeLog,
         *,
         segment_events_max: int = SEGMENT_EVENTS_MAX,
         reads_max: int = SLICE_READS_MAX,
@@ -108,7 +109,7 @@ class InMemoryTimeline:
             in_window = [kept for kept in in_context if _in_window(kept.event, where)]
             rest = [kept for kept in in_window if after is None or kept.stored.position < after]
             rest.sort(key=lambda kept: kept.stored.position, reverse=True)
-            found, read = self._take(rest, where, limit)
+            found, read, truncated = self._take(rest, where, limit)
             return WindowSlice(
                 tuple(found),
                 rest[read - 1].stored.position if read < len(rest) else None,
@@ -116,17 +117,25 @@ class InMemoryTimeline:
                 in_context=len(in_context),
                 in_window=len(in_window),
                 rejected=read - len(found),
+                truncated=truncated,
             )
 
     def count(self, where: EventSelection) -> int:
         """See Timeline."""
         return len(self._matching(where))
 
-    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
         """See Timeline."""
         with self._lane.lock:
-            found = [self._kept.by_id.get(event_id) for event_id in event_ids]
-            return [None if sequence is None else self._kept.events[sequence].stored for sequence in found]
+            found = {event_id: self._kept.by_id.get(event_id) for event_id in event_ids}
+            stored = {
+                event_id: self._kept.events[sequence].stored
+                for event_id, sequence in found.items()
+                if sequence is not None
+            }
+            if fits is not None:
+                stored = {event_id: one for event_id, one in stored.items() if fits(event_id, len(one.body))}
+            return [stored.get(event_id) for event_id in event_ids]
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """See Timeline."""
@@ -146,10 +155,13 @@ class InMemoryTimeline:
         """See Timeline."""
         return np.array([kept.stored.sequence for kept in self._matching(where)], np.int64)
 
-    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
+    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
         """See Timeline."""
         with self._lane.lock:
-            return [self._kept.events[sequence].stored for sequence in sequences if sequence in self._kept.events]
+            found = [self._kept.events[sequence].stored for sequence in sequences if sequence in self._kept.events]
+        sizes = accumulate(len(stored.body) for stored in found)
+        within = sum(1 for size in sizes if bytes_max is None or size <= bytes_max)
+        return found[: max(within, 1)]
 
     def expired(self, before: datetime, *, limit: int) -> Expired:
         """See Timeline."""
@@ -253,18 +265,21 @@ class InMemoryTimeline:
                 if _in_context(kept.event, where) and _in_window(kept.event, where) and _passes(kept.event, where)
             ]
 
-    def _take(self, rest: Sequence[Kept], where: EventSelection, limit: int) -> tuple[list[StoredEvent], int]:
-        """The first events that pass the expression, and how many were read for them."""
+    def _take(self, rest: Sequence[Kept], where: EventSelection, limit: int) -> tuple[list[StoredEvent], int, bool]:
+        """The first events that pass the expression, how many were read for them, and whether more have no room."""
         found: list[StoredEvent] = []
         size = read = 0
-        for read, (stored, event) in enumerate(rest, 1):
+        for stored, event in rest:
             if _passes(event, where):
-                found.append(stored)
                 size += len(stored.body)
+                if size > SLICE_BYTES_MAX and found:
+                    return found, read, True
+                found.append(stored)
+            read += 1
             too_many = where.expression is not None and read == self._reads_max
-            if len(found) == limit or size >= SLICE_BYTES_MAX or too_many:
+            if len(found) == limit or too_many:
                 break
-        return found, read
+        return found, read, False
 
 
 def _in_context(event: EpisodicEvent, where: EventSelection) -> bool:

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite
 from mnemon_server.engines.in_memory.change_log import Call
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.state import CollectionState
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
 
 
 class InMemoryTransaction:
@@ -50,11 +50,11 @@ class InMemoryTransaction:
         """See VaultTransaction."""
         self._values[key] = value
 
-    def note_event(
-        self, event: EventType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
+    def note_change(
+        self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
         """See VaultTransaction."""
-        self._call.add(self._lane.next_sequence(), event, record_id, revision, scope, details=details)
+        self._call.add(self._lane.next_sequence(), change, record_id, revision, scope, details=details)
 
     def undo(self) -> None:
         """Nothing of it ever happened."""
@@ -98,13 +98,15 @@ class InMemoryRecordTransaction:
         _refuse_request(update.request)
         return self._state.update(self._call, update)
 
-    def delete_document(self, doc_id: str, *, event: EventType | None, details: str = "") -> WriteReceipt:
+    def delete_document(self, doc_id: str, *, change: ChangeType | None, details: str = "") -> WriteReceipt:
         """See RecordTransaction."""
-        return self._state.delete(self._call, doc_id, event, details=details)
+        return self._state.delete(self._call, doc_id, change, details=details)
 
-    def delete_documents(self, where: RecordFilter, *, event: EventType | None, details: str = "") -> BulkDeleteReceipt:
+    def delete_documents(
+        self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
+    ) -> BulkDeleteReceipt:
         """See RecordTransaction."""
-        return self._state.delete_matching(self._call, where, event, details)
+        return self._state.delete_matching(self._call, where, change, details)
 
 
 def _refuse_request(request: RequestKey | None) -> None:

@@ -6,13 +6,13 @@ from concurrent.futures import Future
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.records import RequestKey
-from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
-from mnemon_server.engines.in_memory.change_log import Call, InMemoryEventLog
+from mnemon_server.engines.in_memory.change_log import Call, InMemoryChangeLog
 from mnemon_server.engines.in_memory.collection import InMemoryCollection
 from mnemon_server.engines.in_memory.lane import Lane
 from mnemon_server.engines.in_memory.timeline import SEGMENT_EVENTS_MAX, InMemoryTimeline
 from mnemon_server.engines.in_memory.transaction import InMemoryTransaction
 from mnemon_server.engines.promises.timeline import SLICE_READS_MAX
+from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 
 
 class InMemoryVault:
@@ -26,19 +26,19 @@ class InMemoryVault:
         slice_reads_max: int = SLICE_READS_MAX,
     ) -> None:
         self._lane = Lane(clock)
-        self._events = InMemoryEventLog(self._lane)
+        self._changes = InMemoryChangeLog(self._lane)
         self._timeline = InMemoryTimeline(
-            self._lane, self._events, segment_events_max=segment_events_max, reads_max=slice_reads_max
+            self._lane, self._changes, segment_events_max=segment_events_max, reads_max=slice_reads_max
         )
         self._values: dict[str, str] = {}
         self._collections = {
-            collection: InMemoryCollection(collection, self._lane, self._events) for collection in COLLECTIONS
+            collection: InMemoryCollection(collection, self._lane, self._changes) for collection in COLLECTIONS
         }
 
     @property
-    def events(self) -> InMemoryEventLog:
+    def changes(self) -> InMemoryChangeLog:
         """See Vault."""
-        return self._events
+        return self._changes
 
     @property
     def timeline(self) -> InMemoryTimeline:
@@ -53,7 +53,7 @@ class InMemoryVault:
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> Future[TransactionReceipt]:
         """See Vault."""
-        return self._lane.write(request, lambda: self._events.run(request, lambda call: self._run(program, call)))
+        return self._lane.write(request, lambda: self._changes.run(request, lambda call: self._run(program, call)))
 
     def value(self, key: str) -> str | None:
         """See Vault."""
@@ -82,4 +82,4 @@ class InMemoryVault:
         except BaseException:
             transaction.undo()
             raise
-        return TransactionReceipt(answer, call.now, sequence=call.sequence or self._events.head)
+        return TransactionReceipt(answer, call.now, sequence=call.sequence or self._changes.head)

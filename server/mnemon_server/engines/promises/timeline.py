@@ -22,13 +22,13 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.records import RequestKey, SearchMode
-from mnemon_server.engines.base import Vector
+from mnemon_server.engines.promises.values import Fits, Vector
 
 Sequences = NDArray[np.int64]
 """Positions of events in the order of storing, ascending."""
 
 SLICE_BYTES_MAX = 3 << 20
-"""A slice ends with the event that brings its bodies to so many bytes."""
+"""A slice ends before the event with which its bodies would have more bytes, but for its first."""
 SLICE_READS_MAX = 100_000
 """A slice ends after so many events were read for its expression."""
 
@@ -60,6 +60,8 @@ class WindowSlice:
     """Of those, what lies in the window."""
     rejected: int
     """Of those, what the expression rejected, as far as was read."""
+    truncated: bool = False
+    """It ended because of SLICE_BYTES_MAX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +125,19 @@ class Timeline(Protocol):
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
         """Up to `limit` events that match, newest first, behind `after`.
 
-        An expression is applied last, to events that are read for it; after SLICE_READS_MAX of them, or with the event
-        that brings the results to SLICE_BYTES_MAX, the slice ends early. The counts do not depend on `after`, but for
-        `rejected`.
+        An expression is applied last, to events that are read for it; after SLICE_READS_MAX of them, or before the
+        event with which the results would have more than SLICE_BYTES_MAX, the slice ends early. The counts do not
+        depend on `after`, but for `rejected`.
         """
 
     def count(self, where: EventSelection) -> int:
         """How many events match."""
 
-    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
-        """The events with these ids, in their order; None where there is none."""
+    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
+        """The events with these ids, in their order; None for each that does not exist.
+
+        `fits` is asked about each with its size, one after the other; what it turns down is None, too.
+        """
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match."""
@@ -140,8 +145,11 @@ class Timeline(Protocol):
     def sequences(self, where: EventSelection) -> Sequences:
         """The sequences of the events that match."""
 
-    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
-        """The events with these sequences, in their order; those that are gone are left out."""
+    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
+        """The events with these sequences, in their order; those that are gone are left out.
+
+        With `bytes_max`, it ends before the event with which their bodies would have more, but for the first.
+        """
 
     def expired(self, before: datetime, *, limit: int) -> Expired:
         """Events that happened before a time: how many, and the first `limit` in the order of storing."""

@@ -1,4 +1,4 @@
-"""The event log on SQLite: the readers' side."""
+"""The change log on SQLite: the readers' side."""
 
 import json
 from bisect import bisect_left
@@ -10,9 +10,11 @@ from typing import Any
 
 import apsw
 
-from mnemon_server.domain.changes import Event, EventFilter, EventLogState, EventSlice, EventType
+from mnemon_server.domain.changes import LOG_TABLE, Change, ChangeFilter, ChangeLogState, ChangeSlice, ChangeType
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.encoding import SCOPE_FIELDS, scope_values
+from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.journal import Journal
@@ -28,11 +30,11 @@ _COLUMNS = (
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 _FLOOR = "SELECT value FROM meta WHERE key = 'event.floor'"
-_TYPES = {kind.value: kind for kind in EventType}
+_TYPES = {kind.value: kind for kind in ChangeType}
 
 
-class SQLiteEventLog:
-    """See EventLog."""
+class SQLiteChangeLog:
+    """See ChangeLog."""
 
     def __init__(self, journal: Journal, connections: Connections) -> None:
         self._journal = journal
@@ -40,11 +42,11 @@ class SQLiteEventLog:
 
     @property
     def epoch(self) -> bytes:
-        """See EventLog."""
+        """See ChangeLog."""
         return self._journal.epoch
 
-    def read(self, after: int, *, limit: int, where: EventFilter) -> EventSlice:
-        """See EventLog."""
+    def read(self, after: int, *, limit: int, where: ChangeFilter) -> ChangeSlice:
+        """See ChangeLog."""
         conditions, parameters = _conditions(where)
         statement = (
             f"SELECT {_COLUMNS} FROM event WHERE sequence > ? AND sequence <= ?{conditions} ORDER BY sequence LIMIT ?"
@@ -53,14 +55,14 @@ class SQLiteEventLog:
             head = int(connection.execute("SELECT coalesce(max(sequence), 0) FROM event").get)
             start = max(after, self._journal.state.floor)
             end = min(head, start + SCAN_MAX)
-            rows = fetch(connection, statement, (start, end, *parameters, limit))
+            changes = _read_changes(connection, statement, (start, end, *parameters, limit))
             # Looked up last: whatever a trim dropped before the rows were read is counted in.
             floor = int(connection.execute(_FLOOR).get or 0)
-        position = rows[-1][0] if len(rows) == limit else max(start, end)
-        return EventSlice(tuple([_event(row) for row in rows]), position, caught_up=position >= head, floor=floor)
+        position = changes[-1].sequence if len(changes) == limit else max(start, end)
+        return ChangeSlice(tuple(changes), position, caught_up=position >= head, floor=floor)
 
     def position_before(self, time: datetime) -> int:
-        """See EventLog."""
+        """See ChangeLog."""
         wanted = to_microseconds(time)
         with self._connections.lend() as connection:
             [(first, head)] = fetch(connection, "SELECT min(sequence), max(sequence) FROM event")
@@ -71,10 +73,10 @@ class SQLiteEventLog:
             older = bisect_left(sequences, wanted, key=lambda sequence: _time_from(connection, sequence))
             return int(first) - 1 + older
 
-    def state(self) -> EventLogState:
-        """See EventLog."""
+    def state(self) -> ChangeLogState:
+        """See ChangeLog."""
         state = self._journal.state
-        return EventLogState(
+        return ChangeLogState(
             floor=state.floor,
             head=state.head,
             count=state.count,
@@ -83,12 +85,18 @@ class SQLiteEventLog:
         )
 
     def trim(self, *, before: datetime, keep_max: int, keep_after: int | None = None) -> Future[int]:
-        """See EventLog."""
+        """See ChangeLog."""
         limit = to_microseconds(before)
         return self._connections.submit(lambda connection: self._journal.trim(connection, limit, keep_max, keep_after))
 
 
-def _conditions(where: EventFilter) -> tuple[str, list[Any]]:
+def read_change(connection: apsw.Connection, sequence: int) -> Change | None:
+    """The change at a position; RecordDamagedError where it cannot be read."""
+    statement = f"SELECT {_COLUMNS} FROM event WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"
+    return next(iter(_read_changes(connection, statement, (sequence - 1, sequence, 1))), None)
+
+
+def _conditions(where: ChangeFilter) -> tuple[str, list[Any]]:
     conditions = ""
     parameters: list[Any] = []
     for column, values in (
@@ -106,14 +114,26 @@ def _conditions(where: EventFilter) -> tuple[str, list[Any]]:
 
 
 def _time_from(connection: apsw.Connection, sequence: int) -> int:
-    """When the event at a position, or the next one behind it, was committed."""
+    """When the change at a position, or the next one behind it, was committed."""
     statement = "SELECT time FROM event WHERE sequence >= ? ORDER BY sequence LIMIT 1"
     return int(connection.execute(statement, (sequence,)).get)
 
 
-def _event(row: Sequence[Any]) -> Event:
+def _read_changes(connection: apsw.Connection, statement: str, parameters: Sequence[Any]) -> list[Change]:
+    changes: list[Change] = []
+    try:
+        for row in connection.execute(statement, parameters):
+            changes.append(_change(row))  # noqa: PERF401 - how far it came matters where one cannot be read
+    except (*UNREADABLE, apsw.CorruptError) as error:
+        start = changes[-1].sequence if changes else parameters[0]
+        next_one = connection.execute(statement.replace(_COLUMNS, "sequence"), (start, *parameters[1:-1], 1))
+        raise RecordDamagedError(LOG_TABLE, str(next_one.get)) from error
+    return changes
+
+
+def _change(row: Sequence[Any]) -> Change:
     sequence, commit, time, kind, record_id, revision, *scope, request_id, changed, details = row
-    return Event(
+    return Change(
         sequence,
         commit,
         from_microseconds(time),

@@ -4,7 +4,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import DocumentChange, IndexPosition, RecordStats
+from mnemon_server.engines.promises.values import DocumentChange, IndexPosition, RecordStats
 from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables
@@ -80,12 +80,30 @@ def position(connection: apsw.Connection, tables: Tables, index: str) -> IndexPo
     return IndexPosition(*rows[0]) if rows else IndexPosition()
 
 
-def set_position(connection: apsw.Connection, tables: Tables, index: str, position: IndexPosition) -> None:
+def count_removal(connection: apsw.Connection, tables: Tables) -> None:
+    """What the indexes were told of a document is not to be in their files any more."""
+    connection.execute(
+        "UPDATE index_position SET removed = removed + 1 WHERE collection = ?",
+        (tables.collection.name,),
+    )
+
+
+def removed(connection: apsw.Connection, tables: Tables, index: str) -> int:
+    """How many documents were removed or replaced since the index was last empty; 0 where it is not known."""
+    statement = "SELECT coalesce(max(removed), 0) FROM index_position WHERE collection = ? AND name = ?"
+    return int(connection.execute(statement, (tables.collection.name, index)).get)
+
+
+def set_position(
+    connection: apsw.Connection, tables: Tables, index: str, position: IndexPosition, *, emptied: bool
+) -> None:
     """Remembers how far the index has come, and forgets the deletions that every index has heard of."""
     collection = tables.collection.name
     connection.execute(
-        "INSERT OR REPLACE INTO index_position (collection, name, sequence, generation) VALUES (?, ?, ?, ?)",
-        (collection, index, position.sequence, position.generation),
+        "INSERT INTO index_position (collection, name, sequence, generation, removed) VALUES (?, ?, ?, ?, 0)"
+        " ON CONFLICT DO UPDATE SET sequence = excluded.sequence, generation = excluded.generation,"
+        " removed = CASE WHEN ? THEN 0 ELSE removed END",
+        (collection, index, position.sequence, position.generation, emptied),
     )
     connection.execute(
         f"DELETE FROM {tables.deletions} WHERE sequence <="

@@ -11,7 +11,14 @@ import apsw
 
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.sqlite.readers import ReaderPool
-from mnemon_server.engines.sqlite.schema import close_quietly, open_reader, open_writer
+from mnemon_server.engines.sqlite.schema import (
+    CHECKPOINT_PAGES,
+    WAL_PAGES_MAX,
+    close_quietly,
+    open_reader,
+    open_writer,
+)
+from mnemon_server.engines.sqlite.write_ahead_log import LIFE_S, WriteAheadLog
 from mnemon_server.engines.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -33,12 +40,62 @@ class Follower(Protocol):
         """The transaction never happened."""
 
 
+class Removals:
+    """How much was removed or replaced since the log was last empty: that long, its bytes may be in the files.
+
+    Any thread may read the counts; all else is the writer's. Nothing of them need outlive the process: opening the
+    file empties the log.
+    """
+
+    def __init__(self) -> None:
+        self.records = 0
+        """Records of all collections."""
+        self.events = 0
+        """Events of the timeline."""
+        self._staged = 0, 0
+
+    def stage(self, *, records: int = 0, events: int = 0) -> None:
+        """Takes what a call removed that can no longer fail by itself."""
+        self._staged = self._staged[0] + records, self._staged[1] + events
+
+    def forget(self) -> None:
+        """The log was emptied."""
+        self.records = self.events = 0
+
+    # With the transactions; see Follower
+
+    def load(self, connection: apsw.Connection) -> None:
+        """The log is empty."""
+        self._staged = 0, 0
+
+    def before_commit(self, connection: apsw.Connection) -> None:
+        """Nothing is written."""
+
+    def after_commit(self) -> None:
+        """It was removed, and is in the log still."""
+        self.records += self._staged[0]
+        self.events += self._staged[1]
+        self._staged = 0, 0
+
+    def after_rollback(self) -> None:
+        """It was not."""
+        self._staged = 0, 0
+
+
 class Connections:
     """Opens the file, and opens it anew after a failure. Any thread may call any method."""
 
-    def __init__(self, path: Path, vfs: str | None) -> None:
+    def __init__(self, path: Path, vfs: str | None, *, erasure_delay_s: float = LIFE_S) -> None:
         self._path = path
         self._vfs = vfs
+        self.removals = Removals()
+        self._log_ahead = WriteAheadLog(
+            path,
+            pages_few=CHECKPOINT_PAGES,
+            pages_max=WAL_PAGES_MAX,
+            life_s=erasure_delay_s,
+            on_emptied=self.removals.forget,
+        )
         self._recovering = threading.Lock()
         self._followers: Sequence[Follower] = ()
 
@@ -49,7 +106,7 @@ class Connections:
             ConfigurationError: the file is not ours, or its format is newer.
             StorageFailedError: it cannot be read.
         """
-        self._followers = followers
+        self._followers = [self.removals, *followers]
         self._open()
 
     def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
@@ -82,6 +139,7 @@ class Connections:
         # The writer goes last: the last connection to go tidies the log away, and only it may write.
         self._readers.close()
         self._writer.close()
+        self._log_ahead.close()
 
     def _open(self) -> None:
         try:
@@ -90,7 +148,7 @@ class Connections:
             raise StorageFailedError("records.db cannot be opened; the log says why") from error
         try:
             # What a failed sync left in the page cache alone reaches the disk here, before anything is built on it.
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._log_ahead.empty(connection)
             self._readers = ReaderPool(lambda: open_reader(self._path, self._vfs))
             for follower in self._followers:
                 follower.load(connection)
@@ -102,6 +160,7 @@ class Connections:
             raise
         self._writer = Writer(
             connection,
+            self._log_ahead,
             before_commit=self._before_commit,
             after_commit=self._after_commit,
             after_rollback=self._after_rollback,

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import apsw
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
-from mnemon_server.domain.document_fields import changed_fields
+from mnemon_server.domain.document_fields import changed_fields, is_replaced
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput, RecordStamps
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable, Found, PassageChanges
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -28,6 +28,8 @@ class Effects:
     """Of the collection's newest change."""
     passages: PassageChanges = field(default_factory=PassageChanges)
     documents_added: int = 0
+    removed: int = 0
+    """Documents of which something was removed or replaced that anybody wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,17 @@ class _Content:
     document: Document
     digest: bytes
     passages: Sequence[PassageInput] | None
-    event: EventType | None
+    change: ChangeType | None
     details: str
     changed: tuple[str, ...] | None = None
     stamps: RecordStamps | None = None
 
     def revision_after(self, revision: int) -> int:
         """The revision that follows on one; 0 stands for none. What is no news has none of its own."""
-        return max(revision + (self.event is not None), self.stamps.revision if self.stamps else 0)
+        return max(revision + (self.change is not None), self.stamps.revision if self.stamps else 0)
 
     def changed_from(self, old: Document) -> tuple[str, ...]:
-        """What the event names as changed."""
+        """What the change names as changed."""
         return changed_fields(old, self.document) if self.changed is None else self.changed
 
 
@@ -62,9 +64,10 @@ class DocumentWrites:
 
     def put(self, connection: apsw.Connection, effects: Effects, write: DocumentWrite, digest: bytes) -> WriteReceipt:
         """See RecordEngine.put_document."""
-        found = self._find(connection, write.document.doc_id, write.expected_revision)
+        found = self._table.find(connection, write.document.doc_id)
+        _check_revision(write.document.doc_id, found, write.expected_revision)
         content = _Content(
-            write.document, digest, write.passages, write.event, write.details, write.changed, write.stamps
+            write.document, digest, write.passages, write.change, write.details, write.changed, write.stamps
         )
         if found is None:
             return self._create(connection, effects, content, write.passages)
@@ -76,9 +79,10 @@ class DocumentWrites:
 
     def update(self, connection: apsw.Connection, effects: Effects, update: DocumentUpdate) -> WriteReceipt:
         """See RecordEngine.update_document."""
-        found = self._find(connection, update.doc_id, update.expected_revision)
+        found = self._table.find(connection, update.doc_id)
         if found is None:
             return _missing(effects, update.doc_id)
+        _check_revision(update.doc_id, found, update.expected_revision)
         old = self._load(connection, found)
         content = _updated(old, update)
         if content.digest == found.digest:
@@ -90,16 +94,17 @@ class DocumentWrites:
         connection: apsw.Connection,
         effects: Effects,
         doc_id: str,
-        event: EventType | None,
+        change: ChangeType | None,
         *,
         expected_revision: int | None = None,
         details: str = "",
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
-        found = self._find(connection, doc_id, expected_revision)
+        found = self._table.find(connection, doc_id)
         if found is None:
             return _missing(effects, doc_id)
-        self._remove(connection, effects, doc_id, found, event, details)
+        _check_revision(doc_id, found, expected_revision)
+        self._remove(connection, effects, doc_id, found, change, details)
         return _receipt(effects, doc_id, WriteOutcome.DELETED, found.revision, effects.sequence)
 
     def delete_matching(
@@ -107,21 +112,14 @@ class DocumentWrites:
         connection: apsw.Connection,
         effects: Effects,
         where: RecordFilter,
-        event: EventType | None,
+        change: ChangeType | None,
         details: str = "",
     ) -> BulkDeleteReceipt:
         """See RecordEngine.delete_documents."""
         matching = self._table.matching(connection, where)
         for doc_id, found in matching:
-            self._remove(connection, effects, doc_id, found, event, details)
+            self._remove(connection, effects, doc_id, found, change, details)
         return BulkDeleteReceipt(len(matching), sequence=effects.sequence)
-
-    def _find(self, connection: apsw.Connection, doc_id: str, expected_revision: int | None) -> Found | None:
-        found = self._table.find(connection, doc_id)
-        actual = found.revision if found else 0
-        if expected_revision is not None and expected_revision != actual:
-            raise RevisionMismatchError(doc_id, expected_revision, actual)
-        return found
 
     def _load(self, connection: apsw.Connection, found: Found) -> Document:
         [(_, _, document)] = self._table.select(connection, "d.position = ?", (found.position,), vectors=False)
@@ -138,8 +136,8 @@ class DocumentWrites:
         )
         revision, scope = content.revision_after(0), scope_values(document.scope)
         self._stamp(connection, content, revision)
-        if content.event is not None:
-            operation.add(sequence, content.event, document.doc_id, revision, scope, details=content.details)
+        if content.change is not None:
+            operation.add(sequence, content.change, document.doc_id, revision, scope, details=content.details)
         effects.passages.add(added)
         effects.documents_added += 1
         effects.sequence = sequence
@@ -157,15 +155,17 @@ class DocumentWrites:
             content.passages,
             digest=content.digest,
             sequence=sequence,
-            time=None if content.event is None else operation.now,
+            time=None if content.change is None else operation.now,
         )
         revision = content.revision_after(found.revision)
         self._stamp(connection, content, revision)
         operation.sequence = sequence
-        if content.event is not None:
+        if content.change is not None:
             changed, scope = content.changed_from(old), scope_values(document.scope)
-            operation.add(sequence, content.event, document.doc_id, revision, scope, changed, content.details)
+            operation.add(sequence, content.change, document.doc_id, revision, scope, changed, content.details)
         effects.passages.add(moved)
+        if is_replaced(old, document):
+            self._count_removal(connection, effects)
         effects.sequence = sequence
         return _receipt(effects, document.doc_id, WriteOutcome.REPLACED, revision, sequence)
 
@@ -180,25 +180,37 @@ class DocumentWrites:
         effects: Effects,
         doc_id: str,
         found: Found,
-        event: EventType | None,
+        change: ChangeType | None,
         details: str,
     ) -> None:
         sequence = self._journal.next_sequence()
         if self.followed:
             changes.remember_deletion(connection, self._table.tables, doc_id, sequence)
         effects.operation.sequence = sequence
-        if event is not None:
-            effects.operation.add(sequence, event, doc_id, found.revision, found.scope, details=details)
+        if change is not None:
+            effects.operation.add(sequence, change, doc_id, found.revision, found.scope, details=details)
         effects.passages.add(self._table.delete(connection, found))
         effects.documents_added -= 1
+        self._count_removal(connection, effects)
         effects.sequence = sequence
+
+    def _count_removal(self, connection: apsw.Connection, effects: Effects) -> None:
+        effects.removed += 1
+        if self.followed:
+            changes.count_removal(connection, self._table.tables)
+
+
+def _check_revision(doc_id: str, found: Found | None, expected: int | None) -> None:
+    actual = found.revision if found else 0
+    if expected is not None and expected != actual:
+        raise RevisionMismatchError(doc_id, expected, actual)
 
 
 def _updated(old: Document, update: DocumentUpdate) -> _Content:
     new = update.update(old)
     if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
         raise ValueError("an update keeps the document's id, and its content where it brings no passages")
-    return _Content(new, document_digest(new), update.passages, update.event, update.details)
+    return _Content(new, document_digest(new), update.passages, update.change, update.details)
 
 
 def _has_times(document: Document, stamps: RecordStamps) -> bool:

@@ -2,22 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import apsw
 import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
-from mnemon_server.domain.collections import Collection
+from mnemon_server.domain.collections import Collection, FieldType
+from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document, Passage
-from mnemon_server.domain.encoding import decode_metadata, encode_metadata, scope_values
+from mnemon_server.domain.encoding import SCOPE_FIELDS, decode_metadata, encode_metadata, scope_values
+from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import INT64_MAX, Scope
-from mnemon_server.engines.base import PassageIds, PassageInput, RecordStamps, Vector
+from mnemon_server.domain.records import INT64_MAX, FilterValue, Scope
+from mnemon_server.engines.promises.values import FieldsOnly, Fits, PassageIds, PassageInput, RecordStamps, Vector
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.field_columns import DECODERS, ENCODERS
 from mnemon_server.engines.sqlite.filter_plan import prepare_filter
-from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows
+from mnemon_server.engines.sqlite.filters import compile_filter, metadata_rows, metadata_types
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
@@ -25,9 +28,17 @@ from mnemon_server.engines.sqlite.tables import Tables
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 
 VECTOR_TYPE = np.dtype("<f4")
+NORM_MAX = 1.001
+"""Of a vector that is as it was written, whatever was rounded."""
 
 _CONTENT_COLUMNS = "id, content, metadata, digest, user, household, persona, agent, project, hidden"
 _FIRST_FIELD = 14
+_EMPTY = {FieldType.TEXT: "''", FieldType.TEXTS: "'[]'"}
+"""Fields of text, and what stands for one that is not read."""
+_SELECTED = (
+    "d.position, d.sequence, d.id, {content}, d.user, d.household, d.persona, d.agent, d.project,"
+    " d.revision, d.create_time, d.update_time, d.hidden"
+)
 
 
 class Found(NamedTuple):
@@ -84,19 +95,40 @@ class DocumentTable:
         self._insert_metadata = (
             f"INSERT OR IGNORE INTO {tables.metadata} (key, type, value, position) VALUES (?, ?, ?, ?)"
         )
-        self._select = "SELECT " + ", ".join(
-            (
-                "d.position, d.sequence, d.id, d.content, d.metadata, d.user, d.household, d.persona, d.agent",
-                "d.project, d.revision, d.create_time, d.update_time, d.hidden",
-                *(f"d.{column}" for column in own),
-            )
+        self._selects: dict[FieldsOnly, tuple[str, str]] = {}
+        self._vectors_size = (
+            "(SELECT coalesce(sum(octet_length(p.vector)), 0)"
+            f" FROM {tables.passages} AS p WHERE p.position = d.position)"
         )
+
+    def _select(self, fields_only: FieldsOnly) -> tuple[str, str]:
+        """What selects so much of a document, and what its size is."""
+        if fields_only not in self._selects:
+            self._selects[fields_only] = self._new_select(fields_only)
+        return self._selects[fields_only]
+
+    def _new_select(self, fields_only: FieldsOnly) -> tuple[str, str]:
+        left_out = {
+            item.name: _EMPTY[item.type]
+            for item in self._fields
+            if item.type in _EMPTY and not isinstance(fields_only, bool) and item.name not in fields_only
+        }
+        fields = (left_out.get(item.name, f'd."{item.name}"') for item in self._fields)
+        content = "'', '{}'" if fields_only else "d.content, d.metadata"
+        columns = ", ".join((_SELECTED.format(content=content), *fields))
+        # What a row says of the length of a text is at its beginning: no text is read for it.
+        own = (f'"{item.name}"' for item in self._fields if item.type in _EMPTY and item.name not in left_out)
+        texts = ("id", *SCOPE_FIELDS, *own, *(() if fields_only else ("content", "metadata")))
+        return f"SELECT {columns}", " + ".join(f"octet_length(d.{column})" for column in texts)
 
     # Writing
 
     def find(self, connection: apsw.Connection, doc_id: str) -> Found | None:
         """The document with this id."""
-        row: Any = connection.execute(self._find, (doc_id,)).fetchone()
+        try:
+            row: Any = connection.execute(self._find, (doc_id,)).fetchone()
+        except (UnicodeDecodeError, apsw.CorruptError) as error:
+            raise RecordDamagedError(self.tables.collection.name, doc_id) from error
         return _found(row) if row else None
 
     def insert(
@@ -183,7 +215,11 @@ class DocumentTable:
         removed: list[int] = []
         if not found.hidden:
             statement = f"SELECT content FROM {self.tables.documents} WHERE position = ?"
-            content = connection.execute(statement, (found.position,)).get
+            try:
+                content = connection.execute(statement, (found.position,)).get
+            except (UnicodeDecodeError, apsw.CorruptError) as error:
+                # The index would have to be told the words again.
+                raise self._damage(connection, "d.position = ?", (found.position,), vectors=False) from error
             removed = self._hide_passages(connection, found.position, content)
         if self.related is not None:
             self.related.delete(connection, found.position)
@@ -244,18 +280,43 @@ class DocumentTable:
     # Reading
 
     def select(
-        self, connection: apsw.Connection, condition: str, parameters: Sequence[Any], *, vectors: bool
+        self,
+        connection: apsw.Connection,
+        condition: str,
+        parameters: Sequence[Any],
+        *,
+        vectors: bool,
+        fields_only: FieldsOnly = False,
     ) -> list[tuple[int, int, Document]]:
-        """Position, sequence and document of the rows of `d` that a condition (with its order and limit) picks."""
-        rows = fetch(connection, f"{self._select} FROM {self.tables.documents} AS d WHERE {condition}", parameters)
-        passages = self._passages(connection, [row[0] for row in rows], vectors=vectors) if rows else {}
-        return [(row[0], row[1], self._document(row, passages.get(row[0], []))) for row in rows]
+        """Position, sequence and document of the rows of `d` that a condition (with its order and limit) picks.
 
-    def by_ids(self, connection: apsw.Connection, doc_ids: Sequence[str], *, vectors: bool) -> list[Document | None]:
+        Raises:
+            RecordDamagedError: one of them cannot be read.
+        """
+        try:
+            return self._read(connection, condition, parameters, vectors=vectors, fields_only=fields_only)
+        except (*UNREADABLE, apsw.CorruptError) as error:
+            raise self._damage(connection, condition, parameters, vectors=vectors) from error
+
+    def by_ids(
+        self,
+        connection: apsw.Connection,
+        doc_ids: Sequence[str],
+        *,
+        vectors: bool,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
+    ) -> list[Document | None]:
         """See RecordEngine.get_documents."""
-        marks = ", ".join("?" * len(doc_ids))
-        rows = self.select(connection, f"d.id IN ({marks})", tuple(doc_ids), vectors=vectors)
-        found = {document.doc_id: document for _, _, document in rows}
+        wanted = list(dict.fromkeys(doc_ids))
+        marks = ", ".join("?" * len(wanted))
+        if fits is not None:
+            rows = self._sizes(connection, f"d.id IN ({marks})", wanted, vectors=vectors, fields_only=fields_only)
+            sizes = {doc_id: size for _, doc_id, size in rows}
+            wanted = [doc_id for doc_id in wanted if doc_id in sizes and fits(doc_id, sizes[doc_id])]
+            marks = ", ".join("?" * len(wanted))
+        read = self.select(connection, f"d.id IN ({marks})", wanted, vectors=vectors, fields_only=fields_only)
+        found = {document.doc_id: document for _, _, document in read}
         return [found.get(doc_id) for doc_id in doc_ids]
 
     def page(
@@ -268,6 +329,8 @@ class DocumentTable:
         skip: int = 0,
         vectors: bool,
         descending: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine.list_documents."""
         condition, parameters = prepare_filter(connection, self.tables, where, by_position=True)
@@ -275,9 +338,35 @@ class DocumentTable:
             behind, after = "d.position < ? ORDER BY d.position DESC", after or INT64_MAX
         else:
             behind = "d.position > ? ORDER BY d.position"
-        found = (*parameters, after, limit, skip)
-        rows = self.select(connection, f"{condition} AND {behind} LIMIT ? OFFSET ?", found, vectors=vectors)
+        condition = f"{condition} AND {behind} LIMIT ? OFFSET ?"
+        parameters = [*parameters, after, limit, skip]
+        if fits is not None:
+            sizes = self._sizes(connection, condition, parameters, vectors=vectors, fields_only=fields_only)
+            parameters = [id_array([position for position, _, _ in takewhile(lambda row: fits(*row[1:]), sizes)])]
+            condition = f"d.position IN carray(?) ORDER BY d.position {'DESC' if descending else ''}"
+        rows = self.select(connection, condition, parameters, vectors=vectors, fields_only=fields_only)
         return [(position, document) for position, _, document in rows]
+
+    def _sizes(
+        self,
+        connection: apsw.Connection,
+        condition: str,
+        parameters: Sequence[Any],
+        *,
+        vectors: bool,
+        fields_only: FieldsOnly,
+    ) -> list[tuple[int, str, int]]:
+        """Position, id and bytes of the documents that a condition picks. Errors as `select`."""
+        _, size = self._select(fields_only)
+        if vectors:
+            size = f"{size} + {self._vectors_size}"
+        statement = f"SELECT d.position, d.id, {size} FROM {self.tables.documents} AS d WHERE {condition}"
+        try:
+            return [
+                (position, doc_id, int(size)) for position, doc_id, size in fetch(connection, statement, parameters)
+            ]
+        except (*UNREADABLE, apsw.CorruptError) as error:
+            raise self._damage(connection, condition, parameters, vectors=vectors) from error
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
         """How many documents match."""
@@ -285,10 +374,12 @@ class DocumentTable:
         statement = f"SELECT count(*) FROM {self.tables.documents} AS d WHERE {condition}"
         return int(connection.execute(statement, parameters).get)
 
-    def has_metadata_key(self, connection: apsw.Connection, key: str) -> bool:
-        """Whether any document carries the key."""
-        statement = f"SELECT EXISTS (SELECT 1 FROM {self.tables.metadata} WHERE key = ?)"
-        return bool(connection.execute(statement, (key,)).get)
+    def has_metadata_key(self, connection: apsw.Connection, key: str, like: FilterValue | None) -> bool:
+        """Whether any document carries the key, with a value of the type of `like` where that is given."""
+        types = metadata_types(like)
+        condition = f"key = ? AND type IN ({', '.join('?' * len(types))})" if types else "key = ?"
+        statement = f"SELECT EXISTS (SELECT 1 FROM {self.tables.metadata} WHERE {condition})"
+        return bool(connection.execute(statement, (key, *types)).get)
 
     def matching(self, connection: apsw.Connection, where: RecordFilter) -> list[tuple[str, Found]]:
         """Ids of the documents that match, each with what a write must know."""
@@ -296,7 +387,10 @@ class DocumentTable:
         columns = "d.id, d.position, d.revision, d.sequence, d.digest, d.hidden"
         scope = "d.user, d.household, d.persona, d.agent, d.project"
         statement = f"SELECT {columns}, {scope} FROM {self.tables.documents} AS d WHERE {condition} ORDER BY d.position"
-        return [(row[0], _found(row[1:])) for row in fetch(connection, statement, parameters)]
+        try:
+            return [(row[0], _found(row[1:])) for row in fetch(connection, statement, parameters)]
+        except (UnicodeDecodeError, apsw.CorruptError) as error:
+            raise self._damage(connection, condition, parameters, vectors=False) from error
 
     def matching_passages(self, connection: apsw.Connection, where: RecordFilter) -> PassageIds:
         """Ids of the passages of matching documents, ascending; of hidden documents there are none."""
@@ -323,6 +417,34 @@ class DocumentTable:
         )
         return np.fromiter((row[0] for row in rows), np.int64)
 
+    def _read(
+        self,
+        connection: apsw.Connection,
+        condition: str,
+        parameters: Sequence[Any],
+        *,
+        vectors: bool,
+        fields_only: FieldsOnly = False,
+    ) -> list[tuple[int, int, Document]]:
+        select, _ = self._select(fields_only)
+        rows = fetch(connection, f"{select} FROM {self.tables.documents} AS d WHERE {condition}", parameters)
+        read_passages = rows and (vectors or not fields_only)
+        passages = self._passages(connection, [row[0] for row in rows], vectors=vectors) if read_passages else {}
+        return [(row[0], row[1], self._document(row, passages.get(row[0], []))) for row in rows]
+
+    def _damage(
+        self, connection: apsw.Connection, condition: str, parameters: Sequence[Any], *, vectors: bool
+    ) -> RecordDamagedError:
+        """The first of these rows that cannot be read, found by reading each alone."""
+        tables = self.tables
+        statement = f"SELECT d.position, CAST(d.id AS BLOB) FROM {tables.documents} AS d WHERE {condition}"
+        for position, doc_id in fetch(connection, statement, parameters):
+            try:
+                self._read(connection, "d.position = ?", (position,), vectors=vectors)
+            except (*UNREADABLE, apsw.CorruptError):
+                return RecordDamagedError(tables.collection.name, doc_id.decode("utf-8", "backslashreplace"))
+        return RecordDamagedError(tables.collection.name)
+
     def _passages(
         self, connection: apsw.Connection, positions: list[int], *, vectors: bool
     ) -> dict[int, list[Passage]]:
@@ -335,7 +457,7 @@ class DocumentTable:
         )
         found: dict[int, list[Passage]] = {}
         for position, ordinal, start, end, vector in rows:
-            embedding = None if vector is None else tuple(np.frombuffer(vector, VECTOR_TYPE).tolist())
+            embedding = None if vector is None else _vector(vector)
             found.setdefault(position, []).append(Passage(ordinal, start, end, embedding))
         return found
 
@@ -356,6 +478,13 @@ class DocumentTable:
             },
             hidden=bool(row[13]),
         )
+
+
+def _vector(stored: bytes) -> tuple[float, ...]:
+    vector = np.frombuffer(stored, VECTOR_TYPE)
+    if not np.dot(vector, vector) <= NORM_MAX**2:
+        raise ValueError("the vector is longer than what is stored can be")
+    return tuple(vector.tolist())
 
 
 def _found(row: Sequence[Any]) -> Found:

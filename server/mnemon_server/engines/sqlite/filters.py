@@ -18,11 +18,11 @@ from mnemon_server.domain.filters import (
     AnyOf,
     Condition,
     Expression,
-    Negation,
+    NoneOf,
     Operator,
     RecordFilter,
 )
-from mnemon_server.domain.records import MetadataValue
+from mnemon_server.domain.records import FilterValue, MetadataValue
 from mnemon_server.engines.sqlite.field_columns import encode_texts
 from mnemon_server.engines.sqlite.tables import Tables
 
@@ -41,6 +41,13 @@ def metadata_rows(value: MetadataValue) -> list[tuple[str, Any]]:
     if isinstance(value, tuple):
         return [_item_row(item) for item in value] or [("empty", 0)]
     return [metadata_row(value)]
+
+
+def metadata_types(value: FilterValue | None) -> tuple[str, ...]:
+    """The types of the rows of all values of this one's type; none for None."""
+    if value is None:
+        return ()
+    return ("text", "digest") if isinstance(value, str) else (metadata_row(value)[0],)
 
 
 def metadata_row(value: MetadataValue) -> tuple[str, Any]:
@@ -103,8 +110,8 @@ class _Compiler:
                 return self._joined(" AND ", parts, _ALWAYS)
             case AnyOf(parts):
                 return self._joined(" OR ", parts, _NEVER)
-            case Negation(part):
-                return f"NOT {self.expression(part)}"
+            case NoneOf(parts):
+                return f"NOT {self._joined(' OR ', parts, _NEVER)}"
             case Condition(name, operator, values) if operator in OPPOSITES:
                 return f"NOT {self._condition(name, OPPOSITES[operator], values)}"
             case Condition(name, operator, values):

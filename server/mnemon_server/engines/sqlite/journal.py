@@ -1,4 +1,4 @@
-"""The order of changes of a vault, and the events that its writes leave in the log: the writer's side."""
+"""The order of changes of a vault, and what its writes leave of them in the log: the writer's side."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -6,19 +6,19 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, to_microseconds
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.promises.change_log import TRIM_MAX
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables
 
-TRIM_ROWS_MAX = 5_000
 COUNTED_EVERY = 10_000
-"""Events after which the file is told how many there are: counting a million anew takes a start a third of a second."""
+"""So many changes later the file is told how many there are: to count a million takes a start a third of a second."""
 
 CREATE_STATEMENTS = (
-    # commit_sequence: the sequence of the first event of the same call. changed: a JSON list, or empty for none.
+    # commit_sequence: the sequence of the first change of the same call. changed: a JSON list, or empty for none.
     # details: JSON, or empty.
     """
 CREATE TABLE event (
@@ -49,13 +49,13 @@ _OLDEST = "SELECT sequence, time FROM event WHERE sequence <= ? ORDER BY sequenc
 _FIRST_TIME = "SELECT time FROM event ORDER BY sequence LIMIT 1"
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 
-EventRow: TypeAlias = tuple[Any, ...]
+ChangeRow: TypeAlias = tuple[Any, ...]
 """The columns of the table `event`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What of the log is kept; times in microseconds, `head_time` 0 where there never was an event."""
+    """What of the log is kept; times in microseconds, `head_time` 0 where there never was a change."""
 
     floor: int = 0
     head: int = 0
@@ -63,44 +63,44 @@ class LogState:
     first_time: int | None = None
     head_time: int = 0
     counted_to: int = 0
-    """The file says how many events there are up to this position."""
+    """The file says how many changes there are up to this position."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """One call, and the events that it leaves, all of one time. Times in microseconds."""
+    """One call, and the changes that it leaves, all of one time. Times in microseconds."""
 
     now: int
     """The clock's."""
     time: int
     """The log's, where it never goes back."""
     request: RequestKey | None
-    rows: list[EventRow] = field(default_factory=list)
+    rows: list[ChangeRow] = field(default_factory=list)
     sequence: int = 0
-    """Position of the newest change of the call, or of its last event; 0 where there is none."""
+    """Position of the newest change of the call; 0 if it changed nothing."""
 
     def add(
         self,
         sequence: int,
-        event: EventType,
+        change: ChangeType,
         record_id: str,
         revision: int,
         scope: tuple[str, ...],
         changed: tuple[str, ...] = (),
         details: str = "",
     ) -> None:
-        """Notes the event of one change."""
+        """Notes one change."""
         self.sequence = sequence
         first = self.rows[0][0] if self.rows else sequence
         request_id = self.request.request_id if self.request else ""
         names = json.dumps(changed, ensure_ascii=False) if changed else ""
         self.rows.append(
-            (sequence, first, self.time, event.value, record_id, revision, *scope, request_id, names, details)
+            (sequence, first, self.time, change.value, record_id, revision, *scope, request_id, names, details)
         )
 
 
 class Journal:
-    """Counts changes and gathers their events; they are written with the transaction that they tell of.
+    """Counts changes and gathers what the log says of them; that is written with the transaction that it tells of.
 
     `state` is what was committed, for any thread; everything else belongs to the writer's.
     """
@@ -109,7 +109,7 @@ class Journal:
         self._clock = clock
         self.epoch = b""
         self.state = self._running = LogState()
-        self._rows: list[EventRow] = []
+        self._rows: list[ChangeRow] = []
         self._sequence = self._committed_sequence = 0
 
     def now(self) -> int:
@@ -117,13 +117,13 @@ class Journal:
         return to_microseconds(self._clock())
 
     def begin(self, request: RequestKey | None) -> Operation:
-        """A call that may leave events; time in the log never goes back, whatever the clock does."""
+        """A call that may leave changes; time in the log never goes back, whatever the clock does."""
         now = self.now()
         return Operation(now, max(now, self._running.head_time), request)
 
     @property
     def head(self) -> int:
-        """The position of the newest event, staged ones too; 0 where there never was one."""
+        """The position of the newest change, staged ones too; 0 where there never was one."""
         return self._running.head
 
     def next_sequence(self) -> int:
@@ -132,7 +132,7 @@ class Journal:
         return self._sequence
 
     def stage(self, operation: Operation) -> None:
-        """Takes the events of a call that can no longer fail by itself."""
+        """Takes the changes of a call that can no longer fail by itself."""
         if rows := operation.rows:
             running = self._running
             self._rows += rows
@@ -146,10 +146,10 @@ class Journal:
             )
 
     def trim(self, connection: apsw.Connection, before: int, keep_max: int, keep_after: int | None = None) -> int:
-        """Drops the oldest events, as EventLog.trim says; returns how many."""
+        """Drops the oldest changes, as ChangeLog.trim says; returns how many."""
         surplus = self._running.count - keep_max
         last = self._running.head if keep_after is None else keep_after
-        oldest = fetch(connection, _OLDEST, (last, TRIM_ROWS_MAX))
+        oldest = fetch(connection, _OLDEST, (last, TRIM_MAX))
         dropped = next((i for i, (_, time) in enumerate(oldest) if time >= before and i >= surplus), len(oldest))
         if not dropped:
             return 0
@@ -173,7 +173,7 @@ class Journal:
         self.epoch = meta["epoch"]
         [(count, first, head)] = fetch(connection, _COUNT)
         floor, floor_time = int(meta.get("event.floor", 0)), int(meta.get("event.floor_time", 0))
-        # An event may have told of no document, and so be the newest change of no collection.
+        # A change may have told of no document, and so be the newest change of no collection.
         newest = (int(meta.get(Tables(collection).sequence_key, 0)) for collection in COLLECTIONS)
         self._sequence = self._committed_sequence = max(head or floor, *newest)
         times = dict(fetch(connection, "SELECT sequence, time FROM event WHERE sequence IN (?, ?)", (first, head)))

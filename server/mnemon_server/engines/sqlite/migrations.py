@@ -13,12 +13,12 @@ import apsw
 from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.engines.sqlite import keyword_index, values
-from mnemon_server.engines.sqlite.tables import Tables, create_statements, document_indexes
-from mnemon_server.engines.timeline.rows import tables as timeline_tables
+from mnemon_server.engines.sqlite.figure_repair import repair_figures
+from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS, Tables, create_statements, document_indexes
 
 EPOCH_BYTES = 16
 
-INDEX_POSITION = """
+_INDEX_POSITION_2 = """
 CREATE TABLE index_position (
   collection TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -70,7 +70,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         keyword_index.create_terms(Tables(DOCUMENTS).keywords),
         "ALTER TABLE deletion RENAME TO document_deletion",
         "ALTER TABLE index_position RENAME TO index_position_1",
-        INDEX_POSITION,
+        _INDEX_POSITION_2,
         "INSERT INTO index_position SELECT 'document', name, sequence, generation FROM index_position_1",
         "DROP TABLE index_position_1",
         # Lists without items had no row to be found by.
@@ -95,7 +95,7 @@ def _to_format_3(connection: apsw.Connection) -> None:
 
 def _to_format_4(connection: apsw.Connection) -> None:
     """The timeline."""
-    for statement in timeline_tables.CREATE_STATEMENTS:
+    for statement in TIMELINE_STATEMENTS:
         connection.execute(statement)
 
 
@@ -105,5 +105,18 @@ def _to_format_5(connection: apsw.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_to_format_2, _to_format_3, _to_format_4, _to_format_5)
+def _to_format_7(connection: apsw.Connection) -> None:
+    """What was removed and may be in the files of an index; what an older program removed, nobody counted."""
+    connection.execute("ALTER TABLE index_position ADD COLUMN removed INTEGER NOT NULL DEFAULT 1")
+
+
+MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
+    _to_format_2,
+    _to_format_3,
+    _to_format_4,
+    _to_format_5,
+    # Archives could bring figures that nothing could be counted on from; imports refuse them by now.
+    repair_figures,
+    _to_format_7,
+)
 """The first one turns format 1 into 2. Each runs inside one transaction, along with those behind it."""

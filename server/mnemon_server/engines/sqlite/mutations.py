@@ -4,17 +4,13 @@ from collections.abc import Callable
 
 import apsw
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
-from mnemon_server.engines.base import (
-    DocumentUpdate,
-    DocumentWrite,
-    IndexPosition,
-    RecordStats,
-)
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, IndexPosition, RecordStats
 from mnemon_server.engines.sqlite import changes, requests
+from mnemon_server.engines.sqlite.connections import Removals
 from mnemon_server.engines.sqlite.document_writes import DocumentWrites, Effects
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.journal import Journal, Operation
@@ -30,11 +26,16 @@ class Mutations:
     vectors: VectorScanner
 
     def __init__(
-        self, table: DocumentTable, journal: Journal, open_vectors: Callable[[apsw.Connection], VectorScanner]
+        self,
+        table: DocumentTable,
+        journal: Journal,
+        removals: Removals,
+        open_vectors: Callable[[apsw.Connection], VectorScanner],
     ) -> None:
         self.table = table
         self.writes = DocumentWrites(table, journal)
         self._journal = journal
+        self._removals = removals
         self._open_vectors = open_vectors
         self.stats = RecordStats(0, 0, 0)
         self._sequence = self._documents_added = 0
@@ -57,24 +58,24 @@ class Mutations:
         doc_id: str,
         request: RequestKey | None,
         expected_revision: int | None,
-        event: EventType,
+        change: ChangeType,
     ) -> WriteReceipt:
         """See RecordEngine.delete_document."""
 
         def delete(effects: Effects) -> WriteReceipt:
-            return self.writes.delete(connection, effects, doc_id, event, expected_revision=expected_revision)
+            return self.writes.delete(connection, effects, doc_id, change, expected_revision=expected_revision)
 
         return self._once(connection, request, delete)
 
     def delete_matching(
-        self, connection: apsw.Connection, where: RecordFilter, request: RequestKey | None, event: EventType
+        self, connection: apsw.Connection, where: RecordFilter, request: RequestKey | None, change: ChangeType
     ) -> BulkDeleteReceipt:
         """See RecordEngine.delete_documents."""
         operation = self._journal.begin(request)
         if (answer := requests.stored_answer(connection, request, operation.now)) is not None:
             return requests.bulk_from_answer(answer)
         effects = self.begin(operation)
-        receipt = self.writes.delete_matching(connection, effects, where, event)
+        receipt = self.writes.delete_matching(connection, effects, where, change)
         requests.store_answer(connection, request, requests.bulk_to_answer(receipt), operation.now)
         self.stage(effects)
         self._journal.stage(operation)
@@ -104,6 +105,7 @@ class Mutations:
         """Takes what a call did that can no longer fail by itself; its events are the journal's."""
         passages = effects.passages
         self.vectors.stage(passages.added, passages.vectors, passages.removed)
+        self._removals.stage(records=effects.removed)
         self._documents_added += effects.documents_added
         self._sequence = effects.sequence
 
@@ -113,9 +115,11 @@ class Mutations:
             raise ValueError(f"documents of {self.table.tables.collection.name!r} have no related fields")
         return self.table.related.find(connection, self.vectors.scan_stored, query)
 
-    def set_index_position(self, connection: apsw.Connection, index: str, position: IndexPosition) -> None:
+    def set_index_position(
+        self, connection: apsw.Connection, index: str, position: IndexPosition, *, emptied: bool
+    ) -> None:
         """See RecordEngine.set_index_position."""
-        changes.set_position(connection, self.table.tables, index, position)
+        changes.set_position(connection, self.table.tables, index, position, emptied=emptied)
         self.writes.followed = True
 
     # With the transactions; see Follower

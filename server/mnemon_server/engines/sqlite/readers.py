@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.domain.errors import RecordDamagedError, StorageFailedError
 from mnemon_server.engines.sqlite.schema import close_quietly
 
 READERS_MAX = 8
@@ -36,6 +36,9 @@ class ReaderPool:
                 connection.execute("BEGIN")
                 yield connection
                 connection.execute("COMMIT")
+            except (UnicodeDecodeError, apsw.CorruptError) as error:
+                close_quietly(connection)
+                raise RecordDamagedError("records.db") from error
             except BaseException:
                 # Whatever state it is in, the next reader gets a fresh one.
                 close_quietly(connection)

@@ -4,17 +4,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 
+import apsw
 import numpy as np
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteReceipt
-from mnemon_server.engines.base import (
+from mnemon_server.domain.records import BulkDeleteReceipt, FilterValue, RequestKey, WriteReceipt
+from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import (
     DocumentChange,
     DocumentUpdate,
     DocumentWrite,
+    Excerpt,
+    FieldsOnly,
+    Fits,
     IndexPosition,
     PassageIds,
     PassageLocation,
@@ -23,11 +28,11 @@ from mnemon_server.engines.base import (
     Vector,
     VectorUsage,
 )
-from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
 from mnemon_server.engines.sqlite import changes, keyword_index
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.sqlite.distinct import distinct_texts
 from mnemon_server.engines.sqlite.documents import DocumentTable
+from mnemon_server.engines.sqlite.excerpts import read_excerpts
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
@@ -72,11 +77,11 @@ class SQLiteCollection:
         *,
         request: RequestKey | None = None,
         expected_revision: int | None = None,
-        event: EventType = EventType.KNOWLEDGE_DELETED,
+        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[WriteReceipt]:
         """See RecordEngine."""
         return self._connections.submit(
-            lambda connection: self._mutations.delete(connection, doc_id, request, expected_revision, event)
+            lambda connection: self._mutations.delete(connection, doc_id, request, expected_revision, change)
         )
 
     def delete_documents(
@@ -84,25 +89,32 @@ class SQLiteCollection:
         where: RecordFilter,
         *,
         request: RequestKey | None = None,
-        event: EventType = EventType.KNOWLEDGE_DELETED,
+        change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
         """See RecordEngine."""
         return self._connections.submit(
-            lambda connection: self._mutations.delete_matching(connection, where, request, event)
+            lambda connection: self._mutations.delete_matching(connection, where, request, change)
         )
 
-    def set_index_position(self, index: str, position: IndexPosition) -> Future[None]:
+    def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
         """See RecordEngine."""
         return self._connections.submit(
-            lambda connection: self._mutations.set_index_position(connection, index, position)
+            lambda connection: self._mutations.set_index_position(connection, index, position, emptied=emptied)
         )
 
     # Reads
 
-    def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
+    def get_documents(
+        self,
+        doc_ids: Sequence[str],
+        *,
+        vectors: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
+    ) -> list[Document | None]:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return self._table.by_ids(connection, doc_ids, vectors=vectors)
+            return self._table.by_ids(connection, doc_ids, vectors=vectors, fields_only=fields_only, fits=fits)
 
     def list_documents(
         self,
@@ -113,11 +125,22 @@ class SQLiteCollection:
         skip: int = 0,
         vectors: bool = False,
         descending: bool = False,
+        fields_only: FieldsOnly = False,
+        fits: Fits | None = None,
     ) -> list[tuple[int, Document]]:
         """See RecordEngine."""
-        page = self._table.page
         with self._connections.lend() as connection:
-            return page(connection, where, after=after, limit=limit, skip=skip, vectors=vectors, descending=descending)
+            return self._table.page(
+                connection,
+                where,
+                after=after,
+                limit=limit,
+                skip=skip,
+                vectors=vectors,
+                descending=descending,
+                fields_only=fields_only,
+                fits=fits,
+            )
 
     def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
         """See RecordEngine."""
@@ -129,10 +152,10 @@ class SQLiteCollection:
         with self._connections.lend() as connection:
             return self._table.count(connection, where)
 
-    def has_metadata_key(self, key: str) -> bool:
+    def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
         """See RecordEngine."""
         with self._connections.lend() as connection:
-            return self._table.has_metadata_key(connection, key)
+            return self._table.has_metadata_key(connection, key, like)
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
         """See RecordEngine."""
@@ -187,6 +210,16 @@ class SQLiteCollection:
         found = {row[0]: PassageLocation(*row) for row in rows}
         return [found[passage_id] for passage_id in passage_ids if passage_id in found]
 
+    def read_excerpts(self, passage_ids: Sequence[int], *, metadata_keys: Sequence[str] = ()) -> dict[int, Excerpt]:
+        """See RecordEngine."""
+        try:
+            with self._connections.lend() as connection:
+                return read_excerpts(connection, self._tables, passage_ids, metadata_keys)
+        except (UnicodeDecodeError, apsw.CorruptError, apsw.SQLError):
+            # Read whole, the damaged one says which it is.
+            self.get_documents([place.doc_id for place in self.locate_passages(passage_ids)])
+            raise
+
     def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
         """See RecordEngine."""
         with self._connections.lend() as connection:
@@ -207,6 +240,15 @@ class SQLiteCollection:
         return self._mutations.stats
 
     # Life
+
+    def index_removals(self, index: str) -> int:
+        """See RecordEngine."""
+        with self._connections.lend() as connection:
+            return changes.removed(connection, self._table.tables, index)
+
+    def removals_pending(self) -> int:
+        """See RecordEngine."""
+        return self._connections.removals.records
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
         """See RecordEngine."""

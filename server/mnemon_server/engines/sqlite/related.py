@@ -14,8 +14,8 @@ from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.collections import RelatedFields
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import INT64_MAX, INT64_MIN
-from mnemon_server.engines.base import PassageIds, Scores, Vector
 from mnemon_server.engines.promises.related import NO_TIME, RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 

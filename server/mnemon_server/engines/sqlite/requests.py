@@ -9,7 +9,7 @@ import apsw
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import RequestIdReusedError
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import TransactionReceipt
+from mnemon_server.engines.promises.vault import TransactionReceipt
 from mnemon_server.engines.sqlite.query import fetch
 
 LIFETIME_US = 24 * 3600 * 1_000_000

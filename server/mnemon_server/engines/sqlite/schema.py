@@ -7,10 +7,10 @@ import apsw
 
 from mnemon_server.domain.collections import COLLECTIONS
 from mnemon_server.domain.errors import ConfigurationError
+from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.sqlite import journal, values
-from mnemon_server.engines.sqlite.migrations import INDEX_POSITION, MIGRATIONS, set_epoch
-from mnemon_server.engines.sqlite.tables import create_statements
-from mnemon_server.engines.timeline.rows import tables as timeline_tables
+from mnemon_server.engines.sqlite.migrations import MIGRATIONS, set_epoch
+from mnemon_server.engines.sqlite.tables import TIMELINE_STATEMENTS, create_statements
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,16 @@ CREATE TABLE request (
   expire_time INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX request_expire_time ON request (expire_time);
+
+-- How far each index has come, and how many records were removed or replaced since it was last empty.
+CREATE TABLE index_position (
+  collection TEXT NOT NULL,
+  name TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  generation TEXT NOT NULL,
+  removed INTEGER NOT NULL DEFAULT 1,
+  PRIMARY KEY (collection, name)
+) STRICT, WITHOUT ROWID;
 """
 
 
@@ -49,9 +59,11 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
     Raises:
         ConfigurationError: the file is not ours, or a newer program wrote it; it is left untouched.
     """
+    create_file(path)
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
         _check_format(connection, path)
+        tighten_database(path)
         _configure(connection, WRITER_CACHE_KIB)
         # Deleted text must not stay in the file's free space.
         connection.pragma("secure_delete", True)
@@ -112,11 +124,10 @@ def _check_format(connection: apsw.Connection, path: Path) -> None:
 def _create(connection: apsw.Connection) -> None:
     with connection:
         connection.execute(_TABLES)
-        connection.execute(INDEX_POSITION)
         for statement in (
             *journal.CREATE_STATEMENTS,
             values.CREATE_STATEMENT,
-            *timeline_tables.CREATE_STATEMENTS,
+            *TIMELINE_STATEMENTS,
             *(statement for collection in COLLECTIONS for statement in create_statements(collection)),
         ):
             connection.execute(statement)

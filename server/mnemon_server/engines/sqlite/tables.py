@@ -170,3 +170,60 @@ CREATE TABLE {tables.related} (
         f'CREATE INDEX {tables.related_time} ON {name} (user, "{fields.time}") WHERE hidden = 0',
         f'CREATE INDEX {tables.related_number} ON {name} (user, "{fields.number}") WHERE hidden = 0',
     ]
+
+
+TIMELINE_STATEMENTS = (
+    # Events whose segment is not sealed, and those that have yet to go since it was. Hashes: signed numbers, see
+    # engines/timeline/index/hashes.py. time: microseconds. body: what the frame in the file holds.
+    """
+CREATE TABLE timeline_event (
+  sequence INTEGER PRIMARY KEY,
+  segment_id INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  id_hash INTEGER NOT NULL,
+  key_hash INTEGER NOT NULL,
+  user TEXT NOT NULL,
+  household TEXT NOT NULL,
+  persona TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  project TEXT NOT NULL,
+  type TEXT NOT NULL,
+  importance REAL,
+  body BLOB NOT NULL
+) STRICT""",
+    # See SegmentRow.
+    """
+CREATE TABLE timeline_segment (
+  segment_id INTEGER PRIMARY KEY,
+  generation INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  first_sequence INTEGER NOT NULL,
+  last_sequence INTEGER NOT NULL,
+  event_count INTEGER NOT NULL,
+  byte_count INTEGER NOT NULL,
+  create_time INTEGER NOT NULL,
+  seed INTEGER NOT NULL,
+  synced_offset INTEGER NOT NULL,
+  synced_sequence INTEGER NOT NULL,
+  min_time INTEGER,
+  max_time INTEGER,
+  sha256 BLOB
+) STRICT""",
+    # Events that were removed, for as long as a file may hold their bytes.
+    """
+CREATE TABLE timeline_dead (
+  segment_id INTEGER NOT NULL,
+  sequence INTEGER NOT NULL,
+  PRIMARY KEY (segment_id, sequence)
+) STRICT, WITHOUT ROWID""",
+    # Events that damage took along.
+    """
+CREATE TABLE timeline_lost (
+  segment_id INTEGER NOT NULL,
+  first_sequence INTEGER NOT NULL,
+  last_sequence INTEGER NOT NULL,
+  event_count INTEGER NOT NULL,
+  notice_time INTEGER NOT NULL,
+  PRIMARY KEY (segment_id, first_sequence)
+) STRICT, WITHOUT ROWID""",
+)

@@ -5,20 +5,16 @@ from datetime import datetime
 
 import apsw
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest, scope_values
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import BulkDeleteReceipt, RequestKey, Scope, WriteReceipt
-from mnemon_server.engines.base import (
-    DocumentUpdate,
-    DocumentWrite,
-    TransactionReceipt,
-    VaultTransaction,
-)
 from mnemon_server.engines.promises.related import RelatedDocuments, RelatedQuery
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite
+from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.engines.sqlite import requests, values
 from mnemon_server.engines.sqlite.journal import Journal, Operation
 from mnemon_server.engines.sqlite.mutations import Mutations
@@ -86,12 +82,12 @@ class SQLiteTransaction:
         """See VaultTransaction."""
         values.set_value(self._connection, key, value)
 
-    def note_event(
-        self, event: EventType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
+    def note_change(
+        self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
         """See VaultTransaction."""
         sequence = self._journal.next_sequence()
-        self._operation.add(sequence, event, record_id, revision, scope_values(scope), details=details)
+        self._operation.add(sequence, change, record_id, revision, scope_values(scope), details=details)
 
     def stage(self) -> None:
         """The program has ended well: what it did can no longer fail by itself."""
@@ -143,13 +139,15 @@ class SQLiteRecordTransaction:
         _refuse_request(update.request)
         return self._writes.update(self._connection, self._effects, update)
 
-    def delete_document(self, doc_id: str, *, event: EventType | None, details: str = "") -> WriteReceipt:
+    def delete_document(self, doc_id: str, *, change: ChangeType | None, details: str = "") -> WriteReceipt:
         """See RecordTransaction."""
-        return self._writes.delete(self._connection, self._effects, doc_id, event, details=details)
+        return self._writes.delete(self._connection, self._effects, doc_id, change, details=details)
 
-    def delete_documents(self, where: RecordFilter, *, event: EventType | None, details: str = "") -> BulkDeleteReceipt:
+    def delete_documents(
+        self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
+    ) -> BulkDeleteReceipt:
         """See RecordTransaction."""
-        return self._writes.delete_matching(self._connection, self._effects, where, event, details)
+        return self._writes.delete_matching(self._connection, self._effects, where, change, details)
 
     def stage(self) -> None:
         """What was done can no longer fail by itself."""

@@ -1,6 +1,7 @@
 """The vectors of a collection: in memory while they fit, with a graph where that pays; read from the file beyond."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -8,16 +9,18 @@ from typing import Any
 import apsw
 import numpy as np
 
-from mnemon_server.engines.base import PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.hnsw import LocalVectors
+from mnemon_server.engines.promises.values import PassageIds, Scores, Vector, VectorUsage
 from mnemon_server.engines.sqlite.connections import Connections
-from mnemon_server.engines.sqlite.documents import VECTOR_TYPE
+from mnemon_server.engines.sqlite.documents import NORM_MAX, VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 
 # ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
 
 CHUNK_ROWS = 4_096
+
+log = logging.getLogger(__name__)
 
 
 class VectorScanner:
@@ -48,6 +51,8 @@ class VectorScanner:
             f" WHERE p.position {shown} ORDER BY p.id"
         )
         self._dimension = dimension
+        self._name = tables.passages
+        self._damaged: set[int] = set()
         self._rows_max = cache_bytes_max // (4 * dimension)
         self._held: LocalVectors | None = None
         self._added_ids: list[int] = []
@@ -145,9 +150,24 @@ class VectorScanner:
         return held
 
     def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
-        ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-        matrix = np.frombuffer(b"".join(row[1] for row in rows), VECTOR_TYPE).reshape(len(rows), self._dimension)
+        """Passages with their vectors; without those that are damaged, which would spoil the scores of others."""
+        sized = [row for row in rows if len(row[1]) == self._dimension * VECTOR_TYPE.itemsize]
+        ids = np.fromiter((row[0] for row in sized), np.int64, len(sized))
+        matrix = np.frombuffer(b"".join(row[1] for row in sized), VECTOR_TYPE).reshape(len(sized), self._dimension)
+        # Also false for what is not a number.
+        sound = np.einsum("ij,ij->i", matrix, matrix) <= NORM_MAX**2
+        if len(sized) < len(rows) or not sound.all():
+            self._tell_damaged({row[0] for row in rows}.difference(ids[sound].tolist()))
+            ids, matrix = ids[sound], matrix[sound]
         return ids, matrix.astype(np.float32, copy=False)
+
+    def _tell_damaged(self, passage_ids: set[int]) -> None:
+        """Logs each passage once."""
+        for passage_id in sorted(passage_ids - self._damaged):
+            log.error(
+                "the vector of passage %d in %s is damaged; searches by meaning pass it over", passage_id, self._name
+            )
+        self._damaged |= passage_ids
 
 
 def _joined(parts: Sequence[Scores]) -> Scores:

@@ -12,7 +12,8 @@ from typing import Any
 import apsw
 
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
-from mnemon_server.engines.sqlite.schema import CHECKPOINT_PAGES, WAL_PAGES_MAX, close_quietly
+from mnemon_server.engines.sqlite.schema import close_quietly
+from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 
 GROUP_MAX = 512
 _FULL = "no space is left on the disk; free some, then send the write again"
@@ -47,12 +48,14 @@ class Writer:
     def __init__(
         self,
         connection: apsw.Connection,
+        log_ahead: WriteAheadLog,
         *,
         before_commit: Callable[[apsw.Connection], None],
         after_commit: Callable[[], None],
         after_rollback: Callable[[], None],
     ) -> None:
         self._connection = connection
+        self._log_ahead = log_ahead
         self._before_commit = before_commit
         self._after_commit = after_commit
         self._after_rollback = after_rollback
@@ -74,7 +77,7 @@ class Writer:
         return job.future
 
     def close(self) -> None:
-        """Finishes what was submitted, checkpoints, and closes the connection."""
+        """Finishes what was submitted, empties the log, and closes the connection."""
         with self._closing:
             if self._closed:
                 return
@@ -84,19 +87,25 @@ class Writer:
 
     def _run(self) -> None:
         while (jobs := self._gather()) is not None:
-            if self.failure is None:
+            if jobs and self.failure is None:
                 self._commit(jobs)
-            else:
+            elif self.failure is not None:
                 _fail(jobs, partial(StorageFailedError, self.failure))
             for job in jobs:
                 _answer(job)
             if self.failure is None:
-                self._checkpoint()
+                self._tend_log()
         self._shut()
 
     def _gather(self) -> list[_Job] | None:
-        """Waits for a job, and takes those that wait behind it; None when closed and nothing is left."""
-        first = self._queue.get()
+        """Waits for a job, and takes those that wait behind it; None when closed and nothing is left.
+
+        Without any, it returns when there is something to do about the log.
+        """
+        try:
+            first = self._queue.get(timeout=self._log_ahead.seconds_until_due() if self.failure is None else None)
+        except queue.Empty:
+            return []
         if first is None:
             return None
         jobs = [first]
@@ -168,27 +177,20 @@ class Writer:
         _fail(jobs, error)
         self._after_rollback()
 
-    def _checkpoint(self) -> None:
-        """Copies the log into the file between transactions; waits for readers only when the log has grown large."""
+    def _tend_log(self) -> None:
         try:
-            pages, copied = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-            if pages > WAL_PAGES_MAX:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            elif pages - copied > CHECKPOINT_PAGES:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            return
-        except apsw.FullError:
+            self._log_ahead.tend(self._connection)
+        except (apsw.FullError, StorageFullError):
             log.warning("no space is left for a checkpoint")
-        except apsw.Error:
+        except Exception:  # whatever it is: nobody knows what the disk holds now
             log.exception("checkpoint failed")
             self.failure = _FAILED
 
     def _shut(self) -> None:
         try:
             if self.failure is None:
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error:
+                self._log_ahead.empty(self._connection)
+        except Exception:
             log.warning("the last checkpoint failed; the log is read at the next start", exc_info=True)
         close_quietly(self._connection)
 

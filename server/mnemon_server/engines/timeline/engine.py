@@ -18,7 +18,6 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.errors import IndexWarmingError, MnemonError
 from mnemon_server.domain.records import RequestKey, SearchMode
-from mnemon_server.engines.base import Vector
 from mnemon_server.engines.promises.timeline import (
     SLICE_READS_MAX,
     EventWrite,
@@ -28,6 +27,7 @@ from mnemon_server.engines.promises.timeline import (
     TimelineWarning,
     WindowSlice,
 )
+from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.engines.sqlite import requests
 from mnemon_server.engines.sqlite.connections import Connections, Follower
 from mnemon_server.engines.sqlite.journal import Journal
@@ -111,12 +111,11 @@ class SQLiteTimeline:
         self._reads = Reads(index, bodies, reads_max)
         duplicates = Duplicates(index, bodies, self._keeper.repair_soon)
         self._appends = Appends(records.journal, ledger, duplicates, settings)
-        self._prunes = Prunes(records.journal, ledger, index)
+        self._prunes = Prunes(records.journal, ledger, index, records.connections.removals)
         self._texts = TextIndex(
             folder,
             StoredTexts(index, bodies, records.connections),
             epoch=records.manifest.epoch,
-            clock=clock,
             model_identity=model_identity,
             embed=embed,
             wait_until_warm=self._keeper.wait_until_warm,
@@ -179,9 +178,9 @@ class SQLiteTimeline:
         """See Timeline."""
         return self._warm_reads().count(where)
 
-    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+    def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
         """See Timeline."""
-        return self._warm_reads().get(event_ids)
+        return self._warm_reads().get(event_ids, fits)
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """See Timeline."""
@@ -191,9 +190,9 @@ class SQLiteTimeline:
         """See Timeline."""
         return self._warm_reads().sequences(where)
 
-    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
+    def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
         """See Timeline."""
-        return self._warm_reads().read(sequences)
+        return self._warm_reads().read(sequences, bytes_max)
 
     def expired(self, before: datetime, *, limit: int) -> Expired:
         """See Timeline."""

@@ -17,35 +17,40 @@ from mnemon_server.domain.archive import (
     RecordKind,
     VectorModel,
 )
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import encode_metadata
 from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.engines.base import RecordEngine, Vault
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.facts.filters import living
 from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.wire.events import decode
 
-LISTED_MAX = 200
+LISTED_MAX, CHANGED_MAX = 200, 8
+"""Documents listed at once, which end with a page; and those that changed, which come whole, with their vectors."""
 PASSAGES_MAX = 256
 """Of the records of one message: with their vectors, they fill less than a megabyte."""
 BYTES_MAX = 1 << 20
 """A message ends before the record that would bring its texts beyond that."""
+RECORD_BYTES_MAX = (4 << 20) - (256 << 10)
+"""Of one record: a message has 4 MiB, and frames, ids and times take some of it."""
 EVENTS_MAX = 200
 LOG_MAX = 1_000
 
 REMOVALS = {
-    EventType.KNOWLEDGE_DELETED: RecordKind.DOCUMENT,
-    EventType.MEMORY_PURGED: RecordKind.MEMORY,
-    EventType.FACT_DELETED: RecordKind.FACT,
-    EventType.SEMANTIC_PRUNED: RecordKind.SEMANTIC,
-    EventType.RULE_DELETED: RecordKind.RULE,
-    EventType.EPISODIC_PRUNED: RecordKind.EVENT,
+    ChangeType.KNOWLEDGE_DELETED: RecordKind.DOCUMENT,
+    ChangeType.MEMORY_PURGED: RecordKind.MEMORY,
+    ChangeType.FACT_DELETED: RecordKind.FACT,
+    ChangeType.SEMANTIC_PRUNED: RecordKind.SEMANTIC,
+    ChangeType.RULE_DELETED: RecordKind.RULE,
+    ChangeType.EPISODIC_PRUNED: RecordKind.EVENT,
 }
 
 log = logging.getLogger(__name__)
@@ -108,7 +113,7 @@ class Export:
 
     def _begin(self) -> tuple[int, dict[RecordKind, int]]:
         """Where the log and the collections are: what comes later is not overlooked."""
-        head = self._vault.events.state().head
+        head = self._vault.changes.state().head
         return head, {kind: self._records(kind).stats().sequence for kind in self._filters}
 
     def _header(self, head: int) -> ArchiveHeader:
@@ -119,7 +124,7 @@ class Export:
             model=self._model,
             selection=self._selection,
             export_time=self._now,
-            cursor=Cursors(self._vault.events.epoch).write(head),
+            cursor=Cursors(self._vault.changes.epoch).write(head),
             counts=counts,
             rules_version=self._rules_version if RecordKind.RULE in self._filters else 0,
         )
@@ -129,10 +134,10 @@ class Export:
         after: int | None = 0
         while after is not None:
             # Without vectors, since a few documents may have a great many: they are read run by run.
-            documents, after = await self._offload(
-                read_page, self._records(kind), self._filters[kind], after=after, limit=LISTED_MAX, size_of=_bytes
+            rows, after = await self._offload(
+                read_page, self._records(kind), self._filters[kind], after=after, limit=LISTED_MAX
             )
-            async for records in self._read(kind, documents):
+            async for records in self._read(kind, [document for _, document in rows]):
                 yield records
 
     async def _read(self, kind: RecordKind, documents: Sequence[Document]) -> AsyncIterator[list[ArchivedRecord]]:
@@ -149,14 +154,18 @@ class Export:
         for start in range(0, len(later), EVENTS_MAX):
             some = later[start : start + EVENTS_MAX]
             self._last_event = some[-1]
-            stored = await self._offload(self._vault.timeline.read, some)
-            for run in _runs(stored, lambda each: (len(each.body), 0)):
-                yield [ArchivedRecord(RecordKind.EVENT, event=decode(each.body)) for each in run]
+            while some and (stored := await self._offload(self._vault.timeline.read, some, bytes_max=BYTES_MAX)):
+                some = [sequence for sequence in some if sequence > stored[-1].sequence]
+                yield [ArchivedRecord(RecordKind.EVENT, event=decode(each.body)) for each in stored]
 
     async def _came_meanwhile(self, sequences: dict[RecordKind, int]) -> AsyncIterator[list[ArchivedRecord]]:
-        """What changed, or came, since the export began, until nothing newer is there."""
+        """What changed, or came, between the beginning of the export and now: later writes do not keep it going."""
+        ends = {kind: self._records(kind).stats().sequence for kind in sequences}
         for kind, after in sequences.items():
-            while changes := await self._offload(self._records(kind).changes_after, after, limit=LISTED_MAX):
+            while after < ends[kind]:
+                changes = await self._offload(self._records(kind).changes_after, after, limit=CHANGED_MAX)
+                if not changes:
+                    break
                 after = changes[-1].sequence  # noqa: PLW2901 - how far it was read
                 found = await self._offload(self._documents, kind, [change.doc_id for change in changes])
                 async for records in self._read(kind, found):
@@ -167,15 +176,15 @@ class Export:
 
     def _removed_after(self, head: int) -> int:
         """How many records the log says were removed since then, and are not there again."""
-        kinds = {event: kind for event, kind in REMOVALS.items() if kind in self._selection.chosen}
-        where = EventFilter(types=frozenset(kinds), scope=self._selection.scope)
+        kinds = {change: kind for change, kind in REMOVALS.items() if kind in self._selection.chosen}
+        where = ChangeFilter(types=frozenset(kinds), scope=self._selection.scope)
         removed, position, caught_up = 0, head, not kinds
         while not caught_up:
-            found = self._vault.events.read(position, limit=LOG_MAX, where=where)
+            found = self._vault.changes.read(position, limit=LOG_MAX, where=where)
             position, caught_up = found.position, found.caught_up
-            for event_type, kind in kinds.items():
-                events = [event for event in found.events if event.type is event_type]
-                removed += self._count_gone(kind, events) if events else 0
+            for change_type, kind in kinds.items():
+                changes = [change for change in found.changes if change.type is change_type]
+                removed += self._count_gone(kind, changes) if changes else 0
         return removed
 
     # Reading
@@ -191,17 +200,24 @@ class Export:
         found = self._records(kind).get_documents(ids, vectors=self._model is not None)
         if self._model is None:
             found = [each and replace(each, passages=()) for each in found]
-        return [ArchivedRecord(kind, document) for document in found if document is not None]
+        return [ArchivedRecord(kind, _that_fits(kind, document)) for document in found if document is not None]
 
-    def _count_gone(self, kind: RecordKind, events: Sequence[Event]) -> int:
+    def _count_gone(self, kind: RecordKind, changes: Sequence[Change]) -> int:
         if kind is RecordKind.EVENT:
-            return sum(len(json.loads(event.details)["events"]) for event in events)
+            return sum(len(json.loads(change.details)["events"]) for change in changes)
         if kind is RecordKind.FACT and (namespace := self._selection.namespace) is not None:
-            named = [(event, tuple(json.loads(event.details)["namespace"])) for event in events]
+            named = [(change, tuple(json.loads(change.details)["namespace"])) for change in changes]
             is_meant = namespace.__eq__ if self._selection.exact_namespace else _within(namespace)
-            events = [event for event, labels in named if is_meant(labels)]
-        ids = list({event.record_id for event in events})
-        return sum(document is None for document in self._records(kind).get_documents(ids))
+            changes = [change for change, labels in named if is_meant(labels)]
+        ids = {change.record_id for change in changes}
+
+        def is_there(record_id: str, _: int) -> bool:
+            """Nothing of it needs to be read."""
+            ids.discard(record_id)
+            return False
+
+        self._records(kind).get_documents([*ids], fits=is_there)
+        return len(ids)
 
     def _counted(self, records: list[ArchivedRecord]) -> list[ArchivedRecord]:
         self._counts.update(record.kind for record in records)
@@ -218,6 +234,25 @@ def _filter(selection: ExportSelection, kind: RecordKind, now: datetime) -> Reco
 
 def _within(namespace: tuple[str, ...]) -> Callable[[tuple[str, ...]], bool]:
     return lambda labels: labels[: len(namespace)] == namespace
+
+
+def _that_fits(kind: RecordKind, document: Document) -> Document:
+    """The document, without what an import makes anew where one message does not hold all of it."""
+    if _message_bytes(document) <= RECORD_BYTES_MAX:
+        return document
+    if kind is RecordKind.FACT:
+        document = replace(document, metadata={})  # which filters read, and which follows from the fields
+        if _message_bytes(document) <= RECORD_BYTES_MAX:
+            return document
+        document = replace(document, content="")
+    return replace(document, passages=())
+
+
+def _message_bytes(document: Document) -> int:
+    """About as many as it has in a message."""
+    numbers = sum(len(passage.embedding or ()) for passage in document.passages)
+    texts = [document.content, encode_metadata(document.metadata), *map(str, document.fields.values())]
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts) + 4 * numbers
 
 
 def _bytes(document: Document) -> int:

@@ -18,8 +18,9 @@ from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, InvalidOperationError, MnemonError
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import PassageInput, RecordStamps, Vault, VaultTransaction
 from mnemon_server.engines.promises.timeline import EventWrite
+from mnemon_server.engines.promises.values import PassageInput, RecordStamps
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, without_given_vector
 from mnemon_server.services.archive.rules import IncomingRule, checked_rule_record, store_rules
 from mnemon_server.services.archive.vectors import SEARCHED, embedded_passages, given_passages

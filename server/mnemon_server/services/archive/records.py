@@ -6,37 +6,50 @@ read comes into its records.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mnemon_server.domain.archive import COLLECTIONS, RecordKind
+from mnemon_server.domain.archive import COLLECTIONS, FIGURE_MAX, FIGURE_RANGE, RecordKind
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import Collection, FieldType
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
 from mnemon_server.domain.conflicts import Decision
+from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document, FieldValue
-from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, RecordDamagedError
 from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, key_violations, value_violations
 from mnemon_server.domain.memories import DecayPolicy
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
-from mnemon_server.services.archive.type_check import is_of_type
+from mnemon_server.services.archive.type_check import figure_violations, is_of_type
 from mnemon_server.services.facts import stored_form as facts_documents
-from mnemon_server.services.facts.checks import put_violations
+from mnemon_server.services.facts.checks import TTL_MAX, put_violations
 from mnemon_server.services.facts.stored_form import VERSIONS_BYTES_MAX, VERSIONS_MAX
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.memories import stored_form as memory_documents
 from mnemon_server.services.memories.checks import memory_violations
 from mnemon_server.services.semantic import stored_form as semantic_documents
 from mnemon_server.services.semantic.checks import statement_violations
-from mnemon_server.services.semantic.decisions import decision_document, decision_from_json, decision_to_json
+from mnemon_server.services.semantic.decisions import (
+    MICROSECOND,
+    decision_document,
+    decision_from_json,
+    decision_to_json,
+)
 
 RECORD = "record"
 FIELD_BYTES_MAX = 4 << 20
 EMBEDDING_BYTES_MAX = 128
 
+_NAMES = {
+    f"{RECORD}.doc_id": f"{RECORD}.id",
+    "fact.value": f"{RECORD}.fields.fact_value",
+    "fact.metadata": f"{RECORD}.fields.own_metadata",
+    "fact.index": f"{RECORD}.fields.indexing",
+}
+"""What goes by another name where it does not come in an archive."""
 _CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
 _EMPTY: Mapping[FieldType, FieldValue] = {FieldType.TEXT: "", FieldType.TEXTS: ()}
 
@@ -48,7 +61,7 @@ def checked_document(kind: RecordKind, given: Document) -> Document:
         InvalidArgumentError: it cannot be such a record; names what is wrong.
     """
     refuse(doc_id_violations(given.doc_id, f"{RECORD}.id"))
-    refuse(_stamp_violations(given))
+    refuse(stamp_violations(given))
     collection = COLLECTIONS[kind]
     refuse(_field_violations(given.fields, collection))
     complete = {each.name: given.fields.get(each.name, _EMPTY.get(each.type)) for each in collection.fields}
@@ -88,27 +101,30 @@ def _decision(given: Document) -> Document:
     problem = InvalidArgumentError.of(f"{RECORD}.content", "must be the JSON of a decision")
     try:
         decision = decision_from_json(given.content)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         raise problem from error
     if not is_of_type(decision, Decision):
         raise problem
+    refuse(figure_violations(decision, f"{RECORD}.content"))
     if decision.decision_id != given.doc_id:
         raise InvalidArgumentError.of(f"{RECORD}.id", "must be the decision's")
     return decision_document(decision, decision_to_json(decision))
 
 
 def _fact(given: Document) -> Document:
+    refuse(_ttl_violations(given.fields["ttl_s"]))
     try:
         fact = facts_documents.to_fact(given, versions=True)
         embedding = str(json.loads(str(given.fields["indexing"])).get("embedding", ""))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be those of a fact: {str(error)[:200]}") from error
+    except (*UNREADABLE, RecordDamagedError) as error:
+        said = str(error.__cause__ or error)[:200]
+        raise InvalidArgumentError.of(f"{RECORD}.fields", f"must be those of a fact: {said}") from error
     refuse(_fact_violations(fact, embedding))
     refuse(_version_violations(fact.versions, str(given.fields["versions"])))
     request = PutFact(
         namespace=fact.namespace, value=fact.value, metadata=fact.metadata, ttl=fact.ttl, index=fact.index
     )
-    refuse([*key_violations(fact.key, f"{RECORD}.fields.fact_key"), *put_violations(request, 0)])
+    refuse([*key_violations(fact.key, f"{RECORD}.fields.fact_key"), *_renamed(put_violations(request, 0))])
     content = IndexedTexts.of(fact.value, fact.index).content
     document = facts_documents.to_document(fact, content, embedding=embedding)
     if document.doc_id != given.doc_id:
@@ -121,6 +137,12 @@ def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
     yield from text_violations(embedding, f"{RECORD}.fields.indexing", EMBEDDING_BYTES_MAX)
     if not is_of_type(fact.index, FactIndex):
         yield FieldViolation(f"{RECORD}.fields.indexing", "must be the JSON of what is searched")
+
+
+def _ttl_violations(ttl_s: FieldValue) -> Iterator[FieldViolation]:
+    if isinstance(ttl_s, int | float) and not MICROSECOND.total_seconds() <= ttl_s <= TTL_MAX.total_seconds():
+        limit = f"{TTL_MAX.total_seconds():,.0f} seconds"
+        yield FieldViolation(f"{RECORD}.fields.ttl_s", f"must be at least a millionth and at most {limit}")
 
 
 def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[FieldViolation]:
@@ -144,11 +166,12 @@ _READERS: Mapping[RecordKind, Callable[[Document], Document]] = {
 }
 
 
-def _stamp_violations(given: Document) -> Iterator[FieldViolation]:
+def stamp_violations(given: Document) -> Iterator[FieldViolation]:
+    """What is wrong with when a record was stored, and with how often it was changed."""
     if (given.create_time is None) != (given.update_time is None):
         yield FieldViolation(f"{RECORD}.update_time", "must be set together with create_time")
-    if not 0 <= given.revision < INT64_MAX:
-        yield FieldViolation(f"{RECORD}.revision", "must be 0 or more")
+    if not 0 <= given.revision <= FIGURE_MAX:
+        yield FieldViolation(f"{RECORD}.revision", FIGURE_RANGE)
 
 
 def _field_violations(fields: Mapping[str, object], collection: Collection) -> Iterator[FieldViolation]:
@@ -176,7 +199,8 @@ def _value_violations(value: Any, kind: FieldType, place: str) -> Iterator[Field
             yield FieldViolation(place, f"must be of the type {kind}")
 
 
-def _renamed(violations: Any) -> Iterator[FieldViolation]:
-    """A document's id goes by another name here."""
+def _renamed(violations: Iterable[FieldViolation]) -> Iterator[FieldViolation]:
+    """What is wrong, by the names that fields have in an archive."""
     for violation in violations:
-        yield replace(violation, field=violation.field.replace(f"{RECORD}.doc_id", f"{RECORD}.id"))
+        [found] = [(old, new) for old, new in _NAMES.items() if violation.field.startswith(old)] or [("", "")]
+        yield replace(violation, field=violation.field.replace(*found, 1))

@@ -9,8 +9,10 @@ from mnemon_server.domain.collections import RULES
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
 from mnemon_server.domain.rules import RuleDict
-from mnemon_server.engines.base import RecordStamps, VaultTransaction
-from mnemon_server.services.archive.records import RECORD
+from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.promises.values import RecordStamps
+from mnemon_server.engines.promises.vault import VaultTransaction
+from mnemon_server.services.archive.records import RECORD, stamp_violations
 from mnemon_server.services.archive.writes import Became, decided
 from mnemon_server.services.rules.registry import MergeRuleRegistry
 from mnemon_server.services.rules.rule_set import RuleSet
@@ -38,6 +40,7 @@ def checked_rule_record(given: Document, stamps: RecordStamps | None) -> Incomin
     Raises:
         InvalidArgumentError: it is none; names what is wrong.
     """
+    refuse(stamp_violations(given))
     try:
         rule = checked_rule(json.loads(given.content), f"{RECORD}.content")
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from mnemon_server.domain.archive import (
+    FIGURE_MAX,
+    FIGURE_RANGE,
     FORMAT_VERSION,
     ExportSelection,
     ImportStart,
@@ -15,7 +17,7 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgu
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.exporting import Export, Part
 from mnemon_server.services.archive.importing import Import
 from mnemon_server.services.rules.store import RuleStore
@@ -79,7 +81,7 @@ class ArchiveStore:
         """An import on these terms.
 
         Raises:
-            InvalidArgumentError: the archive has a format that is not known.
+            InvalidArgumentError: the archive has a format that is not known, or a version of rules that cannot grow.
             EmbeddingModelMismatchError: another model made its vectors, and they are not to be made anew.
         """
         header = start.header
@@ -88,6 +90,8 @@ class ArchiveStore:
                 "start.header.format_version",
                 f"must be {FORMAT_VERSION}: this server knows no other, and {header.format_version} was sent",
             )
+        if header is not None and not 0 <= header.rules_version <= FIGURE_MAX:
+            raise InvalidArgumentError.of("start.header.rules_version", FIGURE_RANGE)
         made_by = header.model if header else None
         if made_by is not None and made_by.identity != self._model.identity and not start.embed_anew:
             raise EmbeddingModelMismatchError(

@@ -1,11 +1,15 @@
-"""Whether values that were read from JSON are of the types that a dataclass names for them."""
+"""Whether values that were read from JSON are of the types that a dataclass names for them, and can be told again."""
 
-import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
+from datetime import timedelta
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX
 
 
 def is_of_type(value: object, wanted: Any) -> bool:
@@ -21,12 +25,30 @@ def is_of_type(value: object, wanted: Any) -> bool:
     if isinstance(value, bool):
         return wanted is bool
     if wanted is float:
-        return isinstance(value, int | float) and math.isfinite(value)
+        # Not `isfinite`, which no whole number beyond a float's range can be asked.
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
     if wanted is None or wanted is NoneType:
         return value is None
     return isinstance(value, wanted) and all(
         is_of_type(getattr(value, name), hint) for name, hint in _hints(wanted).items()
     )
+
+
+def figure_violations(value: Any, place: str) -> Iterator[FieldViolation]:
+    """What no message can say of the counts and lengths of time in a value of the right type."""
+    if isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from figure_violations(item, f"{place}[{number}]")
+    elif isinstance(value, timedelta):
+        if not timedelta(0) <= value <= DURATION_MAX:
+            yield FieldViolation(place, f"must be 0 to {DURATION_MAX.total_seconds():,.0f} seconds")
+    else:
+        kind: type = type(value)
+        for name, hint in _hints(kind).items():
+            item = getattr(value, name)
+            if hint is int and not 0 <= item <= COUNT_MAX:
+                yield FieldViolation(f"{place}.{name}", f"must be 0 to {COUNT_MAX:,}")
+            yield from figure_violations(item, f"{place}.{name}")
 
 
 @cache

@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.facts import PutFact
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import PassageInput
+from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.services.archive.records import RECORD
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.stored_form import to_fact

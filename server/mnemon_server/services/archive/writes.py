@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mnemon_server.domain.archive import COLLECTIONS, ImportConflict, ImportOutcome, RecordKind
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
@@ -14,13 +14,14 @@ from mnemon_server.domain.errors import InvalidOperationError, MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.namespaces import decode_namespace
 from mnemon_server.domain.records import WriteOutcome
-from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordStamps, VaultTransaction
-from mnemon_server.services.conflicts.superseding import SUPERSEDED, prune_details
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, RecordStamps
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.facts.stored_form import has_expired
 from mnemon_server.services.facts.writes import EXPIRED
 from mnemon_server.services.facts.writes import details as fact_details
 from mnemon_server.services.facts.writes import remove as remove_fact
 from mnemon_server.services.semantic.health import Capacity
+from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
 
 _OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
     WriteOutcome.CREATED: ImportOutcome.CREATED,
@@ -87,9 +88,9 @@ def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy
         stored = None
     if stored is not None and (outcome := decided(stored, each.document, each.stamps, policy)) is not None:
         return outcome
-    event, details = _told(each, is_new=stored is None)
+    change, details = _told(each, is_new=stored is None)
     write = DocumentWrite(
-        document=each.document, passages=each.passages or (), event=event, details=details, stamps=each.stamps
+        document=each.document, passages=each.passages or (), change=change, details=details, stamps=each.stamps
     )
     return _OUTCOMES[tx.collection(COLLECTIONS[each.kind]).put_document(write).outcome]
 
@@ -108,24 +109,24 @@ def _times(each: RecordStamps | Document) -> tuple[datetime | None, datetime | N
     return each.create_time, each.update_time
 
 
-def _told(each: Incoming, *, is_new: bool) -> tuple[EventType, str]:
+def _told(each: Incoming, *, is_new: bool) -> tuple[ChangeType, str]:
     """What the log says of the change, and its details."""
     document = each.document
     match each.kind:
         case RecordKind.MEMORY if document.hidden:
-            return EventType.MEMORY_DELETED, ""
+            return ChangeType.MEMORY_DELETED, ""
         case RecordKind.MEMORY:
-            return (EventType.MEMORY_CREATED if is_new else EventType.MEMORY_UPDATED), ""
+            return (ChangeType.MEMORY_CREATED if is_new else ChangeType.MEMORY_UPDATED), ""
         case RecordKind.FACT:
             labels, key = decode_namespace(str(document.fields["namespace"])), str(document.fields["fact_key"])
-            return (EventType.FACT_CREATED if is_new else EventType.FACT_UPDATED), fact_details(labels, key)
+            return (ChangeType.FACT_CREATED if is_new else ChangeType.FACT_UPDATED), fact_details(labels, key)
         case RecordKind.SEMANTIC if document.hidden:
-            return EventType.SEMANTIC_PRUNED, prune_details(SUPERSEDED)
+            return ChangeType.SEMANTIC_PRUNED, prune_details(SUPERSEDED)
         case RecordKind.SEMANTIC:
-            return EventType.SEMANTIC_SAVED, ""
+            return ChangeType.SEMANTIC_SAVED, ""
         case RecordKind.DECISION:
-            return EventType.CONFLICT_RESOLVED, document.content
-    return EventType.KNOWLEDGE_INDEXED, ""
+            return ChangeType.CONFLICT_RESOLVED, document.content
+    return ChangeType.KNOWLEDGE_INDEXED, ""
 
 
 def _room(tx: VaultTransaction, incoming: Sequence[Incoming], capacity: Capacity | None) -> int:

@@ -6,25 +6,32 @@ saved or removed, so that nothing is lost and nothing is done twice, whenever it
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from mnemon_server.domain.bridge import EVENT_TYPES_DEFAULT, BridgeState, BridgeStatus, RoutingPolicy
-from mnemon_server.domain.errors import MnemonError, StorageFailedError, ThrottledError
-from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, RoutingPolicy, UpdatedPolicy
+from mnemon_server.domain.errors import MnemonError, RevisionMismatchError, StorageFailedError, ThrottledError
+from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.catch_up import BridgeCatchUp
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.queue import BridgeQueue
-from mnemon_server.services.bridge.routing import policy_violations
+from mnemon_server.services.bridge.routing import (
+    POLICY_FIELDS,
+    change_violations,
+    changed,
+    policy_values,
+)
 from mnemon_server.services.bridge.state import State
 from mnemon_server.services.bridge.steps import BridgeSteps, resumed
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.writes import request_key
 
 GATHER_S = 0.02
 """After a commit, what comes at once behind it is handled together with it."""
@@ -67,7 +74,7 @@ class Bridge:
         self._ledger = BridgeLedger(vault, offload)
         self._steps = BridgeSteps(vault, timeline, semantic, self._ledger, offload)
         self._catch_up = BridgeCatchUp(vault, timeline, self._ledger, self._steps, offload)
-        self._queue = BridgeQueue(vault.events)
+        self._queue = BridgeQueue(vault.changes)
         self._counting = asyncio.Lock()
         self._depth = 0
         self._wake, self._hurry = asyncio.Event(), asyncio.Event()
@@ -118,7 +125,8 @@ class Bridge:
                 await self._ledger.load()
         state = self._ledger.state
         return BridgeStatus(
-            state=self._state_of(state),
+            activity=self._activity_of(state),
+            is_waiting=bool(self._problem),
             message=self._message(state),
             routed_count=state.routed,
             skipped_counts=dict(state.skipped),
@@ -137,36 +145,59 @@ class Bridge:
         await self._ledger.load()
         return self._ledger.policy
 
-    async def set_policy(self, policy: RoutingPolicy) -> RoutingPolicy:
-        """Puts another policy in place, for everything that has yet to be handled; returns it as it holds now.
+    async def update_policy(
+        self,
+        change: RoutingPolicy,
+        mask: Sequence[str] = POLICY_FIELDS,
+        *,
+        expected_revision: int | None = None,
+        request_id: str = "",
+    ) -> UpdatedPolicy:
+        """Takes the fields that the mask names from `change`, for everything that has yet to be handled.
 
         Raises:
-            InvalidArgumentError: it names the fields under "policy."; nothing was changed.
+            InvalidArgumentError: it names the fields, those of `change` under "policy."; nothing was changed.
+            RevisionMismatchError: the policy has not the expected revision.
+            RequestIdReusedError: the request id was another request's.
             StorageFullError, StorageFailedError: see RecordEngine.
         """
-        refuse(policy_violations(policy))
-        wanted = replace(policy, event_types=frozenset(policy.event_types) or EVENT_TYPES_DEFAULT)
-        await self._ledger.set_policy(wanted)
-        return wanted
+        refuse([*change_violations(change, mask), *request_id_violations(request_id)])
 
-    async def pause(self) -> None:
+        def update(policy: RoutingPolicy) -> RoutingPolicy:
+            if expected_revision not in (None, policy.revision):
+                raise RevisionMismatchError("routing policy", expected_revision, policy.revision)
+            return changed(policy, change, mask)
+
+        asked = policy_values(changed(RoutingPolicy(), change, mask))
+        key = request_key(request_id, "update-routing-policy", asked, sorted({*mask}), expected_revision)
+        return await self._ledger.update_policy(update, key)
+
+    async def pause(self, *, request_id: str = "") -> bool:
         """Stops it until it is resumed, over restarts. Nothing is handled meanwhile, and the log keeps it all.
 
+        Returns whether it was the repetition of a request, and then did nothing.
+
         Raises:
+            InvalidArgumentError, RequestIdReusedError: about the request id.
             StorageFullError, StorageFailedError: see RecordEngine.
         """
-        await self._ledger.change(lambda _, state: replace(state, paused=True))
+        refuse(request_id_violations(request_id))
+        key = request_key(request_id, "pause-bridge")
+        receipt = await self._ledger.change(lambda _, state: replace(state, paused=True), request=key)
         log.info("bridge: paused")
+        return receipt.replayed
 
-    async def resume(self) -> None:
-        """Lets it go on where it stopped, be it paused or suspended. Errors as `pause`."""
+    async def resume(self, *, request_id: str = "") -> bool:
+        """Lets it go on where it stopped, be it paused or suspended. Returns and raises as `pause`."""
+        refuse(request_id_violations(request_id))
 
         def program(tx: VaultTransaction, state: State) -> State:
             return replace(resumed(tx, state, "it was asked to go on"), paused=False)
 
-        await self._ledger.change(program)
+        receipt = await self._ledger.change(program, request=request_key(request_id, "resume-bridge"))
         log.info("bridge: goes on, as it was asked to")
         self._hurry.set()
+        return receipt.replayed
 
     # The task
 
@@ -208,7 +239,7 @@ class Bridge:
     async def _check_once(self) -> None:
         """A position beyond the log is one of another log."""
         if not self._is_checked:
-            known = await self._offload(self._vault.events.state)
+            known = await self._offload(self._vault.changes.state)
             if self._ledger.state.position > known.head:
                 await self._catch_up.begin()
             self._is_checked = True
@@ -244,10 +275,10 @@ class Bridge:
 
     # How it is
 
-    def _state_of(self, state: State) -> BridgeState:
+    def _activity_of(self, state: State) -> BridgeActivity:
         if state.paused or self._task is None:
-            return BridgeState.PAUSED
-        return BridgeState.RUNNING if state.suspension is None else BridgeState.SUSPENDED
+            return BridgeActivity.PAUSED
+        return BridgeActivity.RUNNING if state.suspension is None else BridgeActivity.SUSPENDED
 
     def _message(self, state: State) -> str:
         if self._task is None:

@@ -16,8 +16,8 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import Sequences, Timeline
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.bridge.feed import items_of_timeline
 from mnemon_server.services.bridge.ledger import BridgeLedger
 from mnemon_server.services.bridge.reconciliation import LINKS_FIELD
@@ -40,7 +40,7 @@ class BridgeCatchUp:
     def __init__(
         self, vault: Vault, timeline: Timeline, ledger: BridgeLedger, steps: BridgeSteps, offload: Offload
     ) -> None:
-        self._log = vault.events
+        self._log = vault.changes
         self._records = vault.collection(SEMANTIC)
         self._timeline = timeline
         self._ledger = ledger

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from mnemon_server.domain.bridge import RoutingPolicy
-from mnemon_server.domain.changes import Event, EventFilter, EventType
+from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import EpisodicEvent, StoredEvent
 from mnemon_server.engines.promises.timeline import Timeline
@@ -15,55 +15,55 @@ from mnemon_server.services.bridge.state import Suspension
 from mnemon_server.services.feed.identity import details_of, is_told_of
 from mnemon_server.wire.events import decode
 
-FOLLOWED = EventFilter(
+FOLLOWED = ChangeFilter(
     types=frozenset(
         {
-            EventType.EPISODIC_SAVED,
-            EventType.EPISODIC_PRUNED,
-            EventType.EPISODIC_WARNING,
-            EventType.EPISODIC_HEALTHY,
+            ChangeType.EPISODIC_SAVED,
+            ChangeType.EPISODIC_PRUNED,
+            ChangeType.EPISODIC_WARNING,
+            ChangeType.EPISODIC_HEALTHY,
         }
     )
 )
 
 
-def runs_of(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """The events in their order: saved ones that follow each other together, every other one by itself."""
-    for kind, run in groupby(events, key=lambda event: event.type):
-        if kind is EventType.EPISODIC_SAVED:
+def runs_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """The changes in their order: saved ones that follow each other together, every other one by itself."""
+    for kind, run in groupby(changes, key=lambda change: change.type):
+        if kind is ChangeType.EPISODIC_SAVED:
             yield list(run)
         else:
-            yield from ([event] for event in run)
+            yield from ([change] for change in run)
 
 
 def items_of_log(
-    timeline: Timeline, events: Sequence[Event], policy: RoutingPolicy, *, taken_through: int
+    timeline: Timeline, changes: Sequence[Change], policy: RoutingPolicy, *, taken_through: int
 ) -> list[Item]:
     """What is to be done about saved events; those up to `taken_through` were handled before. Reads the timeline."""
-    said = [details_of(event) for event in events]
+    said = [details_of(change) for change in changes]
     skips = [_skip_reason(policy, one) for one in said]
-    wanted = [event.record_id for event, skip in zip(events, skips, strict=True) if skip is None]
+    wanted = [change.record_id for change, skip in zip(changes, skips, strict=True) if skip is None]
     # The last one is looked up in any case, to know how far the timeline was handled.
-    ids = list(dict.fromkeys([*wanted, events[-1].record_id]))
+    ids = list(dict.fromkeys([*wanted, changes[-1].record_id]))
     stored = {one.position.event_id: one for one in timeline.get(ids) if one is not None}
     decoded = {event_id: decode(one.body) for event_id, one in stored.items()}
     items = []
-    for event, one, skip in zip(events, said, skips, strict=True):
+    for change, one, skip in zip(changes, said, skips, strict=True):
         # An id may have been used again, for an event that comes later, and that other words of the log are about.
-        is_meant = event.record_id in stored and is_told_of(event, one, decoded[event.record_id])
-        found = stored[event.record_id] if is_meant else None
+        is_meant = change.record_id in stored and is_told_of(change, one, decoded[change.record_id])
+        found = stored[change.record_id] if is_meant else None
         progress = {
-            "position": event.sequence,
+            "position": change.sequence,
             "lag_us": one["lag_us"],
             "segment_count": one["segment_count"],
-            "handled_us": to_microseconds(event.time),
+            "handled_us": to_microseconds(change.time),
         }
         if found is not None:
             progress["timeline_sequence"] = found.sequence
         if found is not None and found.sequence <= taken_through:
-            items.append(Item({"position": event.sequence}))
+            items.append(Item({"position": change.sequence}))
         elif skip is None and found is not None:
-            items.append(_item_of(decoded[event.record_id], progress))
+            items.append(_item_of(decoded[change.record_id], progress))
         else:
             items.append(Item(progress, skip=skip or Skip.GONE))
     return items
@@ -86,9 +86,9 @@ def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, s
     return items
 
 
-def suspension_of(event: Event) -> Suspension:
-    """The warning that an event is."""
-    said = details_of(event)
+def suspension_of(change: Change) -> Suspension:
+    """The warning that a change is."""
+    said = details_of(change)
     return Suspension(said["severity"], said["message"], said["remediation"])
 
 

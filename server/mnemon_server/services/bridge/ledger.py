@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mnemon_server.domain.bridge import RoutingPolicy
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.domain.bridge import RoutingPolicy, UpdatedPolicy
+from mnemon_server.domain.records import RequestKey
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.bridge.routing import policy_of, policy_values
 from mnemon_server.services.bridge.state import POLICY_KEY, STATE_KEY, State, state_from_json, state_to_json
 from mnemon_server.services.shared.completions import completion
@@ -70,25 +71,38 @@ class BridgeLedger:
                 raise ChangedError
             await self._write(program)
 
-    async def change(self, program: Callable[[VaultTransaction, State], State]) -> None:
-        """Does the same for a call, whatever was changed before."""
+    async def change(
+        self,
+        program: Callable[[VaultTransaction, State], State],
+        *,
+        answer: Callable[[], str] = str,
+        request: RequestKey | None = None,
+    ) -> TransactionReceipt:
+        """Does the same for a call, whatever was changed before; `answer` is what is kept for its request."""
         async with self._lock:
             while True:
                 await self._load()
                 with suppress(ChangedError):
-                    await self._write(program)
+                    receipt = await self._write(program, answer, request)
                     self._version += 1
-                    return
+                    return receipt
 
-    async def set_policy(self, policy: RoutingPolicy) -> None:
-        """Puts another policy in place, for everything that is handled from now on."""
-        text = json.dumps(policy_values(policy), ensure_ascii=False)
+    async def update_policy(
+        self, change: Callable[[RoutingPolicy], RoutingPolicy], request: RequestKey | None = None
+    ) -> UpdatedPolicy:
+        """Changes the policy, for everything that is handled from now on."""
+        text = ""
 
         def program(tx: VaultTransaction, state: State) -> State:
-            tx.set_value(POLICY_KEY, text)
+            nonlocal text
+            after = change(self.policy)
+            text = json.dumps(policy_values(after), ensure_ascii=False)
+            if after != self.policy:
+                tx.set_value(POLICY_KEY, text)
             return state
 
-        await self.change(program)
+        receipt = await self.change(program, answer=lambda: text, request=request)
+        return UpdatedPolicy(policy_of(json.loads(receipt.answer)), receipt.replayed)
 
     async def keep(self, *, distance: int = 1) -> None:
         """Writes the positions where they are so far ahead of those that are kept."""
@@ -102,7 +116,12 @@ class BridgeLedger:
             self._version += 1
             self.was_loaded = True
 
-    async def _write(self, program: Callable[[VaultTransaction, State], State]) -> None:
+    async def _write(
+        self,
+        program: Callable[[VaultTransaction, State], State],
+        answer: Callable[[], str] = str,
+        request: RequestKey | None = None,
+    ) -> TransactionReceipt:
         kept, after = self._kept, self._kept
 
         def run(tx: VaultTransaction) -> str:
@@ -112,13 +131,14 @@ class BridgeLedger:
             text = state_to_json(program(tx, self.state))
             tx.set_value(STATE_KEY, text)
             after = text, tx.value(POLICY_KEY)
-            return ""
+            return answer()
 
         # Whatever goes wrong, and be it that nobody waits for it any more: what is kept then is read anew.
         self._kept = None
-        await completion(self._vault.transact(run))
-        assert after is not None  # noqa: S101 - the program has run
+        receipt = await completion(self._vault.transact(run, request=request))
+        assert after is not None  # noqa: S101 - a call before has read them
         self._take(after)
+        return receipt
 
     def _take(self, kept: _Kept) -> None:
         state, policy = kept

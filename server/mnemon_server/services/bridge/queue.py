@@ -3,10 +3,10 @@
 from array import array
 from bisect import bisect_right
 
-from mnemon_server.domain.changes import EventFilter, EventType
-from mnemon_server.engines.promises.change_log import EventLog
+from mnemon_server.domain.changes import ChangeFilter, ChangeType
+from mnemon_server.engines.promises.change_log import ChangeLog
 
-QUEUED = EventFilter(types=frozenset({EventType.EPISODIC_SAVED, EventType.EPISODIC_PRUNED}))
+QUEUED = ChangeFilter(types=frozenset({ChangeType.EPISODIC_SAVED, ChangeType.EPISODIC_PRUNED}))
 READ_MAX = 1_000
 COUNTED_MAX = 20_000
 """So many are counted at once; the next time goes on from there."""
@@ -15,7 +15,7 @@ COUNTED_MAX = 20_000
 class BridgeQueue:
     """Counts what lies behind a position. One thread at a time may call it."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: ChangeLog) -> None:
         self._log = log
         self._position = self._counted_to = 0
         self._sequences = array("q")
@@ -28,7 +28,7 @@ class BridgeQueue:
         del self._sequences[: bisect_right(self._sequences, position)]
         for _ in range(COUNTED_MAX // READ_MAX):
             found = self._log.read(self._counted_to, limit=READ_MAX, where=QUEUED)
-            self._sequences.extend(event.sequence for event in found.events)
+            self._sequences.extend(change.sequence for change in found.changes)
             self._counted_to = found.position
             if found.caught_up:
                 break

@@ -1,7 +1,8 @@
 """Which events of the timeline become statements, and what such a statement says. Nothing here reads or writes."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +20,16 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.semantic import ConflictPolicy, SemanticMemory
 from mnemon_server.domain.validation import text_violations
 
+POLICY_FIELDS = (
+    "min_importance",
+    "event_types",
+    "mode",
+    "content_max",
+    "on_prune",
+    "demoted_importance",
+    "conflict_policy",
+)
+"""What of a policy can be changed."""
 SOURCE_DEFAULT = "conversation"
 ELLIPSIS = "…"
 
@@ -100,9 +111,30 @@ def policy_violations(policy: RoutingPolicy, field: str = "policy") -> Iterable[
         yield from text_violations(event_type, f"{field}.event_types", EVENT_TYPE_BYTES_MAX)
 
 
+def change_violations(change: RoutingPolicy, mask: Sequence[str]) -> Iterable[FieldViolation]:
+    """What is wrong with a change of the fields that the mask names."""
+    fields = ", ".join(POLICY_FIELDS)
+    if not mask:
+        yield FieldViolation("update_mask", f"must name what to change: {fields}")
+    for path in mask:
+        if path not in POLICY_FIELDS:
+            yield FieldViolation(
+                "update_mask", f"{path[:80]!r} is not a field that can be changed; these can: {fields}"
+            )
+    yield from policy_violations(changed(RoutingPolicy(), change, set(mask).intersection(POLICY_FIELDS)))
+
+
+def changed(policy: RoutingPolicy, change: RoutingPolicy, mask: Iterable[str]) -> RoutingPolicy:
+    """The policy with the fields that the mask names taken from `change`, and the next revision where that differs."""
+    after = replace(policy, **{name: getattr(change, name) for name in mask})
+    after = replace(after, event_types=frozenset(after.event_types) or EVENT_TYPES_DEFAULT)
+    return policy if after == policy else replace(after, revision=policy.revision + 1)
+
+
 def policy_values(policy: RoutingPolicy) -> dict[str, Any]:
     """The policy for JSON."""
     return {
+        "revision": policy.revision,
         "min_importance": policy.min_importance,
         "event_types": sorted(policy.event_types),
         "mode": policy.mode,
@@ -123,6 +155,8 @@ def policy_of(values: Mapping[str, Any]) -> RoutingPolicy:
         on_prune=PruneAction(values["on_prune"]),
         demoted_importance=values["demoted_importance"],
         conflict_policy=ConflictPolicy(values["conflict_policy"]),
+        # None was kept before policies had one.
+        revision=values.get("revision", 1),
     )
 
 

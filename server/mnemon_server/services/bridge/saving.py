@@ -12,7 +12,7 @@ from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, ThrottledError
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SaveSemantic, SemanticMemory
-from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.bridge.routing import Skip, statement_of
 from mnemon_server.services.bridge.state import State
 from mnemon_server.services.semantic.event_linking import add_link

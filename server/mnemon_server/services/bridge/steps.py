@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from mnemon_server.domain.bridge import RECOVERED_LAG_S, PruneAction, RoutingPolicy
-from mnemon_server.domain.changes import Event, EventType
+from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.errors import (
     NotServingError,
@@ -16,8 +16,8 @@ from mnemon_server.domain.errors import (
     TooManyRequestsError,
 )
 from mnemon_server.domain.records import Scope
-from mnemon_server.engines.base import Vault, VaultTransaction
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.bridge.feed import FOLLOWED, items_of_log, runs_of, suspension_of
 from mnemon_server.services.bridge.ledger import BridgeLedger, ChangedError
 from mnemon_server.services.bridge.reconciliation import Reconciled, linked_to, reconcile
@@ -47,7 +47,7 @@ class BridgeSteps:
         self, vault: Vault, timeline: Timeline, semantic: SemanticStore, ledger: BridgeLedger, offload: Offload
     ) -> None:
         self._vault = vault
-        self._log = vault.events
+        self._log = vault.changes
         self._timeline = timeline
         self._semantic = semantic
         self._records = vault.collection(SEMANTIC)
@@ -67,7 +67,7 @@ class BridgeSteps:
         found = await self._offload(self._log.read, position, limit=READ_MAX, where=FOLLOWED)
         if found.floor > position:
             return None
-        runs = list(runs_of(found.events))
+        runs = list(runs_of(found.changes))
         for number, run in enumerate(runs, 1):
             end = run[-1].sequence if number < len(runs) else found.position
             if not await self._handle(version, run, end):
@@ -83,15 +83,15 @@ class BridgeSteps:
         """
         version = self._ledger.version
         found = await self._offload(self._log.read, self._ledger.state.seen, limit=READ_MAX, where=FOLLOWED)
-        for event in found.events:
-            if event.type is EventType.EPISODIC_PRUNED:
-                await self._reconcile(version, event, is_ahead=True)
-            elif event.type is EventType.EPISODIC_WARNING:
-                await self._suspend(version, event, ahead=event.sequence)
-            elif self._ledger.state.suspension is not None and (healthy := _sign_of_health(event)):
-                await self._resume(version, event, healthy)
+        for change in found.changes:
+            if change.type is ChangeType.EPISODIC_PRUNED:
+                await self._reconcile(version, change, is_ahead=True)
+            elif change.type is ChangeType.EPISODIC_WARNING:
+                await self._suspend(version, change, ahead=change.sequence)
+            elif self._ledger.state.suspension is not None and (healthy := _sign_of_health(change)):
+                await self._resume(version, change, healthy)
                 return True
-            self._ledger.move(ahead=event.sequence)
+            self._ledger.move(ahead=change.sequence)
         self._ledger.move(ahead=found.position)
         return not found.caught_up
 
@@ -111,21 +111,21 @@ class BridgeSteps:
         """Reconciles statements with pruned events of one user and persona."""
         await self._take_back(version, event_ids, scope, RECORD_ID, progress)
 
-    async def _handle(self, version: int, run: list[Event], end: int) -> bool:
-        """Handles events of one kind; returns whether the next may be handled, or must be read anew."""
-        event, state = run[0], self._ledger.state
-        if event.type is EventType.EPISODIC_SAVED:
+    async def _handle(self, version: int, run: list[Change], end: int) -> bool:
+        """Handles changes of one kind; returns whether the next may be handled, or must be read anew."""
+        change, state = run[0], self._ledger.state
+        if change.type is ChangeType.EPISODIC_SAVED:
             policy = self._ledger.policy
             items = await self._offload(items_of_log, self._timeline, run, policy, taken_through=state.taken_through)
             items[-1] = replace(items[-1], progress={**items[-1].progress, "position": end})
             return await self.save(version, items, policy)
-        if event.sequence <= state.ahead:
-            pruned = state.ahead_pruned - (event.type is EventType.EPISODIC_PRUNED)
+        if change.sequence <= state.ahead:
+            pruned = state.ahead_pruned - (change.type is ChangeType.EPISODIC_PRUNED)
             self._ledger.move(position=end, ahead_pruned=max(0, pruned))
-        elif event.type is EventType.EPISODIC_PRUNED:
-            await self._reconcile(version, event)
-        elif event.type is EventType.EPISODIC_WARNING:
-            await self._suspend(version, event, position=event.sequence)
+        elif change.type is ChangeType.EPISODIC_PRUNED:
+            await self._reconcile(version, change)
+        elif change.type is ChangeType.EPISODIC_WARNING:
+            await self._suspend(version, change, position=change.sequence)
             return False
         self._ledger.move(position=end)
         return True
@@ -166,13 +166,13 @@ class BridgeSteps:
             self._attempts += 1
         return self._attempts >= ATTEMPTS_MAX
 
-    async def _reconcile(self, version: int, event: Event, *, is_ahead: bool = False) -> None:
-        event_ids = [event_id for event_id, _ in details_of(event)["events"]]
+    async def _reconcile(self, version: int, change: Change, *, is_ahead: bool = False) -> None:
+        event_ids = [event_id for event_id, _ in details_of(change)["events"]]
         state = self._ledger.state
-        progress: dict[str, Any] = {"position": event.sequence}
+        progress: dict[str, Any] = {"position": change.sequence}
         if is_ahead:
-            progress = {"ahead": event.sequence, "ahead_pruned": state.ahead_pruned + 1}
-        await self._take_back(version, event_ids, event.scope, event.record_id, progress)
+            progress = {"ahead": change.sequence, "ahead_pruned": state.ahead_pruned + 1}
+        await self._take_back(version, event_ids, change.scope, change.record_id, progress)
 
     async def _take_back(
         self, version: int, event_ids: Sequence[str], scope: Scope, record_id: str, progress: dict[str, Any]
@@ -188,7 +188,7 @@ class BridgeSteps:
             done = reconcile(tx, memory_ids, event_ids, scope, policy)
             if done.event_ids:
                 details = json.dumps(_audit(done), ensure_ascii=False)
-                tx.note_event(EventType.BRIDGE_RECONCILED, record_id, scope=scope, details=details)
+                tx.note_change(ChangeType.BRIDGE_RECONCILED, record_id, scope=scope, details=details)
             return replace(_counted(state, done), **progress)
 
         await self._ledger.commit(version, program)
@@ -201,11 +201,11 @@ class BridgeSteps:
             len(done.restored_ids),
         )
 
-    async def _suspend(self, version: int, event: Event, **progress: int) -> None:
-        suspension = suspension_of(event)
+    async def _suspend(self, version: int, change: Change, **progress: int) -> None:
+        suspension = suspension_of(change)
 
         def program(tx: VaultTransaction, state: State) -> State:
-            tx.note_event(EventType.BRIDGE_SUSPENDED, RECORD_ID, details=json.dumps(asdict(suspension)))
+            tx.note_change(ChangeType.BRIDGE_SUSPENDED, RECORD_ID, details=json.dumps(asdict(suspension)))
             return replace(state, suspension=suspension, **progress)  # type: ignore[arg-type]
 
         await self._ledger.commit(version, program)
@@ -216,8 +216,8 @@ class BridgeSteps:
             suspension.remediation,
         )
 
-    async def _resume(self, version: int, event: Event, why: str) -> None:
-        await self._ledger.commit(version, lambda tx, state: resumed(tx, replace(state, ahead=event.sequence), why))
+    async def _resume(self, version: int, change: Change, why: str) -> None:
+        await self._ledger.commit(version, lambda tx, state: resumed(tx, replace(state, ahead=change.sequence), why))
         log.info("bridge: goes on: %s", why)
 
 
@@ -225,15 +225,15 @@ def resumed(tx: VaultTransaction, state: State, why: str) -> State:
     """The state without a suspension, whose end the log is told where there was one."""
     if state.suspension is not None:
         details = json.dumps(asdict(Suspension("info", why, "")))
-        tx.note_event(EventType.BRIDGE_RESUMED, RECORD_ID, details=details)
+        tx.note_change(ChangeType.BRIDGE_RESUMED, RECORD_ID, details=details)
     return replace(state, suspension=None)
 
 
-def _sign_of_health(event: Event) -> str:
-    """Why an event ends a suspension; empty where it does not."""
-    if event.type is EventType.EPISODIC_HEALTHY:
+def _sign_of_health(change: Change) -> str:
+    """Why a change ends a suspension; empty where it does not."""
+    if change.type is ChangeType.EPISODIC_HEALTHY:
         return "the timeline is healthy again"
-    lag_s = details_of(event)["lag_us"] / 1e6
+    lag_s = details_of(change)["lag_us"] / 1e6
     return f"an event was saved {lag_s:g} s after it happened" if lag_s <= RECOVERED_LAG_S else ""
 
 

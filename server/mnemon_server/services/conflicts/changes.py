@@ -7,8 +7,8 @@ from typing import Any
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import ContentStrategy, Decision, MergeStatistics
 from mnemon_server.domain.errors import DecisionNotFoundError
-from mnemon_server.domain.resolution import MergedMemories, Unmerged
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.domain.resolution import MemoryRef, MergedMemories, Unmerged
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.conflicts.merges import MergeTerms, merge_stored
 from mnemon_server.services.conflicts.statements import find_statement
 from mnemon_server.services.conflicts.undo import unmerge
@@ -28,17 +28,18 @@ class ConflictChanges:
         self._rules = rules
         self._offload = offload
 
-    async def merge(self, first_id: str, second_id: str, terms: MergeTerms, request_id: str) -> MergedMemories:
+    async def merge(self, first: MemoryRef, second: MemoryRef, terms: MergeTerms, request_id: str) -> MergedMemories:
         """See `merge_stored`. A replay is answered with the statement and the decision as they are now."""
         merged: MergedMemories | None = None
 
         def program(tx: VaultTransaction) -> str:
             nonlocal merged
-            merged = merge_stored(tx, self._rules.registry_in(tx), first_id, second_id, terms)
+            merged = merge_stored(tx, self._rules.registry_in(tx), first, second, terms)
             return _merge_answer(merged)
 
         changes = json.dumps(terms.changes, sort_keys=True, default=repr)
-        key = request_key(request_id, "merge", first_id, second_id, terms.rule, changes)
+        named = [[each.memory_id, each.expected_revision] for each in (first, second)]
+        key = request_key(request_id, "merge", named, terms.rule, changes)
         receipt = await completion(self._vault.transact(program, request=key))
         if merged is None:
             return await self._offload(self._merge_again, json.loads(receipt.answer))

@@ -5,20 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationResult, ArbitrationStrategy, Decision
 from mnemon_server.domain.errors import InvalidOperationError
-from mnemon_server.domain.resolution import MergedMemories
+from mnemon_server.domain.resolution import MemoryRef, MergedMemories
 from mnemon_server.domain.rules import ResolvedRule
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.base import VaultTransaction
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.merging import Merged, merge
 from mnemon_server.services.conflicts.plans import find_rule, storage_problem
 from mnemon_server.services.conflicts.statements import find_statement, refuse_other_user
-from mnemon_server.services.conflicts.superseding import MERGED, DecisionNotes, put_merged, supersede
+from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merged, supersede
 from mnemon_server.services.rules.overrides import overridden
 from mnemon_server.services.rules.registry import MergeRuleRegistry
+from mnemon_server.services.semantic.pruning import MERGED
 
 _ASKED_FOR = ArbitrationResult(
     action=ArbitrationAction.MERGE,
@@ -45,22 +46,24 @@ def merge_unstored(
 
 
 def merge_stored(
-    tx: VaultTransaction, registry: MergeRuleRegistry, first_id: str, second_id: str, terms: MergeTerms
+    tx: VaultTransaction, registry: MergeRuleRegistry, one: MemoryRef, other: MemoryRef, terms: MergeTerms
 ) -> MergedMemories:
     """Puts what two stored statements are merged into in their place.
 
     Raises:
         MemoryNotFoundError: one is not there.
+        RevisionMismatchError: one has not the expected revision.
         InvalidOperationError: one was superseded already, or they would make more than a statement may hold.
     """
     records = tx.collection(SEMANTIC)
-    first, second = find_statement(records, first_id), find_statement(records, second_id)
+    first = find_statement(records, one.memory_id, one.expected_revision)
+    second = find_statement(records, other.memory_id, other.expected_revision)
     rule, merged = _merged(registry, first, second, terms)
     decision = _decision(first, second, rule, merged, tx)
     for memory in (first, second):
         supersede(tx, memory.memory_id, by=decision.result_id, reason=MERGED)
     stored, _ = put_merged(tx, merged, decision.result_id)
-    DecisionNotes(tx, decision).record(EventType.CONFLICT_MERGED)
+    DecisionNotes(tx, decision).record(ChangeType.CONFLICT_MERGED)
     return _answer(rule, merged, stored, decision)
 
 

@@ -1,7 +1,7 @@
 """Two statements as one: what becomes of their contents, and of everything else that is known of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 import numpy as np
@@ -22,7 +22,7 @@ from mnemon_server.services.conflicts.arbitration import source_priority
 from mnemon_server.services.conflicts.sentences import Deduplicated, deduplicate
 from mnemon_server.services.conflicts.signals import direction, exceeds
 from mnemon_server.services.semantic.event_links import merged_metadata
-from mnemon_server.services.semantic.terms import normalised_keyword, words_of
+from mnemon_server.services.semantic.terms import normalised_keyword, readable_words, words_of
 
 SUMMARIZED_ABOVE = 0.7
 """Share of words in common, of all words, beyond which SMART summarizes."""
@@ -69,6 +69,7 @@ def merge(
         keywords_count=len(keywords),
         importance_delta=_importance_delta(first.importance, second.importance, importance),
         deduplicated_count=merged.dropped_count,
+        guarded_count=merged.guarded_count,
     )
     return Merged(memory, statistics, strategy)
 
@@ -86,15 +87,15 @@ def _concatenated(first: SemanticMemory, second: SemanticMemory, config: MergeCo
 
 
 def _replaced(_: SemanticMemory, second: SemanticMemory, __: MergeConfig) -> Deduplicated:
-    return Deduplicated(second.content, 0)
+    return Deduplicated(second.content)
 
 
 def _summarized(first: SemanticMemory, second: SemanticMemory, config: MergeConfig) -> Deduplicated:
     """What both are about, in a line of its own, then the sentences that add something, whether or not other strategies
     would de-duplicate."""
-    combined = deduplicate(f"{first.content}\n{second.content}", config.deduplication_threshold)
+    combined = _without_repetitions(f"{first.content}\n{second.content}", config)
     about = ", ".join(_common_keywords(first, second))
-    return Deduplicated(f"{about}\n{combined.text}", combined.dropped_count) if about else combined
+    return replace(combined, text=f"{about}\n{combined.text}") if about else combined
 
 
 _CONTENTS: Mapping[ContentStrategy, Callable[[SemanticMemory, SemanticMemory, MergeConfig], Deduplicated]] = {
@@ -106,7 +107,11 @@ _CONTENTS: Mapping[ContentStrategy, Callable[[SemanticMemory, SemanticMemory, Me
 
 def _joined(first: str, second: str, config: MergeConfig) -> Deduplicated:
     text = f"{first}\n{second}" if first and second else first or second
-    return deduplicate(text, config.deduplication_threshold) if config.deduplicate else Deduplicated(text, 0)
+    return _without_repetitions(text, config) if config.deduplicate else Deduplicated(text)
+
+
+def _without_repetitions(text: str, config: MergeConfig) -> Deduplicated:
+    return deduplicate(text, config.deduplication_threshold, guard=config.deduplication_guard)
 
 
 def _common_keywords(first: SemanticMemory, second: SemanticMemory) -> list[str]:
@@ -116,7 +121,7 @@ def _common_keywords(first: SemanticMemory, second: SemanticMemory) -> list[str]
 
 def _subjects(memory: SemanticMemory) -> Sequence[str]:
     given = [keyword for keyword in memory.keywords if keyword.strip()]
-    return given or [word for word in words_of(memory.content) if word not in STOP_WORDS]
+    return given or [word for word in readable_words(memory.content) if word not in STOP_WORDS]
 
 
 def _importance(first: float | None, second: float | None, config: MergeConfig) -> float | None:

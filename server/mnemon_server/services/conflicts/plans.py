@@ -72,7 +72,7 @@ def plan_save(reader: Reader, registry: MergeRuleRegistry, new: NewSemantic, *, 
 
 
 def find_rule(registry: MergeRuleRegistry, name: str, candidate: SemanticMemory) -> ResolvedRule:
-    """The rule of this name, or else the one whose conditions match. RuleNotFoundError where there is none."""
+    """The rule of this name, or else the one whose conditions match. RuleNotFoundError if it does not exist."""
     return registry.resolve(name) if name else registry.find_matching(candidate)
 
 

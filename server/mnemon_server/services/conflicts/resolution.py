@@ -3,23 +3,19 @@
 import uuid
 from dataclasses import replace
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationSide, Decision
 from mnemon_server.domain.filters import AllOf, Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
-from mnemon_server.engines.base import RecordTransaction, VaultTransaction, Vector
+from mnemon_server.engines.promises.records import RecordTransaction
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.plans import Plan, Settled, decision_of, plan_save
-from mnemon_server.services.conflicts.superseding import (
-    MERGED,
-    SUPERSEDED,
-    DecisionNotes,
-    put_merged,
-    put_superseded,
-    supersede,
-)
+from mnemon_server.services.conflicts.superseding import DecisionNotes, put_merged, put_superseded, supersede
 from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.semantic.pruning import MERGED, SUPERSEDED
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.stored_form import as_duplicate, put_semantic, to_document
 
@@ -47,11 +43,11 @@ def apply_plan(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemanti
         return _store(tx, plan, vector)
     decision = _decide(tx, plan, plan.settled)
     notes = DecisionNotes(tx, decision)
-    notes.note(EventType.CONFLICT_DETECTED)
+    notes.note(ChangeType.CONFLICT_DETECTED)
     memory, receipt = _write(tx, plan.candidate, vector, plan.settled, decision)
-    notes.record(EventType.CONFLICT_RESOLVED)
+    notes.record(ChangeType.CONFLICT_RESOLVED)
     if plan.settled.merged:
-        notes.note(EventType.CONFLICT_MERGED)
+        notes.note(ChangeType.CONFLICT_MERGED)
     return SavedSemantic(memory=memory, receipt=receipt, decision=decision)
 
 
@@ -62,7 +58,7 @@ def _store(tx: VaultTransaction, plan: Plan, vector: Vector) -> SavedSemantic:
     if plan.found.opponents:
         # Nothing was decided, and so the event is about the candidate itself.
         named = decision_of(plan, candidate_id=memory.memory_id, result_id=memory.memory_id, time=tx.now)
-        DecisionNotes(tx, named).note(EventType.CONFLICT_DETECTED, memory.memory_id)
+        DecisionNotes(tx, named).note(ChangeType.CONFLICT_DETECTED, memory.memory_id)
     return SavedSemantic(memory=memory, receipt=receipt, conflicts=plan.conflicts)
 
 

@@ -4,27 +4,24 @@ A text is cut so that its pieces put together are the text again; leaving one ou
 Cutting too seldom only finds fewer repetitions, while cutting too often would take half of a statement for one: a full
 stop within "3.5", behind "Dr." or behind the number that begins a line ends nothing.
 
-Sentences repeat each other where their token-set ratio reaches the threshold. That alone would lose what is known: it
-is 1 for "likes tea" and "likes tea no longer", and for "Anna loves Ben" and "Ben loves Anna", and more than 0.9 for
-"lives in Berlin with her son" and "lives in Dublin with her son". So a sentence is left out only where, besides, it is
-the whole or the beginning of another one, apart from case, punctuation and words like articles, and neither has a
-negation, a condition or a question mark that the other lacks. The one that says more stays, wherever it stands. Where
-there is such a word, only the whole counts: "does not drink tea" says more than "does not drink tea at night".
+Of two sentences whose token-set ratio reaches the threshold the longer one stays, wherever it stands, and of two of one
+length the first. That alone would lose what is known: the ratio is 1 for "Anna loves Ben" and "Ben loves Anna", and
+above 0.9 for "lives in Berlin with her son" and "lives in Dublin with her son". The guard (`wording.py`) keeps those.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
-from rapidfuzz import fuzz
+import numpy as np
+from rapidfuzz import fuzz, process
 
 from mnemon_server.services.conflicts.signals import TOLERANCE
-from mnemon_server.services.conflicts.wording import FILLERS, turning_words
+from mnemon_server.services.conflicts.wording import Wording, bare_words, is_question
 
-SENTENCES_MAX = 10_000
-"""Of a text with more sentences none is left out: comparing them would keep others from writing for too long."""
+SENTENCES_COMPARED_MAX = 200
+"""Of a text with more different sentences only those are left out whose words are the same: comparing each with each
+would keep others from writing for too long."""
 
 _CLOSING = r"\"'”’»›)\]』」】）"
 # Marks are tried at the first one of a run alone, and give nothing back: long runs of them take no long time.
@@ -34,28 +31,15 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 _ABBREVIATION_MAX = 8
-_PUNCTUATION = ".,;:!?…。、！？\"'“”‘’«»‹›()[]{}『』「」【】（）"
-_BULLETS = frozenset("-–—*•·")
-_QUESTION = re.compile(r"[?？]\W*$")
-
-
-@dataclass(frozen=True, slots=True)
-class _Wording:
-    """What is compared of a sentence; sorted, what repeats another one stands right before it."""
-
-    turning: tuple[str, ...]
-    telling: tuple[str, ...]
-    """The words but fillers; all of them where there is nothing else."""
-    words: tuple[str, ...]
-    """In NFKC and lower case, without punctuation around them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deduplicated:
-    """A text without its repetitions, and how many sentences were left out."""
+    """A text without its repetitions, how many sentences were left out, and how many stayed for the guard alone."""
 
     text: str
-    dropped_count: int
+    dropped_count: int = 0
+    guarded_count: int = 0
 
 
 def split_sentences(text: str) -> list[str]:
@@ -63,22 +47,24 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for line in text.splitlines(keepends=True) for sentence in _split_line(line)]
 
 
-def deduplicate(text: str, threshold: float) -> Deduplicated:
+def deduplicate(text: str, threshold: float, *, guard: bool = True) -> Deduplicated:
     """The text without the sentences that others repeat at a token-set ratio of `threshold`, 0 to 1, or more.
 
-    Everything else stays as it is, line ends too, but for those of lines of which nothing is left.
+    Everything else stays as it is, line ends too, but for those of lines of which nothing is left. With `guard`, a
+    sentence stays where its negations, numbers or names are not those of the one that it would give way to.
     """
     lines = [list(_split_line(line)) for line in text.splitlines(keepends=True)]
-    sentences = [sentence for line in lines for sentence in line]
-    repeated = _repeated(sentences, threshold) if len(sentences) <= SENTENCES_MAX else frozenset()
+    comparison = _Comparison(threshold, guard=guard)
+    comparison.compare([sentence for line in lines for sentence in line])
+    repeated, guarded_count = comparison.repeated, len(comparison.guarded)
     if not repeated:
-        return Deduplicated(text, 0)
+        return Deduplicated(text, guarded_count=guarded_count)
     kept, position = [], 0
     for line in lines:
         numbered = enumerate(line, position)
         kept.append(_kept_of_line(line, [sentence for number, sentence in numbered if number not in repeated]))
         position += len(line)
-    return Deduplicated("".join(kept).rstrip(), len(repeated))
+    return Deduplicated("".join(kept).rstrip(), len(repeated), guarded_count)
 
 
 def _kept_of_line(line: list[str], kept: list[str]) -> str:
@@ -108,39 +94,54 @@ def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
     return is_marker or _ABBREVIATION.search(line, max(start, stop - _ABBREVIATION_MAX), stop) is not None
 
 
-def _repeated(sentences: list[str], threshold: float) -> frozenset[int]:
-    """Which of the sentences are left out.
+class _Comparison:
+    """Which sentences are left out, by their number, and which only the guard kept."""
 
-    Sorted by what is compared, a sentence stands before what it is the beginning of, and the first of equal ones last:
-    each needs to be compared with the next one only. Should that one be left out, too, then for one that says as much.
-    """
-    numbered = ((_wording(sentence), number) for number, sentence in enumerate(sentences))
-    known = [(wording, number) for wording, number in numbered if wording.words]
-    known.sort(key=lambda pair: _order(*pair))
-    return frozenset(number for (one, number), (other, _) in pairwise(known) if _repeats(one, other, threshold))
+    def __init__(self, threshold: float, *, guard: bool) -> None:
+        self._score_min = (threshold - TOLERANCE) * 100.0
+        self._guard = guard
+        self.repeated: set[int] = set()
+        self.guarded: set[int] = set()
 
+    def compare(self, sentences: list[str]) -> None:
+        """Fills both; each that is left out is repeated by one that stays."""
+        different = self._different(sentences)
+        if len(different) > SENTENCES_COMPARED_MAX:
+            return
+        wordings = {
+            number: Wording.of(words, is_question=is_question(sentences[number])) for number, words in different.items()
+        }
+        kept: list[Wording] = []
+        for number, wording in sorted(wordings.items(), key=lambda item: (-len(item[1].text), item[0])):
+            self._compare(number, wording, kept)
+            if number not in self.repeated:
+                kept.append(wording)
 
-def _order(wording: _Wording, number: int) -> tuple[tuple[str, ...], tuple[str, ...], int, tuple[str, ...], int]:
-    return wording.turning, wording.telling, len(wording.words), wording.words, -number
+    def _different(self, sentences: list[str]) -> dict[int, list[str]]:
+        """The words of those that have any, without further ones of the same words."""
+        known: set[tuple[str, bool]] = set()
+        found: dict[int, list[str]] = {}
+        for number, sentence in enumerate(sentences):
+            words = bare_words(sentence)
+            key = (" ".join(words).lower(), self._guard and is_question(sentence))
+            if not words:
+                continue
+            if key in known:
+                self.repeated.add(number)
+            else:
+                known.add(key)
+                found[number] = words
+        return found
 
-
-def _repeats(one: _Wording, other: _Wording, threshold: float) -> bool:
-    """Whether the other one, which is not before it in order, says all that it says."""
-    if one.turning != other.turning:
-        return False
-    is_part = not one.turning and one.telling == other.telling[: len(one.telling)]
-    if not is_part and one.telling != other.telling:
-        return False
-    if one.words == other.words:
-        return True
-    ratio: float = fuzz.token_set_ratio(" ".join(one.words), " ".join(other.words)) / 100.0
-    return ratio >= threshold - TOLERANCE
-
-
-def _wording(sentence: str) -> _Wording:
-    text = sentence.lower() if sentence.isascii() else unicodedata.normalize("NFKC", sentence).replace("’", "'").lower()
-    stripped = (word.strip(_PUNCTUATION) for word in text.split() if word not in _BULLETS)
-    words = tuple(filter(None, stripped))
-    telling = tuple(word for word in words if word not in FILLERS) or words
-    is_question = _QUESTION.search(text[-_ABBREVIATION_MAX:]) is not None
-    return _Wording((*turning_words(words), *("?" * is_question)), telling, words)
+    def _compare(self, number: int, wording: Wording, kept: list[Wording]) -> None:
+        if not kept:
+            return
+        texts = [other.text for other in kept]
+        [scores] = process.cdist([wording.text], texts, scorer=fuzz.token_set_ratio, dtype=np.float64)
+        alike = [kept[index] for index in np.flatnonzero(scores >= self._score_min)]
+        if not alike:
+            return
+        if self._guard and all(wording.differs(other) for other in alike):
+            self.guarded.add(number)
+        else:
+            self.repeated.add(number)

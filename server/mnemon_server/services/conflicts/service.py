@@ -22,7 +22,7 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.conflicts.arbitration import arbitrate
 from mnemon_server.services.conflicts.changes import ConflictChanges
 from mnemon_server.services.conflicts.detection import find_conflicts
@@ -173,10 +173,10 @@ class ConflictStore:
             ]
         )
         where = decision_filter(user=user, memory_id=memory_id)
-        documents, position = await self._offload(
+        rows, position = await self._offload(
             read_page, self._decisions, where, after=before, limit=limit, descending=True
         )
-        return DecisionPage(tuple(map(stored_decision, documents)), position)
+        return DecisionPage(tuple(stored_decision(document) for _, document in rows), position)
 
     # Changing
 
@@ -202,6 +202,7 @@ class ConflictStore:
 
         Raises:
             MemoryNotFoundError, RuleNotFoundError, InvalidArgumentError.
+            RevisionMismatchError: a stored one has not the expected revision.
             InvalidOperationError: a stored one has given way to another.
         """
         refuse(
@@ -215,7 +216,7 @@ class ConflictStore:
         )
         terms = MergeTerms(rule, merge)
         if first.memory is None and not dry_run:
-            return await self._changes.merge(first.memory_id, second.memory_id, terms, request_id)
+            return await self._changes.merge(first, second, terms, request_id)
         one, other = await self._statements.find(first), await self._statements.find(second)
         return await self._offload(lambda: merge_unstored(self._rules.registry_in(None), one, other, terms))
 

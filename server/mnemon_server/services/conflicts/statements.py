@@ -4,12 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mnemon_server.domain.clock import Clock
-from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, MemoryNotFoundError, MnemonError
+from mnemon_server.domain.errors import (
+    FieldViolation,
+    InvalidArgumentError,
+    MemoryNotFoundError,
+    MnemonError,
+    RevisionMismatchError,
+)
 from mnemon_server.domain.resolution import MemoryRef
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import doc_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.memories.checks import vector_violations
 from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.services.semantic.stored_form import DocumentReader, given_statement, to_semantic
@@ -29,10 +35,10 @@ class Statements:
     async def find(self, reference: MemoryRef) -> SemanticMemory:
         """The statement: a stored one with its vector, a given one as a save would keep it now.
 
-        MemoryNotFoundError where it should be stored, and is not.
+        MemoryNotFoundError where it should be stored, and is not; RevisionMismatchError.
         """
         if reference.memory is None:
-            return await self._offload(find_statement, self._records, reference.memory_id)
+            return await self._offload(find_statement, self._records, reference.memory_id, reference.expected_revision)
         memory = given_statement(reference.memory)
         return replace(memory, create_time=memory.create_time or self._clock())
 
@@ -50,11 +56,18 @@ class Statements:
         ]
 
 
-def find_statement(records: DocumentReader, memory_id: str) -> SemanticMemory:
-    """A stored statement with its vector, superseded or not. MemoryNotFoundError where there is none."""
+def find_statement(records: DocumentReader, memory_id: str, expected_revision: int | None = None) -> SemanticMemory:
+    """A stored statement with its vector, superseded or not.
+
+    Raises:
+        MemoryNotFoundError: it does not exist.
+        RevisionMismatchError: it has not the expected revision.
+    """
     [document] = records.get_documents([memory_id], vectors=True)
     if document is None:
         raise MemoryNotFoundError(memory_id)
+    if expected_revision not in (None, document.revision):
+        raise RevisionMismatchError(memory_id, expected_revision, document.revision)
     return to_semantic(document)
 
 
@@ -64,6 +77,8 @@ def reference_violations(reference: MemoryRef, field: str, dimension: int) -> It
         yield from doc_id_violations(reference.memory_id, f"{field}.memory_id")
     elif reference.memory_id:
         yield FieldViolation(field, "must be an id or a statement, not both")
+    elif reference.expected_revision is not None:
+        yield FieldViolation(f"{field}.expected_revision", "must be set of a stored statement alone")
     else:
         yield from statement_violations(reference.memory, f"{field}.memory")
         yield from vector_violations(reference.memory.embedding, dimension, f"{field}.memory.embedding")

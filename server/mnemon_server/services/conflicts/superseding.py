@@ -1,38 +1,31 @@
 """How statements give way to others, and are found again: the writes that saves, merges and their undoing share."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import Decision
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, VaultTransaction, Vector
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, Vector
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.merging import Merged
 from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
+from mnemon_server.services.semantic.pruning import prune_details
 from mnemon_server.services.semantic.stored_form import put_semantic
-
-SUPERSEDED, MERGED, UNMERGED = "superseded", "merged", "unmerged"
-"""Why a statement was pruned."""
-
-
-def prune_details(reason: str) -> str:
-    """What the event of a pruned statement says."""
-    return json.dumps({"prune_reason": reason})
 
 
 def supersede(tx: VaultTransaction, memory_id: str, *, by: str, reason: str) -> None:
     """Hides a stored statement behind what took its place."""
-    _change(tx, memory_id, by, EventType.SEMANTIC_PRUNED, prune_details(reason))
+    _change(tx, memory_id, by, ChangeType.SEMANTIC_PRUNED, prune_details(reason))
 
 
 def restore(tx: VaultTransaction, memory_id: str) -> None:
     """Makes a superseded statement visible again."""
-    _change(tx, memory_id, "", EventType.SEMANTIC_SAVED)
+    _change(tx, memory_id, "", ChangeType.SEMANTIC_SAVED)
 
 
 def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector, *, by: str, reason: str) -> None:
@@ -41,7 +34,7 @@ def put_superseded(tx: VaultTransaction, memory: SemanticMemory, vector: Vector,
         tx,
         replace(memory, superseded_by=by),
         vector,
-        event=EventType.SEMANTIC_PRUNED,
+        change=ChangeType.SEMANTIC_PRUNED,
         details=prune_details(reason),
     )
 
@@ -54,16 +47,16 @@ class DecisionNotes:
         self._decision = decision
         self._text = decision_to_json(decision)
 
-    def record(self, event: EventType) -> None:
+    def record(self, change: ChangeType) -> None:
         """Keeps the decision for the audit, new or changed."""
         document = decision_document(self._decision, self._text)
-        write = DocumentWrite(document=document, passages=[], event=event, details=self._text)
+        write = DocumentWrite(document=document, passages=[], change=change, details=self._text)
         self._tx.collection(DECISIONS).put_document(write)
 
-    def note(self, event: EventType, record_id: str = "") -> None:
+    def note(self, change: ChangeType, record_id: str = "") -> None:
         """Says something about the decision in the log: under its id, or another one."""
         record_id = record_id or self._decision.decision_id
-        self._tx.note_event(event, record_id, revision=1, scope=self._decision.scope, details=self._text)
+        self._tx.note_change(change, record_id, revision=1, scope=self._decision.scope, details=self._text)
 
 
 def put_merged(tx: VaultTransaction, merged: Merged, merged_id: str) -> tuple[SemanticMemory, WriteReceipt]:
@@ -72,9 +65,9 @@ def put_merged(tx: VaultTransaction, merged: Merged, merged_id: str) -> tuple[Se
     return put_semantic(tx, replace(memory, memory_id=merged_id), np.array(memory.embedding, np.float32))
 
 
-def _change(tx: VaultTransaction, memory_id: str, superseded_by: str, event: EventType, details: str = "") -> None:
+def _change(tx: VaultTransaction, memory_id: str, superseded_by: str, change: ChangeType, details: str = "") -> None:
     def changed(stored: Document) -> Document:
         return replace(stored, hidden=bool(superseded_by), fields={**stored.fields, "superseded_by": superseded_by})
 
-    update = DocumentUpdate(doc_id=memory_id, update=changed, event=event, details=details)
+    update = DocumentUpdate(doc_id=memory_id, update=changed, change=change, details=details)
     tx.collection(SEMANTIC).update_document(update)

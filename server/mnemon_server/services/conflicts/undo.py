@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, Decision
 from mnemon_server.domain.errors import DecisionNotFoundError, InvalidOperationError, MemoryNotFoundError
-from mnemon_server.domain.filters import AllOf, Condition, Negation, Operator, RecordFilter
+from mnemon_server.domain.filters import AllOf, Condition, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.resolution import Unmerged
-from mnemon_server.engines.base import RecordTransaction, VaultTransaction
+from mnemon_server.engines.promises.records import RecordTransaction
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.conflicts.statements import find_statement
-from mnemon_server.services.conflicts.superseding import UNMERGED, DecisionNotes, prune_details, restore
+from mnemon_server.services.conflicts.superseding import DecisionNotes, restore
 from mnemon_server.services.semantic.decisions import decisions_about, stored_decision
+from mnemon_server.services.semantic.pruning import UNMERGED, prune_details
 from mnemon_server.services.semantic.stored_form import to_semantic
 
 
@@ -34,7 +36,7 @@ def unmerge(tx: VaultTransaction, *, memory_id: str = "", decision_id: str = "")
     if removed_id:
         _remove_merged(tx, decision)
     reverted = replace(decision, revert_time=tx.now)
-    DecisionNotes(tx, reverted).record(EventType.CONFLICT_REVERTED)
+    DecisionNotes(tx, reverted).record(ChangeType.CONFLICT_REVERTED)
     restored = tuple(to_semantic(document) for document in records.get_documents(given_way) if document)
     return Unmerged(restored=restored, removed_id=removed_id, decision=reverted)
 
@@ -105,7 +107,7 @@ def _refuse_others(records: RecordTransaction, merged_id: str, given_way: Sequen
 def _remove_merged(tx: VaultTransaction, merge: Decision) -> None:
     """Removes what a merge made, and what was decided about it since: a decision lives as long as what it is about."""
     details = prune_details(UNMERGED)
-    tx.collection(SEMANTIC).delete_document(merge.result_id, event=EventType.SEMANTIC_PRUNED, details=details)
-    others = Negation(Condition("id", Operator.EQ, (merge.decision_id,)))
+    tx.collection(SEMANTIC).delete_document(merge.result_id, change=ChangeType.SEMANTIC_PRUNED, details=details)
+    others = NoneOf((Condition("id", Operator.EQ, (merge.decision_id,)),))
     about = RecordFilter(expression=AllOf((decisions_about(merge.result_id), others)))
-    tx.collection(DECISIONS).delete_documents(about, event=None)
+    tx.collection(DECISIONS).delete_documents(about, change=None)

@@ -1,51 +1,89 @@
 """From what a caller wants to filter by to what the records can be asked."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mnemon_server.domain.documents import FILTER_FIELDS, DocumentFilter
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import (
-    FilterValue,
-    IgnoredFilter,
-    Scope,
-    filter_value_problem,
-    metadata_key_problem,
-)
+from mnemon_server.domain.filters import RecordFilter, expression_violations
+from mnemon_server.domain.records import IgnoredFilter, filter_value_problem, metadata_key_problem, value_type
 from mnemon_server.domain.validation import refuse, scope_violations
-from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.shared.filter_expressions import with_engine_names
+
+_ENGINE_NAMES = {"doc_id": "id"}
+_KINDS: Mapping[type | None, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a fraction, such as 1.0",
+}
 
 
-def lenient_filter(
-    records: RecordEngine, filters: Mapping[Any, Any], scope: Scope
-) -> tuple[RecordFilter, tuple[IgnoredFilter, ...]]:
-    """The filter of a search: what is not valid, and what no document carries, is left out and named."""
-    refuse(scope_violations(scope))
-    equal: dict[str, FilterValue] = {}
-    ignored = []
-    for key, value in filters.items():
-        if problem := metadata_key_problem(key) or filter_value_problem(value):
-            ignored.append(IgnoredFilter(str(key)[:80], problem))
-        elif not records.has_metadata_key(key):
-            ignored.append(IgnoredFilter(key, "no document carries this key"))
-        else:
-            equal[key] = value
-    return RecordFilter(equal, scope), tuple(ignored)
+def lenient_filter(records: RecordEngine, where: DocumentFilter) -> tuple[RecordFilter, tuple[IgnoredFilter, ...]]:
+    """The filter of a search: what is not valid, and what no document carries, is left out and named.
+
+    So is a key that documents carry with values of other types alone; 1, 1.0, true and "1" are of four types.
+    """
+    refuse(filter_violations(where))
+    reasons = {key: _reason(records, key, value) for key, value in where.filters.items()}
+    ignored = tuple(IgnoredFilter(str(key)[:80], reason) for key, reason in reasons.items() if reason)
+    return _record_filter(where, {key for key, reason in reasons.items() if not reason}), ignored
 
 
-def strict_filter(filters: Mapping[Any, Any], scope: Scope) -> RecordFilter:
+def strict_filter(where: DocumentFilter) -> RecordFilter:
     """The filter of a deletion: what is not valid is refused, since leaving it out would delete more.
 
     Raises:
         InvalidArgumentError: a key or value is not valid, or everything would match.
     """
-    refuse(scope_violations(scope))
-    refuse(
-        FieldViolation(f"filters.{str(key)[:80]}", problem)
-        for key, value in filters.items()
-        if (problem := metadata_key_problem(key) or filter_value_problem(value))
-    )
-    where = RecordFilter(dict(filters), scope)
-    if not where:
-        refuse([FieldViolation("filters", "filters and scope may not both be empty: that would delete everything")])
-    return where
+    refuse(strict_violations(where))
+    return _record_filter(where, where.filters)
+
+
+def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
+    """What is wrong with a filter, but for what is ignored."""
+    yield from scope_violations(where.scope, "filter.scope")
+    if where.expression is not None:
+        yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")
+
+
+def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
+    """What is wrong with a filter of which nothing is ignored, as far as it can be known without the records."""
+    yield from filter_violations(where)
+    for key, value in where.filters.items():
+        if problem := _problem(key, value):
+            yield FieldViolation(_field(key), problem)
+    if where == DocumentFilter():
+        yield FieldViolation("filters", "must not be empty where filter is: that would delete everything")
+
+
+def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[FieldViolation]:
+    """The filters that no document can meet, which somebody who deletes by them has mistyped."""
+    for key, value in where.filters.items():
+        if reason := _reason(records, key, value):
+            yield FieldViolation(_field(key), reason)
+
+
+def _record_filter(where: DocumentFilter, keys: Iterable[str]) -> RecordFilter:
+    expression = where.expression and with_engine_names(where.expression, _ENGINE_NAMES)
+    return RecordFilter({key: where.filters[key] for key in keys}, where.scope, expression)
+
+
+def _reason(records: RecordEngine, key: str, value: Any) -> str:
+    """Why a filter cannot be applied; empty where it can."""
+    if problem := _problem(key, value):
+        return problem
+    if not records.has_metadata_key(key):
+        return "no document carries this key"
+    if not records.has_metadata_key(key, like=value):
+        return f"no document carries this key with {_KINDS[value_type(value)]}"
+    return ""
+
+
+def _problem(key: object, value: object) -> str | None:
+    return metadata_key_problem(key) or filter_value_problem(value)
+
+
+def _field(key: object) -> str:
+    return f"filters.{str(key)[:80]}"

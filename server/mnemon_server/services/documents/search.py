@@ -13,11 +13,13 @@ from mnemon_server.domain.documents import (
     SearchResult,
 )
 from mnemon_server.domain.errors import FieldViolation, MnemonError, SearchError
-from mnemon_server.domain.records import SearchDiagnostics
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.base import RecordEngine, Vector
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.documents.filters import lenient_filter
+from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
@@ -51,12 +53,15 @@ class DocumentSearch:
             threads=threads,
         )
 
-    def find(self, query: SearchQuery) -> SearchAnswer:
-        """The documents nearest to the query's text, best first, each once, through its best passage. Blocks."""
+    def find(self, query: SearchQuery, *, fits: Fits | None = None) -> SearchAnswer:
+        """The documents nearest to the query's text, best first, each once, through its best passage. Blocks.
+
+        `fits` is asked before one is read.
+        """
         started = perf_counter()
         refuse(_violations(query))
         try:
-            answer = self._find(query)
+            answer = self._find(query, fits)
         except MnemonError:
             raise
         except Exception as error:
@@ -67,36 +72,49 @@ class DocumentSearch:
         """Waits for what has begun."""
         self._passages.close()
 
-    def _find(self, query: SearchQuery) -> SearchAnswer:
-        where, ignored = lenient_filter(self._records, query.filters, query.scope)
-        if not query.text.strip() or query.top_k <= 0:
-            return SearchAnswer((), ignored, SearchDiagnostics(mode=query.mode, exact=True))
+    def _find(self, query: SearchQuery, fits: Fits | None) -> SearchAnswer:
+        where, ignored = lenient_filter(self._records, query.where)
+        has_text, mode = bool(query.text.strip()), _mode(query)
+        finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
+        if finds_nothing or query.top_k <= 0:
+            return SearchAnswer((), ignored, SearchDiagnostics(mode=mode, exact=True))
         found = self._passages.find(
             PassageQuery(
                 text=query.text,
+                vector=None if query.vector is None else unit_vector(query.vector),
                 where=where,
-                mode=query.mode,
+                mode=mode,
                 limit=min(query.top_k, TOP_K_MAX),
                 min_score=query.min_score,
-                vectors=query.vectors,
-            )
+                vectors=query.view is View.FULL,
+                fields_only=query.view is View.IDS,
+            ),
+            fits=fits,
         )
-        return SearchAnswer(tuple(map(self._result, found.hits)), ignored, found.diagnostics)
+        backend = "" if query.view is View.IDS else self._backend
+        return SearchAnswer(tuple(_result(hit, backend) for hit in found.hits), ignored, found.diagnostics)
 
-    def _result(self, hit: PassageHit) -> SearchResult:
-        document, place = hit.document, hit.place
-        source = document.metadata.get("source")
-        return SearchResult(
-            doc_id=document.doc_id,
-            content=document.content,
-            metadata=document.metadata,
-            score=hit.score,
-            source=source if isinstance(source, str) else self._backend,
-            vector_score=None if hit.cosine is None else min(max(hit.cosine, 0.0), 1.0),
-            keyword_score=hit.keyword_score,
-            passage=Passage(place.index, place.start, place.end),
-            document=document,
-        )
+
+def _result(hit: PassageHit, backend: str) -> SearchResult:
+    """The result of a hit; the backend is its source where its metadata names none."""
+    document, place = hit.document, hit.place
+    source = document.metadata.get("source")
+    return SearchResult(
+        doc_id=document.doc_id,
+        content=document.content,
+        metadata=document.metadata,
+        score=hit.score,
+        source=source if isinstance(source, str) else backend,
+        vector_score=None if hit.cosine is None else min(max(hit.cosine, 0.0), 1.0),
+        keyword_score=hit.keyword_score,
+        passage=Passage(place.index, place.start, place.end),
+        document=document,
+    )
+
+
+def _mode(query: SearchQuery) -> SearchMode:
+    by_vector = query.vector is not None and not query.text.strip()
+    return query.mode or (SearchMode.VECTOR if by_vector else SearchMode.HYBRID)
 
 
 def _violations(query: SearchQuery) -> list[FieldViolation]:

@@ -13,7 +13,7 @@ that follows it. To move to another backend, configure it: the records stay, and
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from time import perf_counter
 from types import TracebackType
@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from mnemon_server.domain.documents import (
     TOP_K_DEFAULT,
     Document,
+    DocumentFilter,
     DocumentPage,
     HealthStatus,
     IndexRequest,
@@ -30,15 +31,16 @@ from mnemon_server.domain.documents import (
     SearchQuery,
     SearchResult,
     StoreHealth,
+    UpdateDocument,
 )
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
     BackendConnectionError,
     DocumentNotFoundError,
-    IndexingError,
-    InvalidArgumentError,
+    FieldViolation,
     InvalidOperationError,
     MnemonError,
+    RevisionMismatchError,
 )
 from mnemon_server.domain.records import (
     AckLevel,
@@ -46,7 +48,7 @@ from mnemon_server.domain.records import (
     FilterValue,
     IgnoredFilter,
     MetadataValue,
-    Scope,
+    View,
     WriteOutcome,
     WriteReceipt,
 )
@@ -60,20 +62,33 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
-from mnemon_server.services.documents.filters import lenient_filter, strict_filter
+from mnemon_server.services.documents.changes import DocumentChanges
+from mnemon_server.services.documents.filters import lenient_filter, strict_filter, unmet_violations
 from mnemon_server.services.documents.search import DocumentSearch
+from mnemon_server.services.memories.checks import vector_violations
 from mnemon_server.services.search.embedded_passages import embed_passages
-from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.intake import settled, take_in
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.pages import content_bytes, read_page
+from mnemon_server.services.shared.pages import read_page
+from mnemon_server.services.shared.removals import removal_counts
 from mnemon_server.services.shared.writes import acknowledge, request_key
 
 log = logging.getLogger(__name__)
+
+_READ_AS: Mapping[View, Mapping[str, bool]] = {
+    View.IDS: {"fields_only": True},
+    View.STANDARD: {},
+    View.FULL: {"vectors": True},
+}
+"""What records are asked for, by what is to be shown of them."""
 
 
 @runtime_checkable
@@ -105,7 +120,7 @@ class KnowledgeStore(Protocol):
         """Removes the document; False where there was none."""
 
     async def health_check(self) -> bool:
-        """Whether the store and its backend answer. Never raises."""
+        """Whether the store answers, and its backend answers or is starting. Never raises."""
 
 
 class DocumentStore:
@@ -146,7 +161,8 @@ class DocumentStore:
         self._collection = collection
         self._applier = applier
         self._offload = Offload(reader_threads, "reader")
-        self._reads = GatheredReads(records.get_documents, self._offload)
+        self._reads: GatheredReads[Document | None] = GatheredReads(records.get_documents, self._offload)
+        self._changes = DocumentChanges(records, embedder, self._reads)
         self._search = DocumentSearch(
             records,
             embedder.embed_query,
@@ -171,7 +187,8 @@ class DocumentStore:
         self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
     ) -> list[SearchResult]:
         """See KnowledgeStore."""
-        return list((await self.find(SearchQuery(text=query, top_k=top_k, filters=filters or {}))).results)
+        where = DocumentFilter(filters=filters or {})
+        return list((await self.find(SearchQuery(text=query, top_k=top_k, where=where))).results)
 
     async def get_by_id(self, doc_id: str) -> Document | None:
         """See KnowledgeStore."""
@@ -185,12 +202,16 @@ class DocumentStore:
 
     async def health_check(self) -> bool:
         """See KnowledgeStore."""
-        return (await self.check_health()).status is HealthStatus.HEALTHY
+        return (await self.check_health()).status in (HealthStatus.HEALTHY, HealthStatus.STARTING)
 
     # Everything
 
     async def index(self, request: IndexRequest) -> WriteReceipt:
-        """Stores one document. Errors as RecordEngine.put_document, EmbeddingError, InvalidArgumentError."""
+        """Stores one document.
+
+        Errors as RecordEngine.put_document, EmbeddingError, InvalidArgumentError; DocumentNotFoundError where there is
+        none and a revision is expected of it.
+        """
         [result] = await self.index_many([request])
         if isinstance(result, MnemonError):
             raise result
@@ -198,37 +219,46 @@ class DocumentStore:
 
     async def index_many(self, requests: Sequence[IndexRequest]) -> list[WriteReceipt | MnemonError]:
         """Stores documents in their order, one result each; what is wrong with one is no other's business."""
-        results: list[WriteReceipt | MnemonError | None] = [_problem(request) for request in requests]
-        valid = [(i, request) for i, request in enumerate(requests) if results[i] is None]
-        written = await self._embed_and_write([request for _, request in valid])
-        for (i, _), result in zip(valid, written, strict=True):
-            results[i] = result
-        return [result for result in results if result is not None]
+        return await take_in(requests, _violations, self._embed_and_write)
 
-    async def find(self, query: SearchQuery) -> SearchAnswer:
+    async def update(self, request: UpdateDocument) -> WriteReceipt:
+        """Changes what the request names of a document. DocumentNotFoundError if it does not exist."""
+        receipt = await self._changes.update(request)
+        await acknowledge(self._applier, request.ack, receipt.sequence)
+        return receipt
+
+    async def find(self, query: SearchQuery, *, room: Room | None = None) -> SearchAnswer:
         """Searches; see SearchQuery. Filters that cannot be applied are named in the answer."""
-        return await self._offload(self._search.find, query)
+        refuse(vector_violations(query.vector, self._model.dimension, "vector"))
+        return await read_within(room, self._offload, self._search.find, query)
 
-    async def get(self, doc_id: str, *, vectors: bool = False) -> Document:
-        """The document, with the embedding of each passage where wanted. DocumentNotFoundError where there is none."""
+    async def get(self, doc_id: str, *, view: View = View.STANDARD, room: Room | None = None) -> Document:
+        """As much of the document as the view shows. DocumentNotFoundError if it does not exist."""
         refuse(doc_id_violations(doc_id))
-        if vectors:
-            [document] = await self._offload(self._records.get_documents, [doc_id], vectors=True)
+        if view is View.STANDARD:
+            document = await self._reads.get(doc_id, room)
         else:
-            document = await self._reads.get(doc_id)
+            read = self._records.get_documents
+            [document] = await read_within(room, self._offload, read, [doc_id], **_READ_AS[view])
         if document is None:
             raise DocumentNotFoundError(doc_id)
         return document
 
     async def list(
-        self, *, filters: Mapping[str, Any], scope: Scope, after: int = 0, limit: int, vectors: bool = False
+        self,
+        *,
+        where: DocumentFilter,
+        after: int = 0,
+        limit: int,
+        view: View = View.STANDARD,
+        room: Room | None = None,
     ) -> DocumentPage:
         """A page of documents in the order of first indexing, from behind position `after`."""
-        return await self._offload(self._list, filters, scope, after, limit, vectors=vectors)
+        return await read_within(room, self._offload, self._list, where, after, limit, view)
 
-    async def count(self, *, filters: Mapping[str, Any], scope: Scope) -> tuple[int, tuple[IgnoredFilter, ...]]:
+    async def count(self, where: DocumentFilter) -> tuple[int, tuple[IgnoredFilter, ...]]:
         """How many documents match, and the filters that were not applied."""
-        return await self._offload(self._count, filters, scope)
+        return await self._offload(self._count, where)
 
     async def remove(
         self,
@@ -239,7 +269,7 @@ class DocumentStore:
         allow_missing: bool = False,
         ack: AckLevel = AckLevel.DURABLE,
     ) -> WriteReceipt:
-        """Removes a document. DocumentNotFoundError where there is none, unless `allow_missing`."""
+        """Removes a document. DocumentNotFoundError if it does not exist, unless `allow_missing`."""
         refuse(doc_id_violations(doc_id))
         refuse(request_id_violations(request_id))
         refuse(revision_violations(expected_revision))
@@ -253,20 +283,27 @@ class DocumentStore:
 
     async def remove_matching(
         self,
+        where: DocumentFilter,
         *,
-        filters: Mapping[str, Any],
-        scope: Scope,
         dry_run: bool = False,
         request_id: str = "",
         ack: AckLevel = AckLevel.DURABLE,
     ) -> BulkDeleteReceipt:
-        """Removes every document that matches, in one transaction; with `dry_run` counts them and removes nothing."""
+        """Removes every document that matches, in one transaction; with `dry_run` counts them and removes nothing.
+
+        InvalidArgumentError where no document could meet one of the filters.
+        """
         refuse(request_id_violations(request_id))
-        where = strict_filter(filters, scope)
+        matching = strict_filter(where)
         if dry_run:
-            return BulkDeleteReceipt(await self._offload(self._records.count_documents, where))
-        request = request_key(request_id, "delete-matching", _typed(filters), scope)
-        receipt = await completion(self._records.delete_documents(where, request=request))
+            receipt = BulkDeleteReceipt(await self._offload(self._records.count_documents, matching))
+        else:
+            asked = (_typed(where.filters), where.scope, repr(where.expression))
+            request = request_key(request_id, "delete-matching", *asked)
+            receipt = await completion(self._records.delete_documents(matching, request=request))
+        if receipt.deleted_count == 0:
+            # Looked at afterwards: a call that is repeated after it took the last document with a key is answered.
+            refuse(await self._offload(list, unmet_violations(self._records, where)))
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 
@@ -321,14 +358,13 @@ class DocumentStore:
     # Writing
 
     async def _embed_and_write(self, requests: Sequence[IndexRequest]) -> Sequence[WriteReceipt | MnemonError]:
-        if not requests:
-            return []
         try:
             passages = await embed_passages(self._embedder, [request.document.content for request in requests])
         except MnemonError as error:
             return [error] * len(requests)
         futures = [self._put(request, parts) for request, parts in zip(requests, passages, strict=True)]
-        return [await self._result(request, future) for request, future in zip(requests, futures, strict=True)]
+        results = (self._written(request, future) for request, future in zip(requests, futures, strict=True))
+        return [await settled(result, "document") for result in results]
 
     def _put(self, request: IndexRequest, passages: Sequence[PassageInput]) -> Future[WriteReceipt]:
         document = normalised(request.document)
@@ -339,38 +375,34 @@ class DocumentStore:
             )
         )
 
-    async def _result(self, request: IndexRequest, future: Future[WriteReceipt]) -> WriteReceipt | MnemonError:
+    async def _written(self, request: IndexRequest, future: Future[WriteReceipt]) -> WriteReceipt:
         try:
             receipt = await completion(future)
-            await acknowledge(self._applier, request.ack, receipt.sequence)
-        except MnemonError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - one document's failure must not take the others' receipts
-            failure = IndexingError("the document could not be stored")
-            failure.__cause__ = error
-            return failure
+        except RevisionMismatchError as error:
+            if error.actual:
+                raise
+            raise DocumentNotFoundError(error.resource_id) from error
+        await acknowledge(self._applier, request.ack, receipt.sequence)
         return receipt
 
     # Reading, on a reader's thread
 
-    def _list(self, filters: Mapping[str, Any], scope: Scope, after: int, limit: int, *, vectors: bool) -> DocumentPage:
-        where, ignored = lenient_filter(self._records, filters, scope)
-        documents, position = read_page(
-            self._records,
-            where,
-            after=after,
-            limit=limit,
-            vectors=vectors,
-            size_of=self._size_with_vectors if vectors else content_bytes,
-        )
-        return DocumentPage(tuple(documents), position, ignored)
+    def _list(
+        self,
+        where: DocumentFilter,
+        after: int,
+        limit: int,
+        view: View,
+        *,
+        fits: Fits | None,
+    ) -> DocumentPage:
+        matching, ignored = lenient_filter(self._records, where)
+        rows, position = read_page(self._records, matching, after=after, limit=limit, fits=fits, **_READ_AS[view])
+        return DocumentPage(tuple(document for _, document in rows), position, ignored)
 
-    def _size_with_vectors(self, document: Document) -> int:
-        return content_bytes(document) + 5 * self._model.dimension * len(document.passages)
-
-    def _count(self, filters: Mapping[str, Any], scope: Scope) -> tuple[int, tuple[IgnoredFilter, ...]]:
-        where, ignored = lenient_filter(self._records, filters, scope)
-        return self._records.count_documents(where), ignored
+    def _count(self, where: DocumentFilter) -> tuple[int, tuple[IgnoredFilter, ...]]:
+        matching, ignored = lenient_filter(self._records, where)
+        return self._records.count_documents(matching), ignored
 
     def _health(self) -> StoreHealth:
         if self._records.failure():
@@ -381,12 +413,13 @@ class DocumentStore:
         stats = self._records.stats()
         problem, latency_s = self._ask_index()
         return self._described(
-            HealthStatus.DEGRADED if problem else HealthStatus.HEALTHY,
+            status_of_index(self._applier, problem),
             problem,
             document_count=stats.document_count,
             passage_count=stats.passage_count,
             pending=self._applier.pending() if self._applier else 0,
             latency_s=latency_s,
+            **removal_counts(self._records, self._applier),
         )
 
     def _ask_index(self) -> tuple[str, float | None]:
@@ -426,13 +459,10 @@ async def _next_progress(queue: asyncio.Queue[RebuildProgress], applier: IndexAp
                 raise BackendConnectionError(failure) from None
 
 
-def _problem(request: IndexRequest) -> InvalidArgumentError | None:
-    violations = [
-        *document_violations(request.document),
-        *request_id_violations(request.request_id),
-        *revision_violations(request.expected_revision),
-    ]
-    return InvalidArgumentError(violations) if violations else None
+def _violations(request: IndexRequest) -> Iterator[FieldViolation]:
+    yield from document_violations(request.document)
+    yield from request_id_violations(request.request_id)
+    yield from revision_violations(request.expected_revision)
 
 
 def _typed(filters: Mapping[str, Any]) -> list[tuple[str, str, Any]]:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import QUERY_BYTES_MAX, Document
 from mnemon_server.domain.errors import DocumentNotFoundError, FieldViolation, MnemonError
 from mnemon_server.domain.filters import RecordFilter
@@ -32,7 +32,8 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.domain.vector_store import Neighbour, StoredText
 from mnemon_server.embedding.base import Embedder
-from mnemon_server.engines.base import DocumentUpdate, DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
@@ -153,7 +154,7 @@ class RecordVectorStore:
             refuse(metadata_violations(merged.metadata, "metadata"))
             return merged
 
-        change = DocumentUpdate(doc_id=id, update=update, event=EventType.KNOWLEDGE_INDEXED)
+        change = DocumentUpdate(doc_id=id, update=update, change=ChangeType.KNOWLEDGE_INDEXED)
         if self._records.update_document(change).result().outcome is WriteOutcome.MISSING:
             raise DocumentNotFoundError(id)
 

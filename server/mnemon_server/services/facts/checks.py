@@ -8,7 +8,16 @@ from datetime import timedelta
 
 from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.facts import FactFilter, FactIndex, FactQuery, PutFact, key_violations, value_violations
+from mnemon_server.domain.facts import (
+    FILTER_FIELDS,
+    KEY_PREFIXES,
+    FactFilter,
+    FactIndex,
+    FactQuery,
+    PutFact,
+    key_violations,
+    value_violations,
+)
 from mnemon_server.domain.filters import expression_violations
 from mnemon_server.domain.namespaces import Namespace, namespace_violations
 from mnemon_server.domain.validation import (
@@ -57,7 +66,7 @@ def filter_violations(where: FactFilter) -> Iterable[FieldViolation]:
     if where.namespace is None and not where.subtree:
         yield FieldViolation("filter.namespace", "must not be empty unless subtree is set: it would mean every fact")
     if where.where is not None:
-        yield from expression_violations(where.where, (), "filter.where")
+        yield from expression_violations(where.where, FILTER_FIELDS, "filter.filter", prefixes=KEY_PREFIXES)
 
 
 def query_violations(query: FactQuery, dimension: int) -> Iterable[FieldViolation]:

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS
+from mnemon_server.domain.errors import FactNotFoundError
 from mnemon_server.domain.facts import FactFilter, record_id
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import BulkDeleteReceipt, WriteOutcome, WriteReceipt
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.stored_form import has_expired, is_fact
 from mnemon_server.services.facts.writes import EXPIRED, REQUESTED, check_revision, details, remove
@@ -23,21 +24,24 @@ class FactDeletion:
         self._vault = vault
 
     async def delete(
-        self, namespace: Namespace, key: str, *, expected_revision: int | None, request_id: str
+        self, namespace: Namespace, key: str, *, expected_revision: int | None, allow_missing: bool, request_id: str
     ) -> WriteReceipt:
-        """Removes one fact; outcome MISSING where there is none."""
+        """Removes one fact. FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING."""
         name = record_id(namespace, key)
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
             [found] = records.get_documents([name])
             known = found if found is not None and is_fact(found, namespace, key, tx.now) else None
+            if known is None:
+                if not allow_missing:
+                    raise FactNotFoundError(key)
+                return "0"
             check_revision(expected_revision, key, known)
-            if known is not None:
-                remove(records, known, REQUESTED)
-            return json.dumps(known.revision if known else 0)
+            remove(records, known, REQUESTED)
+            return json.dumps(known.revision)
 
-        identity = request_key(request_id, "delete fact", namespace, key, expected_revision)
+        identity = request_key(request_id, "delete fact", namespace, key, expected_revision, allow_missing)
         receipt = await completion(self._vault.transact(program, request=identity))
         revision = json.loads(receipt.answer)
         return WriteReceipt(
@@ -56,9 +60,9 @@ class FactDeletion:
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
             told = details(namespace, "", REQUESTED)
-            deleted = records.delete_documents(living(where, tx.now), event=EventType.FACT_DELETED, details=told)
+            deleted = records.delete_documents(living(where, tx.now), change=ChangeType.FACT_DELETED, details=told)
             told = details(namespace, "", EXPIRED)
-            records.delete_documents(expired(tx.now, where), event=EventType.FACT_DELETED, details=told)
+            records.delete_documents(expired(tx.now, where), change=ChangeType.FACT_DELETED, details=told)
             return json.dumps(deleted.deleted_count)
 
         identity = request_key(request_id, "delete facts", namespace, where.subtree, repr(where.where))

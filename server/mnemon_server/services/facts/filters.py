@@ -2,22 +2,23 @@
 
 from datetime import datetime
 
-from mnemon_server.domain.facts import FactFilter
-from mnemon_server.domain.filters import Condition, Expression, Negation, Operator, RecordFilter
+from mnemon_server.domain.facts import VALUE_PREFIX, FactFilter
+from mnemon_server.domain.filters import METADATA_PREFIX, Condition, Expression, NoneOf, Operator, RecordFilter
 from mnemon_server.domain.namespaces import is_exactly, starts_with
-from mnemon_server.services.shared.filter_expressions import joined
+from mnemon_server.services.shared.filter_expressions import joined, renamed
 
 _NAMESPACE, _END = "namespace", "expire_time"
+_ENGINE_NAMES = {"key": "fact_key", "create_time": "created_at", "update_time": "updated_at"}
 
 
 def living(where: FactFilter, now: datetime) -> RecordFilter:
     """The facts that match, and have not expired."""
-    return RecordFilter(expression=joined([_named(where), Negation(_ended(now)), where.where]))
+    return RecordFilter(expression=joined([_named(where), NoneOf((_ended(now),)), _asked(where)]))
 
 
 def expired(now: datetime, where: FactFilter | None = None) -> RecordFilter:
     """The facts that match, or all, that have expired."""
-    parts = [_named(where), where.where] if where else []
+    parts = [_named(where), _asked(where)] if where else []
     return RecordFilter(expression=joined([*parts, _ended(now)]))
 
 
@@ -25,6 +26,16 @@ def _named(where: FactFilter) -> Expression | None:
     if where.namespace is None:
         return None
     return starts_with(where.namespace, _NAMESPACE) if where.subtree else is_exactly(where.namespace, _NAMESPACE)
+
+
+def _asked(where: FactFilter) -> Expression | None:
+    return None if where.where is None else renamed(where.where, _engine_name)
+
+
+def _engine_name(field: str) -> str:
+    if field.startswith(VALUE_PREFIX):
+        return METADATA_PREFIX + field.removeprefix(VALUE_PREFIX)
+    return _ENGINE_NAMES.get(field, field)
 
 
 def _ended(now: datetime) -> Expression:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from mnemon_server.domain.facts import FactFilter, NamespacePage
 from mnemon_server.domain.namespaces import decode_namespace
-from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.facts.filters import expired, living
 
 WILDCARD = "*"

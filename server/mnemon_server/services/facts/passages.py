@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.facts import PutFact
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import PassageInput, Vector
+from mnemon_server.engines.promises.values import PassageInput, Vector
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.search.embedded_passages import whole_passage
 

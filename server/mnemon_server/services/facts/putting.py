@@ -10,18 +10,19 @@ from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
-from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
 from mnemon_server.domain.facts import Fact, PutFact
 from mnemon_server.domain.json_size import holds_many
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.facts.checks import put_violations
 from mnemon_server.services.facts.passages import fact_passages
 from mnemon_server.services.facts.texts import IndexedTexts
 from mnemon_server.services.facts.writes import PreparedFact, StoredFact, store, store_content, with_content
 from mnemon_server.services.memories.creation import vector_bytes
 from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.intake import problem, settled, take_in_checked
 from mnemon_server.services.shared.writes import request_key
 
 Found = TypeVar("Found")
@@ -67,12 +68,7 @@ class FactPutting:
 
     async def put(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
         """Stores facts in their order, one result each; what is wrong with one is no other's business."""
-        problems = await _aside(requests, self._problems)
-        keys = [None if problem else _key(request) for request, problem in zip(requests, problems, strict=True)]
-        valid = [i for i, problem in enumerate(problems) if problem is None]
-        prepared = iter(await self._prepare([requests[i] for i in valid]))
-        facts = [problem or next(prepared) for problem in problems]
-        return await self._write(facts, keys)
+        return await take_in_checked(requests, await _aside(requests, self._problems), self._store)
 
     async def put_content(self, fact: Fact, content: str, key: RequestKey | None) -> PutResult | MnemonError:
         """Puts a text in the place of the one under "content".
@@ -80,9 +76,9 @@ class FactPutting:
         RevisionMismatchError where something else of the fact changed meanwhile, and is searched along with it.
         """
         request = with_content(fact, content)
-        [problem] = await _aside([request], self._problems)
-        if problem:
-            return problem
+        [wrong] = await _aside([request], self._problems)
+        if wrong:
+            return wrong
         [prepared] = await self._prepare([request])
         if isinstance(prepared, MnemonError):
             return prepared
@@ -104,8 +100,10 @@ class FactPutting:
             return error
 
     def _problems(self, requests: Sequence[PutFact]) -> list[InvalidArgumentError | None]:
-        found = [list(put_violations(request, self._dimension)) for request in requests]
-        return [InvalidArgumentError(violations) if violations else None for violations in found]
+        return [problem(put_violations(request, self._dimension)) for request in requests]
+
+    async def _store(self, requests: Sequence[PutFact]) -> list[PutResult | MnemonError]:
+        return await self._write(await self._prepare(requests), [_key(request) for request in requests])
 
     async def _prepare(self, requests: Sequence[PutFact]) -> list[PreparedFact | MnemonError]:
         texts = await _aside(requests, _texts)
@@ -155,14 +153,9 @@ def _runs(facts: Sequence[PreparedFact | MnemonError], keys: Sequence[RequestKey
 
 
 async def _results(run: _Run, future: "Future[TransactionReceipt]") -> list[PutResult | MnemonError]:
-    try:
-        receipt = await completion(future)
-    except MnemonError as error:
-        return [error] * len(run.facts)
-    except Exception as error:  # noqa: BLE001 - one fact's failure must not take the others' receipts
-        failure = IndexingError("the fact could not be stored")
-        failure.__cause__ = error
-        return [failure] * len(run.facts)
+    receipt = await settled(completion(future), "fact")
+    if isinstance(receipt, MnemonError):
+        return [receipt] * len(run.facts)
     if receipt.replayed:
         return [PutResult(_receipt(receipt), None)]
     return [_result(outcome, receipt) for outcome in run.outcomes]

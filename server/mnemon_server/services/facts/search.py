@@ -5,14 +5,16 @@ from datetime import datetime
 from time import perf_counter
 
 from mnemon_server.domain.clock import Clock
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import MnemonError, SearchError
-from mnemon_server.domain.facts import FactMatch, FactQuery, FactSearchAnswer
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.domain.facts import Fact, FactMatch, FactQuery, FactSearchAnswer
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import FieldsOnly, Fits
 from mnemon_server.services.facts.checks import query_violations
 from mnemon_server.services.facts.filters import living
-from mnemon_server.services.facts.stored_form import to_fact
+from mnemon_server.services.facts.stored_form import NAME, to_fact, to_name
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
@@ -27,13 +29,14 @@ class FactSearch:
         self._dimension = dimension
         self._clock = clock
 
-    def find(self, query: FactQuery) -> FactSearchAnswer:
-        """The facts nearest to the query, best first, each once. Blocks."""
+    def find(self, query: FactQuery, *, fits: Fits | None = None) -> FactSearchAnswer:
+        """The facts nearest to the query, best first, each once; of those `fits` is asked about. Blocks."""
         started = perf_counter()
         refuse(query_violations(query, self._dimension))
         try:
             has_query = query.text.strip() or query.vector is not None
-            answer = self._ranked(query, self._clock()) if has_query else self._listed(query, self._clock())
+            find = self._ranked if has_query else self._listed
+            answer = find(query, self._clock(), fits)
         except MnemonError:
             raise
         except Exception as error:
@@ -44,7 +47,7 @@ class FactSearch:
         """Waits for what has begun."""
         self._passages.close()
 
-    def _ranked(self, query: FactQuery, now: datetime) -> FactSearchAnswer:
+    def _ranked(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
         where = query.filter
         found = self._passages.find(
             PassageQuery(
@@ -56,13 +59,23 @@ class FactSearch:
                 skip=query.offset,
                 min_score=query.min_score,
                 broad=where.namespace is None and where.where is None,
-            )
+                vectors=query.view is View.FULL,
+                fields_only=_fields(query),
+            ),
+            fits=fits,
         )
-        return FactSearchAnswer(tuple(map(_match, found.hits)), found.diagnostics)
+        return FactSearchAnswer(tuple(_match(hit, query) for hit in found.hits), found.diagnostics)
 
-    def _listed(self, query: FactQuery, now: datetime) -> FactSearchAnswer:
-        rows = self._records.list_documents(living(query.filter, now), limit=query.limit, skip=query.offset)
-        matches = tuple(FactMatch(to_fact(document)) for _, document in rows)
+    def _listed(self, query: FactQuery, now: datetime, fits: Fits | None) -> FactSearchAnswer:
+        rows = self._records.list_documents(
+            living(query.filter, now),
+            limit=query.limit,
+            skip=query.offset,
+            vectors=query.view is View.FULL,
+            fields_only=_fields(query),
+            fits=fits,
+        )
+        matches = tuple(FactMatch(_fact(document, query)) for _, document in rows)
         return FactSearchAnswer(matches, SearchDiagnostics(mode=_mode(query), exact=True))
 
 
@@ -72,6 +85,14 @@ def _mode(query: FactQuery) -> SearchMode:
     return SearchMode.VECTOR if query.vector is not None and not query.text.strip() else SearchMode.HYBRID
 
 
-def _match(hit: PassageHit) -> FactMatch:
+def _match(hit: PassageHit, query: FactQuery) -> FactMatch:
     similarity = None if hit.cosine is None else min(max(hit.cosine, 0.0), 1.0)
-    return FactMatch(to_fact(hit.document), hit.score, similarity, hit.keyword_score)
+    return FactMatch(_fact(hit.document, query), hit.score, similarity, hit.keyword_score)
+
+
+def _fields(query: FactQuery) -> FieldsOnly:
+    return NAME if query.view is View.IDS else True
+
+
+def _fact(document: Document, query: FactQuery) -> Fact:
+    return to_name(document) if query.view is View.IDS else to_fact(document, as_text=True)

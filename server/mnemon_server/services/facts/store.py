@@ -7,15 +7,13 @@ one of them alone. What has expired is gone for whoever reads at once, and for g
 import asyncio
 import builtins
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime
-from functools import partial
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.errors import FactNotFoundError, MnemonError, RevisionMismatchError
 from mnemon_server.domain.facts import (
     Fact,
+    FactBatch,
     FactFilter,
     FactPage,
     FactQuery,
@@ -23,6 +21,7 @@ from mnemon_server.domain.facts import (
     FactSearchAnswer,
     NamespacePage,
     PutFact,
+    RenewalReceipt,
     key_violations,
     record_id,
 )
@@ -36,19 +35,20 @@ from mnemon_server.domain.validation import (
 )
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.promises.values import Fits
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.facts.checks import filter_violations, names_violations, pattern_violations
 from mnemon_server.services.facts.deletion import FactDeletion
 from mnemon_server.services.facts.filters import expired, living
 from mnemon_server.services.facts.namespaces import list_namespaces
 from mnemon_server.services.facts.putting import FactPutting, PutResult
+from mnemon_server.services.facts.renewal import renew_facts
 from mnemon_server.services.facts.search import FactSearch
-from mnemon_server.services.facts.stored_form import has_expired, stored_bytes, to_fact
-from mnemon_server.services.facts.writes import renew
+from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.reranking import Ranker
-from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
@@ -92,8 +92,8 @@ class FactStore:
         self._records = vault.collection(FACTS)
         self._clock = clock
         self._offload = Offload(reader_threads, "fact-reader")
-        self._reads = GatheredReads(partial(self._read, versions=False), self._offload)
-        self._reads_with_versions = GatheredReads(partial(self._read, versions=True), self._offload)
+        self._reads = GatheredReads(self._read, self._offload)
+        self._reads_with_versions = GatheredReads(self._read_with_versions, self._offload)
         passages = PassageSearch(
             self._records,
             embedder.embed_query,
@@ -109,35 +109,40 @@ class FactStore:
 
     # Reading
 
-    async def get(self, namespace: Namespace, key: str, *, renew_ttl: bool = False, versions: bool = False) -> Fact:
-        """The fact of this name; FactNotFoundError where there is none, or it has expired."""
+    async def get(
+        self,
+        namespace: Namespace,
+        key: str,
+        *,
+        versions: bool = False,
+        room: Room | None = None,
+    ) -> Fact:
+        """The fact of this name; FactNotFoundError if it does not exist, or it has expired."""
         refuse(key_violations(key))
-        fact = await self._get(namespace, key, versions=versions)
+        fact = await self._get(namespace, key, versions=versions, room=room)
         if fact is None:
             raise FactNotFoundError(key)
-        return (await self._renewed([fact]))[0] if renew_ttl else fact
+        return fact
 
-    async def get_many(self, names: Sequence[tuple[Namespace, str]], *, renew_ttl: bool = False) -> builtins.list[Fact]:
-        """The facts of these names, in their order, 1 to 1,000; those that are not there are left out."""
+    async def get_many(self, names: Sequence[tuple[Namespace, str]], *, room: Room | None = None) -> FactBatch:
+        """The facts of these names, 1 to 1,000, each once, in their order; see FactBatch."""
         refuse(names_violations(names))
-        ids = [record_id(namespace, key) for namespace, key in names]
-        found = await self._offload(self._read, ids, versions=False)
-        facts = [fact for fact, name in zip(found, names, strict=True) if fact and (fact.namespace, fact.key) == name]
-        return await self._renewed(facts) if renew_ttl else facts
+        name_of = {record_id(*name): name for name in names}
+        found = await read_within(room, self._offload, self._read, [*name_of])
+        named = zip(found, name_of.values(), strict=True)
+        facts = tuple(fact for fact, name in named if fact and (fact.namespace, fact.key) == name)
+        return FactBatch(facts, tuple(name_of[one] for one in room.left) if room else ())
 
-    async def list(self, where: FactFilter, *, after: int = 0, limit: int, versions: bool = False) -> FactPage:
+    async def list(
+        self, where: FactFilter, *, after: int = 0, limit: int, versions: bool = False, room: Room | None = None
+    ) -> FactPage:
         """A page of facts in the order in which they were first stored, from behind position `after`."""
         refuse(filter_violations(where))
-        return await self._offload(self._read_page, where, after, limit, versions=versions)
+        return await read_within(room, self._offload, self._read_page, where, after, limit, versions=versions)
 
-    async def search(self, query: FactQuery) -> FactSearchAnswer:
+    async def search(self, query: FactQuery, *, room: Room | None = None) -> FactSearchAnswer:
         """The facts most relevant to a text or a vector, best first; see FactQuery."""
-        answer = await self._offload(self._search.find, query)
-        if not query.renew_ttl:
-            return answer
-        renewed = await self._renewed([match.fact for match in answer.matches])
-        matches = (replace(match, fact=fact) for match, fact in zip(answer.matches, renewed, strict=True))
-        return replace(answer, matches=tuple(matches))
+        return await read_within(room, self._offload, self._search.find, query)
 
     async def namespaces(
         self,
@@ -180,7 +185,8 @@ class FactStore:
 
         Raises:
             FactExistsError, FactNotFoundError: not what `mode` says is there.
-            RevisionMismatchError: the fact has another revision than the expected one.
+            RevisionMismatchError: the fact has another revision than the expected one; without a fact, unless 0 was
+                expected, it is FactNotFoundError, too.
             RequestIdReusedError, EmbeddingError, InvalidArgumentError, StorageFullError, StorageFailedError.
         """
         [result] = await self._putting.put([request])
@@ -214,23 +220,36 @@ class FactStore:
                 break
         return await self._told(namespace, result)
 
+    async def renew(self, names: Sequence[tuple[Namespace, str]], *, request_id: str = "") -> RenewalReceipt:
+        """Lets the ttl of facts begin anew, 1 to 1,000, in one transaction; one result for each, in their order."""
+        refuse([*names_violations(names), *request_id_violations(request_id)])
+        return await renew_facts(self._vault, names, request_id=request_id)
+
     async def delete(
         self,
         namespace: Namespace,
         key: str,
         *,
         expected_revision: int | None = None,
+        allow_missing: bool = False,
         request_id: str = "",
         ack: AckLevel = AckLevel.DURABLE,
     ) -> WriteReceipt:
-        """Removes a fact for good, its earlier versions included; outcome MISSING where there is none.
+        """Removes a fact for good, its earlier versions included.
 
-        RevisionMismatchError where it has another revision than the expected one.
+        FactNotFoundError if it does not exist; with `allow_missing` the outcome is MISSING. RevisionMismatchError where
+        it has another revision than the expected one.
         """
         del ack  # What is durable can be found: the index of the vault is its own.
         wrong = [*key_violations(key), *revision_violations(expected_revision), *request_id_violations(request_id)]
         refuse(wrong)
-        return await self._deletion.delete(namespace, key, expected_revision=expected_revision, request_id=request_id)
+        return await self._deletion.delete(
+            namespace,
+            key,
+            expected_revision=expected_revision,
+            allow_missing=allow_missing,
+            request_id=request_id,
+        )
 
     async def delete_many(self, where: FactFilter, *, dry_run: bool = False, request_id: str = "") -> BulkDeleteReceipt:
         """Removes for good, in one transaction, every fact that matches; `dry_run` counts them, and removes nothing."""
@@ -245,7 +264,7 @@ class FactStore:
         removed, after = 0, 0
         while True:
             rows = await self._offload(
-                self._records.list_documents, expired(self._clock()), after=after, limit=SWEEP_STEP
+                self._records.list_documents, expired(self._clock()), after=after, limit=SWEEP_STEP, fields_only=True
             )
             if rows:
                 after = rows[-1][0]
@@ -260,40 +279,33 @@ class FactStore:
 
     # From documents to facts
 
-    async def _get(self, namespace: Namespace, key: str, *, versions: bool = False) -> Fact | None:
+    async def _get(
+        self, namespace: Namespace, key: str, *, versions: bool = False, room: Room | None = None
+    ) -> Fact | None:
         reads = self._reads_with_versions if versions else self._reads
-        fact = await reads.get(record_id(namespace, key))
+        fact = await reads.get(record_id(namespace, key), room)
         return fact if fact and (fact.namespace, fact.key) == (namespace, key) else None
 
-    def _read(self, record_ids: Sequence[str], *, versions: bool) -> builtins.list[Fact | None]:
-        """The facts of these records, in their order; None where there is none, or it has expired. Blocks."""
+    def _read(
+        self, record_ids: Sequence[str], *, versions: bool = False, fits: Fits | None
+    ) -> builtins.list[Fact | None]:
+        """The facts of these records, in their order; None for each that does not exist, or it has expired. Blocks."""
         now = self._clock()
         return [
-            None if document is None or has_expired(document, now) else to_fact(document, versions=versions)
-            for document in self._records.get_documents(record_ids)
+            None
+            if document is None or has_expired(document, now)
+            else to_fact(document, versions=versions, as_text=True)
+            for document in self._records.get_documents(record_ids, fields_only=True, fits=fits)
         ]
 
-    def _read_page(self, where: FactFilter, after: int, limit: int, *, versions: bool) -> FactPage:
-        size_of = partial(stored_bytes, versions=versions)
+    def _read_with_versions(self, record_ids: Sequence[str], *, fits: Fits | None) -> builtins.list[Fact | None]:
+        return self._read(record_ids, versions=True, fits=fits)
+
+    def _read_page(self, where: FactFilter, after: int, limit: int, *, versions: bool, fits: Fits | None) -> FactPage:
         matching = living(where, self._clock())
-        documents, position = read_page(self._records, matching, after=after, limit=limit, size_of=size_of)
-        return FactPage(tuple(to_fact(document, versions=versions) for document in documents), position)
-
-    async def _renewed(self, facts: Sequence[Fact]) -> builtins.list[Fact]:
-        """The facts, those with a ttl with their new end."""
-        names = {(fact.namespace, fact.key): record_id(fact.namespace, fact.key) for fact in facts if fact.ttl}
-        if not names:
-            return [*facts]
-        ends: dict[str, datetime] = {}
-
-        def program(tx: VaultTransaction) -> str:
-            ends.clear()
-            ends.update(renew(tx, list(names.values())))
-            return ""
-
-        await completion(self._vault.transact(program))
-        ended = ((fact, ends.get(names.get((fact.namespace, fact.key), ""))) for fact in facts)
-        return [replace(fact, expires_at=end) if end else fact for fact, end in ended]
+        rows, position = read_page(self._records, matching, after=after, limit=limit, fields_only=True, fits=fits)
+        facts = tuple(to_fact(document, versions=versions, as_text=True) for _, document in rows)
+        return FactPage(facts, position, tuple(place for place, _ in rows))
 
     async def _told(self, namespace: Namespace, result: PutResult | MnemonError) -> FactReceipt:
         """What a caller is told of a put: the fact as it is now."""

@@ -1,17 +1,23 @@
 """Facts as the documents that the records keep, and back."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from mnemon_server.domain.clock import EPOCH, from_microseconds, to_microseconds
+from mnemon_server.domain.collections import FACTS
+from mnemon_server.domain.damage import reads
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.encoding import decode_metadata, encode_metadata
-from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, filterable, record_id
+from mnemon_server.domain.facts import Fact, FactIndex, FactValue, FactVersion, filterable, record_id
+from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.namespaces import Namespace, decode_namespace, encode_namespace
 from mnemon_server.domain.validation import normalised_metadata
 
+NAME = frozenset({"namespace", "fact_key"})
+"""The fields that say which fact a document is."""
 VERSIONS_MAX = 10
 VERSIONS_BYTES_MAX = 65_536
 
@@ -31,7 +37,7 @@ def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
         fields={
             "namespace": encode_namespace(fact.namespace),
             "fact_key": fact.key,
-            "fact_value": _JSON.encode(fact.value),
+            "fact_value": value_text(fact.value),
             "own_metadata": encode_metadata(own),
             "indexing": _encode_index(fact.index, embedding),
             "created_at": fact.created_at,
@@ -43,14 +49,17 @@ def to_document(fact: Fact, content: str, *, embedding: str = "") -> Document:
     )
 
 
-def to_fact(document: Document, *, versions: bool = False) -> Fact:
-    """The fact that a document is."""
+@reads(FACTS)
+def to_fact(document: Document, *, versions: bool = False, as_text: bool = False) -> Fact:
+    """The fact that a document is; with `as_text`, its values are JsonTexts."""
     fields = document.fields
+    value = str(fields["fact_value"])
+    value_of = partial(JsonText, collection=FACTS.name, record_id=document.doc_id) if as_text else json.loads
     ttl_s = fields.get("ttl_s")
     return Fact(
         namespace=decode_namespace(str(fields["namespace"])),
         key=str(fields["fact_key"]),
-        value=json.loads(str(fields["fact_value"])),
+        value=value_of(value),
         metadata=decode_metadata(str(fields["own_metadata"])),
         created_at=time_field(fields.get("created_at")) or EPOCH,
         updated_at=time_field(fields.get("updated_at")) or EPOCH,
@@ -59,8 +68,17 @@ def to_fact(document: Document, *, versions: bool = False) -> Fact:
         ttl=timedelta(seconds=ttl_s) if isinstance(ttl_s, int | float) else None,
         expires_at=time_field(fields.get("expire_time")),
         index=_decode_index(str(fields["indexing"])),
-        versions=tuple(_versions(str(fields["versions"]))) if versions else (),
+        versions=tuple(_versions(str(fields["versions"]), value_of)) if versions else (),
+        embeddings=tuple(passage.embedding for passage in document.passages if passage.embedding),
     )
+
+
+@reads(FACTS)
+def to_name(document: Document) -> Fact:
+    """The fact that a document with the fields NAME alone is, without its value and all else of it."""
+    fields = document.fields
+    namespace = decode_namespace(str(fields["namespace"]))
+    return Fact(namespace, str(fields["fact_key"]), {}, EPOCH, EPOCH, revision=document.revision)
 
 
 def is_fact(document: Document | None, namespace: Namespace, key: str, now: datetime) -> bool:
@@ -107,16 +125,18 @@ def time_field(value: FieldValue) -> datetime | None:
     return value if isinstance(value, datetime) else None
 
 
-def stored_bytes(document: Document, *, versions: bool = False) -> int:
-    """The bytes of what a fact says."""
-    names = ("fact_value", "own_metadata", "versions") if versions else ("fact_value", "own_metadata")
-    return sum(len(str(document.fields[name]).encode()) for name in names)
+def value_text(value: FactValue) -> str:
+    """The value as it is stored."""
+    return value.text if isinstance(value, JsonText) else _JSON.encode(dict(value))
 
 
-def _versions(text: str) -> Iterator[FactVersion]:
+def _versions(text: str, value_of: Callable[[str], FactValue]) -> Iterator[FactVersion]:
     for line in _lines(text):
-        revision, updated, value = json.loads(line)
-        yield FactVersion(revision, value, from_microseconds(updated))
+        if not line.startswith("[") or not line.endswith("]"):
+            raise ValueError("an earlier version must be a list")
+        # The numbers stand before the value, which is an object and the rest of the list.
+        revision, updated, value = line[1:-1].split(",", 2)
+        yield FactVersion(int(revision), value_of(value), from_microseconds(int(updated)))
 
 
 def _encode_index(index: FactIndex, embedding: str) -> str:

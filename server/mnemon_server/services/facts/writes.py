@@ -6,23 +6,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import FactExistsError, FactNotFoundError, RevisionMismatchError
-from mnemon_server.domain.facts import Fact, PutFact, PutMode, record_id, value_violations
+from mnemon_server.domain.facts import Fact, FactRenewal, PutFact, PutMode, record_id, value_violations
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.base import (
-    DocumentUpdate,
-    DocumentWrite,
-    PassageInput,
-    RecordTransaction,
-    VaultTransaction,
-)
+from mnemon_server.engines.promises.records import RecordTransaction
+from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite, PassageInput
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.facts.stored_form import (
-    has_expired,
     is_fact,
     to_document,
     to_fact,
@@ -42,7 +37,7 @@ _CHANGES = {
     "created_at": "create_time",
     "ttl_s": "ttl",
 }
-"""Fields of a record that make a fact another one, and what an event calls them."""
+"""Fields of a record that make a fact another one, and what a change calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +91,7 @@ def store_content(tx: VaultTransaction, new: PreparedFact, content: str) -> Stor
     """Puts a text in the place of the one under "content" of the fact that is there.
 
     Raises:
-        FactNotFoundError: there is none.
+        FactNotFoundError: it does not exist.
         RevisionMismatchError: what is searched of it is no longer what `new` was prepared for.
     """
     request = new.request
@@ -128,30 +123,30 @@ def remove(records: RecordTransaction, document: Document, reason: str) -> None:
     fields = document.fields
     labels = str(fields["namespace"]).removesuffix(".").split(".")
     told = details(labels, str(fields["fact_key"]), reason)
-    records.delete_document(document.doc_id, event=EventType.FACT_DELETED, details=told)
+    records.delete_document(document.doc_id, change=ChangeType.FACT_DELETED, details=told)
 
 
-def renew(tx: VaultTransaction, record_ids: Sequence[str]) -> dict[str, datetime]:
-    """Lets the ttl of facts begin anew; returns when each of those that have one ends now."""
+def renew(tx: VaultTransaction, names: Sequence[tuple[Namespace, str]]) -> list[FactRenewal | None]:
+    """Lets the ttl of facts, each named once, begin anew; None for one that is not there."""
     records = tx.collection(FACTS)
-    ends: dict[str, datetime] = {}
-    for document in records.get_documents(list(dict.fromkeys(record_ids))):
-        if document is not None and not has_expired(document, tx.now):
-            end = _renewed(records, document, tx.now)
-            if end is not None:
-                ends[document.doc_id] = end
-    return ends
+    found = records.get_documents([record_id(*name) for name in names])
+    return [
+        FactRenewal(_renewed(records, document, tx.now)) if document and is_fact(document, *name, tx.now) else None
+        for document, name in zip(found, names, strict=True)
+    ]
 
 
 def check_revision(expected: int | None, key: str, known: Document | None) -> None:
-    """Refuses a write that was meant for another state of the fact."""
-    actual = known.revision if known else 0
-    if expected is not None and expected != actual:
-        raise RevisionMismatchError(key, expected, actual)
+    """Refuses a write that was meant for another state of the fact; 0 stands for none."""
+    if expected is None or expected == (known.revision if known else 0):
+        return
+    if known is None:
+        raise FactNotFoundError(key)
+    raise RevisionMismatchError(key, expected, known.revision)
 
 
 def details(namespace: Sequence[str], key: str, reason: str = "") -> str:
-    """What an event says of a fact, as JSON."""
+    """What a change says of a fact, as JSON."""
     said = {"namespace": list(namespace), "key": key}
     return json.dumps(said | ({"reason": reason} if reason else {}), ensure_ascii=False)
 
@@ -185,7 +180,7 @@ def _document(new: PreparedFact, fact: Fact) -> Document:
 
 
 def _changes(known: Document, new: Document, updated_at: datetime | None) -> tuple[str, ...]:
-    """What the new document changes of the fact, as events call it."""
+    """What the new document changes of the fact, as the log calls it."""
     names = [name for field, name in _CHANGES.items() if known.fields.get(field) != new.fields.get(field)]
     if updated_at is not None and known.fields.get("updated_at") != new.fields.get("updated_at"):
         names.append("update_time")
@@ -198,7 +193,7 @@ def _put(
     write = DocumentWrite(
         document=document,
         passages=new.passages,
-        event=EventType.FACT_UPDATED if changed else EventType.FACT_CREATED,
+        change=ChangeType.FACT_UPDATED if changed else ChangeType.FACT_CREATED,
         details=details(new.request.namespace, new.key),
         changed=changed,
     )
@@ -222,7 +217,7 @@ def _renewed(records: RecordTransaction, document: Document, now: datetime) -> d
     def later(stored: Document) -> Document:
         return with_fields(stored, expire_time=end)
 
-    records.update_document(DocumentUpdate(doc_id=document.doc_id, update=later, event=None))
+    records.update_document(DocumentUpdate(doc_id=document.doc_id, update=later, change=None))
     return end
 
 

@@ -1,14 +1,9 @@
 """Cursors: places in the log of one vault, as opaque text that is safe in a URL and cannot be made up."""
 
-import base64
-import binascii
-import hmac
-from hashlib import blake2b
+from mnemon_server.domain.errors import InvalidCursorError
+from mnemon_server.services.shared.token_seal import TokenSeal
 
-from mnemon_server.domain.errors import FieldViolation, InvalidCursorError
-
-# Together a multiple of three, so that base64 needs no padding.
-_POSITION_BYTES, _DIGEST_BYTES = 8, 16
+_POSITION_BYTES = 8
 
 
 class Cursors:
@@ -16,12 +11,11 @@ class Cursors:
 
     def __init__(self, epoch: bytes) -> None:
         """Binds them to the log's epoch, which must stay secret."""
-        self._epoch = epoch
+        self._seal = TokenSeal(epoch, b"mnemon cursor")
 
     def write(self, position: int) -> str:
         """The cursor of a position."""
-        raw = position.to_bytes(_POSITION_BYTES)
-        return base64.urlsafe_b64encode(raw + self._digest(raw)).decode()
+        return self._seal.write(position.to_bytes(_POSITION_BYTES))
 
     def read(self, text: str) -> int:
         """The position that a cursor stands for.
@@ -29,20 +23,8 @@ class Cursors:
         Raises:
             InvalidCursorError: it is damaged, made up, or another vault's.
         """
-        try:
-            raw = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
-        except (UnicodeEncodeError, binascii.Error):
-            raise _refusal() from None
-        position, digest = raw[:_POSITION_BYTES], raw[_POSITION_BYTES:]
-        if not hmac.compare_digest(digest, self._digest(position)):
-            raise _refusal()
+        if (position := self._seal.read(text)) is None:
+            raise InvalidCursorError.of(
+                "cursor", "must be that of an earlier answer about the same changes, whole and unchanged"
+            )
         return int.from_bytes(position)
-
-    def _digest(self, position: bytes) -> bytes:
-        return blake2b(position, digest_size=_DIGEST_BYTES, key=self._epoch, person=b"mnemon cursor").digest()
-
-
-def _refusal() -> InvalidCursorError:
-    return InvalidCursorError(
-        [FieldViolation("cursor", "must be that of an earlier answer about the same events, whole and unchanged")]
-    )

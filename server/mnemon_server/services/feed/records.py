@@ -1,42 +1,47 @@
-"""The records that events are about, as they are now."""
+"""The records that changes are about, as they are now."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
-from mnemon_server.domain.changes import Event, EventType
+from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Record
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.semantic import SemanticMemory
+from mnemon_server.services.facts.stored_form import value_text
 from mnemon_server.services.feed.identity import details_of, is_told_of
 from mnemon_server.wire.events import decode
 
-BYTES_MAX = 3 << 20
 READ_AT_ONCE = 32
 
-ReadDocuments = Callable[[Sequence[str]], list[Document | None]]
-ReadMemories = Callable[[Sequence[str]], list[Memory | None]]
-ReadSemantic = Callable[[Sequence[str]], list[SemanticMemory | None]]
-ReadEpisodic = Callable[[Sequence[str]], list[StoredEvent | None]]
-ReadFacts = Callable[[Sequence[str]], list[Fact | None]]
+ReadDocuments = Callable[..., list[Document | None]]
+"""Takes ids and, as `fits`, what is asked before one is read; so do the others."""
+ReadMemories = Callable[..., list[Memory | None]]
+ReadSemantic = Callable[..., list[SemanticMemory | None]]
+ReadEpisodic = Callable[..., list[StoredEvent | None]]
+ReadFacts = Callable[..., list[Fact | None]]
 _Reader = ReadDocuments | ReadMemories | ReadSemantic | ReadEpisodic | ReadFacts
 
-_OF_DOCUMENTS = (EventType.KNOWLEDGE_INDEXED, EventType.KNOWLEDGE_DELETED)
+NUMBER_BYTES = 9
+"""More than its text that a number of a fact may take in a message."""
+
+_OF_DOCUMENTS = (ChangeType.KNOWLEDGE_INDEXED, ChangeType.KNOWLEDGE_DELETED)
 _OF_MEMORIES = (
-    EventType.MEMORY_CREATED,
-    EventType.MEMORY_UPDATED,
-    EventType.MEMORY_REINFORCED,
-    EventType.MEMORY_DELETED,
-    EventType.MEMORY_UNDELETED,
-    EventType.MEMORY_PURGED,
+    ChangeType.MEMORY_CREATED,
+    ChangeType.MEMORY_UPDATED,
+    ChangeType.MEMORY_REINFORCED,
+    ChangeType.MEMORY_DELETED,
+    ChangeType.MEMORY_UNDELETED,
+    ChangeType.MEMORY_PURGED,
 )
-_OF_SEMANTIC = (EventType.SEMANTIC_SAVED, EventType.SEMANTIC_PRUNED)
-_OF_FACTS = (EventType.FACT_CREATED, EventType.FACT_UPDATED, EventType.FACT_DELETED)
+_OF_SEMANTIC = (ChangeType.SEMANTIC_SAVED, ChangeType.SEMANTIC_PRUNED)
+_OF_FACTS = (ChangeType.FACT_CREATED, ChangeType.FACT_UPDATED, ChangeType.FACT_DELETED)
 
 
-class EventRecords:
-    """Reads the records of events; blocks."""
+class ChangeRecords:
+    """Reads the records of changes; blocks."""
 
     def __init__(
         self,
@@ -47,48 +52,73 @@ class EventRecords:
         read_facts: ReadFacts,
     ) -> None:
         """Takes what reads records by id, in their order, None for those that are gone."""
-        self._readers: Mapping[EventType, _Reader] = {
+        self._readers: Mapping[ChangeType, _Reader] = {
             **dict.fromkeys(_OF_DOCUMENTS, read_documents),
             **dict.fromkeys(_OF_MEMORIES, read_memories),
             **dict.fromkeys(_OF_SEMANTIC, read_semantic),
-            EventType.EPISODIC_SAVED: read_episodic,
+            ChangeType.EPISODIC_SAVED: read_episodic,
             **dict.fromkeys(_OF_FACTS, read_facts),
         }
 
-    def read(self, events: Sequence[Event]) -> tuple[Record | None, ...]:
-        """The record of each event, None where it is gone; of the first events only, where that is enough text.
+    def read(self, changes: Sequence[Change], bytes_max: int) -> tuple[Record | None, ...]:
+        """The record of each change, None where it is gone; of the first changes only, where that is enough text.
 
-        At least one, and no more once they hold 3 MiB: what comes after is for the next message. Events of rules,
-        decisions and warnings have no record, and those of pruned events none any more.
+        At least one, and no more than that holds: what comes after is for the next message. Changes of rules, decisions
+        and warnings have no record, and those of pruned events none any more.
         """
         found: list[Record | None] = []
-        size = 0
-        for start in range(0, len(events), READ_AT_ONCE):
-            for record in self._read_some(events[start : start + READ_AT_ONCE]):
-                found.append(record)
+        size, at_once = 0, 1
+        while len(found) < len(changes):
+            # A few at first: records may be large, and what has no room is read for nothing.
+            some = changes[len(found) : len(found) + at_once]
+            records = self._read_some(some, bytes_max - size if found else None)
+            for record in records:
                 size += _size(record)
-                if size >= BYTES_MAX:
+                if found and size > bytes_max:
                     return tuple(found)
+                found.append(record)
+            if len(records) < len(some):
+                break
+            at_once = min(2 * at_once, READ_AT_ONCE)
         return tuple(found)
 
-    def _read_some(self, events: Sequence[Event]) -> list[Record | None]:
+    def _read_some(self, changes: Sequence[Change], bytes_left: int | None) -> list[Record | None]:
+        """The records of these changes, up to the first that is not within so many bytes; None is without bound."""
+        within = _Within(bytes_left)
         wanted: dict[_Reader, dict[str, Record | None]] = {}
-        for event in events:
-            if (reader := self._readers.get(event.type)) is not None:
-                wanted.setdefault(reader, {})[event.record_id] = None
+        for change in changes:
+            if (reader := self._readers.get(change.type)) is not None:
+                wanted.setdefault(reader, {})[change.record_id] = None
         for reader, records in wanted.items():
-            records.update(zip(records, reader([*records]), strict=True))
+            records.update(zip(records, reader([*records], fits=within.fits), strict=True))
         return [
-            _if_meant(event, wanted[reader][event.record_id])
-            if (reader := self._readers.get(event.type)) is not None
+            _if_meant(change, wanted[reader][change.record_id])
+            if (reader := self._readers.get(change.type)) is not None
             else None
-            for event in events
+            for change in takewhile(lambda change: change.record_id not in within.left, changes)
         ]
 
 
-def _if_meant(event: Event, record: Record | None) -> Record | None:
+class _Within:
+    """Lets records through as long as they are within some bytes."""
+
+    def __init__(self, bytes_left: int | None) -> None:
+        self._bytes_left = bytes_left
+        self.left: set[str] = set()
+
+    def fits(self, record_id: str, size: int) -> bool:
+        if self._bytes_left is None:
+            return True
+        if size > self._bytes_left:
+            self.left.add(record_id)
+            return False
+        self._bytes_left -= size
+        return True
+
+
+def _if_meant(change: Change, record: Record | None) -> Record | None:
     """The record; None where another event of the timeline, and be it another user's, has the id now."""
-    if not isinstance(record, StoredEvent) or is_told_of(event, details_of(event), decode(record.body)):
+    if not isinstance(record, StoredEvent) or is_told_of(change, details_of(change), decode(record.body)):
         return record
     return None
 
@@ -99,8 +129,14 @@ def _size(record: Record | None) -> int:
         return 0
     if isinstance(record, StoredEvent):
         return len(record.body)
-    content = (str(record.value),) if isinstance(record, Fact) else (record.content,)
+    said = _fact_size(record) if isinstance(record, Fact) else len(record.content.encode())
     texts = [value for value in record.metadata.values() if isinstance(value, str)]
     lists = [text for value in record.metadata.values() if isinstance(value, tuple) for text in value]
     own = (record.summary, *record.keywords) if isinstance(record, SemanticMemory) else ()
-    return sum(len(text.encode()) for text in (*content, *own, *texts, *lists))
+    return said + sum(len(text.encode()) for text in (*own, *texts, *lists))
+
+
+def _fact_size(fact: Fact) -> int:
+    """About the bytes that the value takes in a message."""
+    text = value_text(fact.value)
+    return len(text.encode()) + NUMBER_BYTES * text.count(",")

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from time import monotonic
-from types import TracebackType
-from typing import Self
 
 from mnemon_server.domain.clock import EPOCH, Clock, system_clock
-from mnemon_server.domain.errors import MnemonError
-from mnemon_server.engines.promises.change_log import EventLog
+from mnemon_server.engines.promises.change_log import TRIM_MAX, ChangeLog
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.periodic import Periodic
 
 INTERVAL_S = 60.0
 DOUBT_S = 24 * 3600.0
@@ -24,17 +22,17 @@ HELD_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class EventRetention:
-    """Trims a log in the background: events older than `keep_for`, and all but the newest `keep_max`.
+class ChangeRetention(Periodic):
+    """Trims a log in the background: changes older than `keep_for`, and all but the newest `keep_max`.
 
     A clock that jumped ahead makes everything look old. So a sweep that would drop more than half of what is kept, for
     its age alone, is put off for a day of uptime, and done if it is still wanted then. The bound of the count always
-    holds, but for events that somebody has yet to read. An async context manager; belongs to one event loop.
+    holds, but for changes that somebody has yet to read.
     """
 
     def __init__(
         self,
-        events: EventLog,
+        changes: ChangeLog,
         *,
         keep_for: timedelta,
         keep_max: int,
@@ -47,71 +45,53 @@ class EventRetention:
         """Drops nothing yet.
 
         Args:
-            events: the log.
-            keep_for: age that events may have.
-            keep_max: events that may be kept.
+            changes: the log.
+            keep_for: age that changes may have.
+            keep_max: changes that may be kept.
             offload: where the log is read.
             keep_after: the position behind which somebody has yet to read; None where nobody has.
             interval_s: seconds between two sweeps.
             clock: the wall clock, which may jump.
             uptime: seconds that never jump.
         """
-        self._log = events
+        super().__init__("the change log could not be trimmed", interval_s=interval_s)
+        self._log = changes
         self._keep_for, self._keep_max = keep_for, keep_max
         self._offload = offload
         self._keep_after = keep_after
-        self._interval_s = interval_s
+        self._held_s = HELD_S
         self._clock, self._uptime = clock, uptime
         self._doubted_since: float | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     async def sweep(self) -> int:
-        """Drops what may go, a bounded number at a time with a pause for writes between; returns how many events went.
+        """Drops what may go, a bounded number at a time with a pause for writes between; returns how many changes went.
+
+        It ends once it has come up with the writes: what they add to a full log meanwhile is for the next sweep.
 
         Raises:
-            StorageFailedError, StorageFullError: see EventLog.
+            StorageFailedError, StorageFullError: see ChangeLog.
         """
         oldest = self._clock() - self._keep_for
         before = oldest if await self._offload(self._is_credible, oldest) else EPOCH
-        dropped = 0
-        while count := await asyncio.wrap_future(self._trim(before)):
-            dropped += count
+        dropped = count = await asyncio.wrap_future(self._trim(before))
+        while count == TRIM_MAX:
             await asyncio.sleep(PAUSE_S)
+            count = await asyncio.wrap_future(self._trim(before))
+            dropped += count
         return dropped
 
     def _trim(self, before: datetime) -> "Future[int]":
         return self._log.trim(before=before, keep_max=self._keep_max, keep_after=self._keep_after())
 
-    async def _run(self) -> None:
-        held_s = HELD_S
-        while True:
-            is_held = False
-            try:
-                # Before the sweep: what was read while it ran is for the next one.
-                is_held = await self._offload(self._is_held)
-                await self.sweep()
-            except MnemonError as error:
-                # The log grows until a later sweep succeeds; nothing else depends on it.
-                log.warning("the event log could not be trimmed: %s", error)
-            except Exception:
-                log.exception("the event log could not be trimmed")
-            if is_held:
-                await asyncio.sleep(min(held_s, self._interval_s))
-                held_s *= 2
-            else:
-                await asyncio.sleep(self._interval_s)
-                held_s = HELD_S
+    async def _turn(self) -> float | None:
+        # Before the sweep: what was read while it ran is for the next one.
+        is_held = await self._offload(self._is_held)
+        await self.sweep()
+        if not is_held:
+            self._held_s = HELD_S
+            return None
+        wait_s, self._held_s = self._held_s, 2 * self._held_s
+        return wait_s
 
     def _is_held(self) -> bool:
         """Whether somebody has yet to read some of the log."""
@@ -129,7 +109,7 @@ class EventRetention:
         if self._doubted_since is None:
             self._doubted_since = now
             log.warning(
-                "most of the event log seems older than %s; it goes in %.0f hours, unless the clock is put right",
+                "most of the change log seems older than %s; it goes in %.0f hours, unless the clock is put right",
                 self._keep_for,
                 DOUBT_S / 3600,
             )

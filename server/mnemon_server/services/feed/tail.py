@@ -1,4 +1,4 @@
-"""The newest events of a log, read once for all watchers that keep up with it."""
+"""The newest changes of a log, read once for all watchers that keep up with it."""
 
 import asyncio
 import logging
@@ -7,36 +7,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
-from mnemon_server.domain.changes import Event, EventLogState
+from mnemon_server.domain.changes import Change, ChangeLogState
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.domain.feed import EVERYTHING
-from mnemon_server.engines.promises.change_log import EventLog
+from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.shared.offload import Offload
 
-EVENTS_MAX = 4_096
+CHANGES_MAX = 4_096
 PAUSE_PER_FOLLOWER_S, PAUSE_MAX_S = 0.000_2, 0.05
 
 log = logging.getLogger(__name__)
 
 
-class EventTail:
-    """Follows the log while somebody follows the tail, and keeps its newest events. Belongs to one event loop.
+class ChangeTail:
+    """Follows the log while somebody follows the tail, and keeps its newest changes. Belongs to one event loop.
 
     A commit costs one read of the log, whatever the number of followers. Between two reads there is a pause that grows
     with their number: what is committed meanwhile reaches each of them in one message rather than in many.
     """
 
     def __init__(
-        self, events: EventLog, subscribe: Callable[[Callable[[], None]], Callable[[], None]], offload: Offload
+        self, changes: ChangeLog, subscribe: Callable[[Callable[[], None]], Callable[[], None]], offload: Offload
     ) -> None:
         """Reads nothing yet.
 
         Args:
-            events: the log.
+            changes: the log.
             subscribe: registers what is called, on any thread, after a commit; returns what ends that.
             offload: where the log is read.
         """
-        self._log = events
+        self._log = changes
         self._subscribe = subscribe
         self._offload = offload
         self._committed = asyncio.Event()
@@ -46,24 +46,24 @@ class EventTail:
         self._pump: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._version = 0
-        self._events: list[Event] = []
+        self._changes: list[Change] = []
         self._floor: int | None = None
         self._head: int | None = None
         self._head_time: datetime | None = None
 
     @property
     def news(self) -> asyncio.Event:
-        """Set with the next events. Taken before reading, it cannot miss any."""
+        """Set with the next changes. Taken before reading, it cannot miss any."""
         return self._news
 
     @property
     def head_time(self) -> datetime | None:
-        """Commit time of the newest event that was read here."""
+        """Commit time of the newest change that was read here."""
         return self._head_time
 
     @property
     def version(self) -> int:
-        """Grows whenever events have come."""
+        """Grows whenever changes have come."""
         return self._version
 
     def covers(self, position: int) -> bool:
@@ -76,10 +76,10 @@ class EventTail:
             raise self._failure
         return self._floor is not None and position >= self._floor
 
-    def after(self, position: int) -> list[Event]:
-        """The events behind a position that is covered, in order; their commits are whole."""
-        first = bisect_right(self._events, position, key=_sequence)
-        return self._events[first:]
+    def after(self, position: int) -> list[Change]:
+        """The changes behind a position that is covered, in order; their commits are whole."""
+        first = bisect_right(self._changes, position, key=_sequence)
+        return self._changes[first:]
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -135,7 +135,7 @@ class EventTail:
                 await asyncio.sleep(min(PAUSE_PER_FOLLOWER_S * self._followers, PAUSE_MAX_S))
         except Exception as error:
             # It is raised again where the tail is read.
-            log.warning("the event log cannot be followed", exc_info=error)
+            log.warning("the change log cannot be followed", exc_info=error)
             self._failure = error
             self._pump = None
             self._unsubscribe()
@@ -145,26 +145,26 @@ class EventTail:
         if self._head is None:
             self._reset(await self._offload(self._log.state))
             return
-        news = await self._offload(self._log.read, self._head, limit=EVENTS_MAX, where=EVERYTHING)
+        news = await self._offload(self._log.read, self._head, limit=CHANGES_MAX, where=EVERYTHING)
         if not news.caught_up or news.floor > self._head:
             # So much at once is better read from the log, page by page; a part of it could end amid a commit. And where
-            # events went unread, those who stand before them must learn it from the log.
+            # changes went unread, those who stand before them must learn it from the log.
             self._reset(await self._offload(self._log.state))
-        elif news.events:
-            self._events += news.events
-            self._head, self._head_time = news.position, news.events[-1].time
+        elif news.changes:
+            self._changes += news.changes
+            self._head, self._head_time = news.position, news.changes[-1].time
             self._drop_oldest()
         else:
             return
         self._tell()
 
     def _drop_oldest(self) -> None:
-        if (excess := len(self._events) - EVENTS_MAX) > 0:
-            self._floor = self._events[excess - 1].sequence
-            del self._events[:excess]
+        if (excess := len(self._changes) - CHANGES_MAX) > 0:
+            self._floor = self._changes[excess - 1].sequence
+            del self._changes[:excess]
 
-    def _reset(self, state: EventLogState | None) -> None:
-        self._events = []
+    def _reset(self, state: ChangeLogState | None) -> None:
+        self._changes = []
         self._floor = self._head = state.head if state else None
         self._head_time = state.head_time if state else None
 
@@ -174,5 +174,5 @@ class EventTail:
         news.set()
 
 
-def _sequence(event: Event) -> int:
-    return event.sequence
+def _sequence(change: Change) -> int:
+    return change.sequence

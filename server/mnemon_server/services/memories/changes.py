@@ -7,7 +7,7 @@ cannot have changed in between.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.documents import Document, FieldValue
@@ -15,18 +15,13 @@ from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import InvalidOperationError, MemoryNotFoundError
 from mnemon_server.domain.memories import DecayPolicy, Memory, UpdateMemory
 from mnemon_server.domain.records import AckLevel, WriteOutcome, WriteReceipt
-from mnemon_server.domain.validation import (
-    doc_id_violations,
-    metadata_violations,
-    refuse,
-    request_id_violations,
-    revision_violations,
-)
+from mnemon_server.domain.validation import metadata_violations, refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import DocumentUpdate, PassageInput, RecordEngine
-from mnemon_server.services.memories.checks import update_violations
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
+from mnemon_server.services.memories.checks import call_violations, update_violations
 from mnemon_server.services.memories.creation import vector_bytes
-from mnemon_server.services.memories.field_masks import apply_mask
+from mnemon_server.services.memories.field_masks import apply_change
 from mnemon_server.services.memories.stored_form import to_document, to_memory
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
@@ -65,16 +60,16 @@ class MemoryChanges:
         self._clock = clock
 
     async def update(self, request: UpdateMemory) -> Changed:
-        """Changes the fields that the mask names."""
+        """Changes the fields that the mask names, and single keys of the metadata."""
         refuse(update_violations(request, self._dimension))
         memory_id = request.memory.memory_id
         passages = await self._new_passages(request) if "content" in request.mask else None
-        asked = to_document(apply_mask(Memory(memory_id, ""), request.memory, request.mask))
+        asked = to_document(apply_change(Memory(memory_id, ""), request))
         return await self._write(
             DocumentUpdate(
                 doc_id=memory_id,
                 update=lambda stored: self._updated(stored, request),
-                event=EventType.MEMORY_UPDATED,
+                change=ChangeType.MEMORY_UPDATED,
                 passages=passages,
                 expected_revision=request.expected_revision,
                 request=request_key(
@@ -82,6 +77,7 @@ class MemoryChanges:
                     "update",
                     document_digest(asked),
                     sorted(set(request.mask)),
+                    sorted(set(request.remove_metadata)),
                     vector_bytes(request.embedding),
                     request.expected_revision,
                 ),
@@ -92,30 +88,37 @@ class MemoryChanges:
     async def reinforce(self, memory_id: str, request_id: str, expected_revision: int | None) -> Changed:
         """Sets the confidence of a reinforceable memory back to 1."""
         return await self._change(
-            memory_id, self._reinforced, EventType.MEMORY_REINFORCED, request_id, expected_revision, AckLevel.DURABLE
+            memory_id, self._reinforced, ChangeType.MEMORY_REINFORCED, request_id, expected_revision, AckLevel.DURABLE
         )
 
     async def delete(
-        self, memory_id: str, request_id: str, expected_revision: int | None, ack: AckLevel
+        self, memory_id: str, request_id: str, expected_revision: int | None, *, allow_missing: bool, ack: AckLevel
     ) -> WriteReceipt:
         """Hides a memory from everything but what asks for deleted ones."""
         changed = await self._change(
-            memory_id, self._deleted, EventType.MEMORY_DELETED, request_id, expected_revision, ack
+            memory_id,
+            self._deleted,
+            ChangeType.MEMORY_DELETED,
+            request_id,
+            expected_revision,
+            ack,
+            allow_missing=allow_missing,
         )
-        return replace(changed.receipt, outcome=WriteOutcome.DELETED)
+        is_missing = changed.receipt.outcome is WriteOutcome.MISSING
+        return changed.receipt if is_missing else replace(changed.receipt, outcome=WriteOutcome.DELETED)
 
     async def undelete(self, memory_id: str, request_id: str, expected_revision: int | None) -> Changed:
         """Takes a deletion back."""
         return await self._change(
-            memory_id, _undeleted, EventType.MEMORY_UNDELETED, request_id, expected_revision, AckLevel.DURABLE
+            memory_id, _undeleted, ChangeType.MEMORY_UNDELETED, request_id, expected_revision, AckLevel.DURABLE
         )
 
     # What a change makes of the stored memory
 
     def _updated(self, stored: Document, request: UpdateMemory) -> Document:
         _check_there(stored)
-        memory = apply_mask(to_memory(stored, self._confidence, self._clock()), request.memory, request.mask)
-        refuse(metadata_violations(memory.metadata, "memory.metadata"))
+        memory = apply_change(to_memory(stored, self._confidence, self._clock()), request)
+        refuse(metadata_violations(memory.metadata, "set_metadata"))
         new = to_document(memory)
         return replace(stored, content=new.content, metadata=new.metadata, scope=new.scope, fields=new.fields)
 
@@ -145,26 +148,22 @@ class MemoryChanges:
     async def _change(
         self,
         memory_id: str,
-        change: Change,
-        event: EventType,
+        make: Change,
+        change: ChangeType,
         request_id: str,
         expected_revision: int | None,
         ack: AckLevel,
+        *,
+        allow_missing: bool = False,
     ) -> Changed:
-        refuse(
-            [
-                *doc_id_violations(memory_id, "memory_id"),
-                *request_id_violations(request_id),
-                *revision_violations(expected_revision),
-            ]
-        )
-        key = request_key(request_id, event.value, memory_id, expected_revision)
+        refuse(call_violations(memory_id, request_id, expected_revision))
+        key = request_key(request_id, change.value, memory_id, expected_revision)
         update = DocumentUpdate(
-            doc_id=memory_id, update=change, event=event, request=key, expected_revision=expected_revision
+            doc_id=memory_id, update=make, change=change, request=key, expected_revision=expected_revision
         )
-        return await self._write(update, ack)
+        return await self._write(update, ack, allow_missing=allow_missing)
 
-    async def _write(self, update: DocumentUpdate, ack: AckLevel) -> Changed:
+    async def _write(self, update: DocumentUpdate, ack: AckLevel, *, allow_missing: bool = False) -> Changed:
         left: Document | None = None
 
         def watched(stored: Document) -> Document:
@@ -173,7 +172,7 @@ class MemoryChanges:
             return left
 
         receipt = await completion(self._records.update_document(replace(update, update=watched)))
-        if receipt.outcome is WriteOutcome.MISSING:
+        if receipt.outcome is WriteOutcome.MISSING and not allow_missing:
             raise MemoryNotFoundError(update.doc_id)
         await acknowledge(self._applier, ack, receipt.sequence)
         if left is None or receipt.replayed:

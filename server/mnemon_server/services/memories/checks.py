@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 import numpy as np
 
@@ -24,21 +25,35 @@ from mnemon_server.domain.validation import (
     scope_violations,
     text_violations,
 )
-from mnemon_server.services.memories.field_masks import covers, mask_violations
+from mnemon_server.services.memories.field_masks import change_violations
 from mnemon_server.services.memories.filters import filter_violations, share_violations
+from mnemon_server.services.shared.field_masks import covers
 
 
 def create_violations(request: CreateMemory, dimension: int) -> Iterable[FieldViolation]:
     """What is wrong with a memory that is to be stored."""
+    if request.memory.memory_id:
+        yield from memory_id_violations(request.memory.memory_id, "memory.memory_id")
     yield from memory_violations(request.memory)
     yield from vector_violations(request.embedding, dimension, "embedding")
     yield from request_id_violations(request.request_id)
 
 
+def memory_id_violations(memory_id: str, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with an id that a caller has chosen."""
+    try:
+        usual = str(UUID(memory_id))
+    except ValueError:
+        usual = ""
+    if memory_id != usual:
+        example = "3f0c6f0e-5b51-4a53-9d4e-0b6a3f4f8f11"
+        yield FieldViolation(field, f"must be a UUID in its usual form, such as {example}, or left out for a new one")
+
+
 def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldViolation]:
     """What is wrong with a change, as far as it can be known without the memory; of its values, those that count."""
     yield from doc_id_violations(request.memory.memory_id, "memory.memory_id")
-    yield from mask_violations(request.mask)
+    yield from change_violations(request)
     for violation in memory_violations(request.memory):
         if any(covers(path, violation.field.removeprefix("memory.")) for path in request.mask):
             yield violation
@@ -49,6 +64,19 @@ def update_violations(request: UpdateMemory, dimension: int) -> Iterable[FieldVi
         )
     yield from revision_violations(request.expected_revision)
     yield from request_id_violations(request.request_id)
+
+
+def call_violations(memory_id: str, request_id: str, expected_revision: int | None) -> Iterable[FieldViolation]:
+    """What is wrong with a change of a memory that needs nothing but its id."""
+    yield from doc_id_violations(memory_id, "memory_id")
+    yield from request_id_violations(request_id)
+    yield from revision_violations(expected_revision)
+
+
+def bound_violations(bound: float) -> Iterable[FieldViolation]:
+    """What is wrong with the confidence below which memories have faded."""
+    if not 0.0 < bound <= 1.0:
+        yield FieldViolation("min_confidence", "must be more than 0 and at most 1")
 
 
 def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldViolation]:
@@ -81,6 +109,5 @@ def query_violations(query: MemoryQuery, dimension: int) -> Iterable[FieldViolat
     yield from vector_violations(query.vector, dimension, "vector")
     if not 1 <= query.limit <= LIMIT_MAX:
         yield FieldViolation("limit", f"must be 1 to {LIMIT_MAX:,}")
-    yield from share_violations(query.min_confidence, "min_confidence")
     yield from share_violations(query.min_score, "min_score")
     yield from filter_violations(query.where)

@@ -4,22 +4,29 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.encoding import document_digest
-from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, MnemonError
+from mnemon_server.domain.errors import (
+    MemoryExistsError,
+    MnemonError,
+    RevisionMismatchError,
+)
 from mnemon_server.domain.memories import CreateMemory, Memory
 from mnemon_server.domain.records import WriteReceipt
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import DocumentWrite, PassageInput, RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
 from mnemon_server.services.memories.checks import create_violations
 from mnemon_server.services.memories.stored_form import to_document
 from mnemon_server.services.search.embedded_passages import embed_passages, whole_passage
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.intake import settled, take_in
 from mnemon_server.services.shared.writes import acknowledge, request_key
 
 
@@ -51,18 +58,16 @@ class MemoryCreation:
 
     async def create(self, requests: Sequence[CreateMemory]) -> list[Created | MnemonError]:
         """Stores memories in their order, one result each; what is wrong with one is no other's business."""
-        results: list[Created | MnemonError | None] = [self._problem(request) for request in requests]
-        valid = [i for i, result in enumerate(results) if result is None]
-        passages = await self._passages([requests[i] for i in valid])
-        # All are handed over before the first is awaited, and so keep their order.
-        writes = [self._put(requests[i], parts) for i, parts in zip(valid, passages, strict=True)]
-        for i, write in zip(valid, writes, strict=True):
-            results[i] = await self._result(write)
-        return [result for result in results if result is not None]
+        return await take_in(requests, partial(create_violations, dimension=self._dimension), self._store)
 
-    def _problem(self, request: CreateMemory) -> InvalidArgumentError | None:
-        violations = list(create_violations(request, self._dimension))
-        return InvalidArgumentError(violations) if violations else None
+    async def _store(self, requests: Sequence[CreateMemory]) -> list[Created | MnemonError]:
+        passages = await self._passages(requests)
+        # All are handed over before the first is awaited, and so keep their order.
+        writes = [self._put(request, parts) for request, parts in zip(requests, passages, strict=True)]
+        return [
+            write if isinstance(write, MnemonError) else await settled(self._created(write), "memory")
+            for write in writes
+        ]
 
     async def _passages(self, requests: Sequence[CreateMemory]) -> list[list[PassageInput] | MnemonError]:
         """The passages of each memory; those that came without a vector are embedded together, or fail together."""
@@ -81,27 +86,28 @@ class MemoryCreation:
     def _put(self, request: CreateMemory, passages: list[PassageInput] | MnemonError) -> _Write | MnemonError:
         if isinstance(passages, MnemonError):
             return passages
-        memory = replace(request.memory, memory_id=str(uuid.uuid4()), reinforce_time=None, delete_time=None)
+        chosen = request.memory.memory_id
+        memory = replace(request.memory, memory_id=chosen or str(uuid.uuid4()), reinforce_time=None, delete_time=None)
         document = to_document(memory)
         key = None
         if request.request_id:
-            asked = document_digest(replace(document, doc_id=""))
+            asked = document_digest(replace(document, doc_id=chosen))
             key = request_key(request.request_id, "create", asked, vector_bytes(request.embedding))
-        write = DocumentWrite(document=document, passages=passages, request=key, event=EventType.MEMORY_CREATED)
+        write = DocumentWrite(
+            document=document,
+            passages=passages,
+            request=key,
+            change=ChangeType.MEMORY_CREATED,
+            expected_revision=0 if chosen else None,
+        )
         return _Write(request, memory, self._records.put_document(write))
 
-    async def _result(self, write: _Write | MnemonError) -> Created | MnemonError:
-        if isinstance(write, MnemonError):
-            return write
+    async def _created(self, write: _Write) -> Created:
         try:
             receipt = await completion(write.future)
-            await acknowledge(self._applier, write.request.ack, receipt.sequence)
-        except MnemonError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - one memory's failure must not take the others' receipts
-            failure = IndexingError("the memory could not be stored")
-            failure.__cause__ = error
-            return failure
+        except RevisionMismatchError as error:
+            raise MemoryExistsError(error.resource_id) from error
+        await acknowledge(self._applier, write.request.ack, receipt.sequence)
         return Created(None if receipt.replayed else _stored(write.memory, receipt), receipt)
 
 

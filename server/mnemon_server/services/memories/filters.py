@@ -9,17 +9,17 @@ from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import (
     Condition,
     Expression,
-    Negation,
+    NoneOf,
     Operator,
     RecordFilter,
     expression_violations,
 )
 from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, MemoryFilter
-from mnemon_server.domain.records import MetadataValue, filter_value_problem, metadata_key_problem
+from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, filter_value_problem, metadata_key_problem
 from mnemon_server.domain.validation import scope_violations, text_violations
 from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
 
-_ENGINE_NAMES = {"memory_id": "id"}
+_ENGINE_NAMES = {"memory_id": "id", "is_global": "global"}
 
 
 def record_filter(
@@ -27,7 +27,7 @@ def record_filter(
 ) -> RecordFilter:
     """The filter for the records: exactly the memories that match, whose confidence is the one at `now`."""
     parts = _field_conditions(where)
-    if where.min_confidence > 0.0:
+    if where.min_confidence:
         parts.append(confidence.at_least(where.min_confidence, now))
     if where.expression is not None:
         parts.append(with_engine_names(where.expression, _ENGINE_NAMES))
@@ -39,7 +39,7 @@ def fading_filter(
 ) -> RecordFilter:
     """The filter for what matches now and whose confidence is below `bound` at the time `by`."""
     matching = record_filter(where, confidence, now)
-    return replace(matching, expression=joined([matching.expression, Negation(confidence.at_least(bound, by))]))
+    return replace(matching, expression=joined([matching.expression, NoneOf((confidence.at_least(bound, by),))]))
 
 
 def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
@@ -47,7 +47,13 @@ def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[Fi
     yield from scope_violations(where.scope, f"{field}.scope")
     yield from text_violations(where.personality, f"{field}.personality", TAG_BYTES_MAX)
     yield from text_violations(where.type, f"{field}.type", TAG_BYTES_MAX)
-    yield from share_violations(where.min_confidence, f"{field}.min_confidence")
+    yield from _span_violations(where.created_from, where.created_to, f"{field}.created")
+    yield from _span_violations(where.reinforced_from, where.reinforced_to, f"{field}.reinforced")
+    if where.min_confidence is not None:
+        yield from share_violations(where.min_confidence, f"{field}.min_confidence")
+    # No memory has more keys.
+    if len(where.metadata) > METADATA_KEYS_MAX:
+        yield FieldViolation(f"{field}.metadata", f"must have at most {METADATA_KEYS_MAX} keys")
     for key, value in where.metadata.items():
         if problem := metadata_key_problem(key):
             yield FieldViolation(f"{field}.metadata", f"key {str(key)[:80]!r}: {problem}")
@@ -61,6 +67,11 @@ def share_violations(value: float, field: str) -> Iterable[FieldViolation]:
     """What is wrong with a bound on a confidence or a score."""
     if not 0.0 <= value <= 1.0:
         yield FieldViolation(field, "must be between 0 and 1")
+
+
+def _span_violations(start: datetime | None, end: datetime | None, field: str) -> Iterable[FieldViolation]:
+    if start and end and utc(end) < utc(start):
+        yield FieldViolation(f"{field}.end_time", f"must not be before {field}.start_time")
 
 
 def _field_conditions(where: MemoryFilter) -> list[Expression | None]:

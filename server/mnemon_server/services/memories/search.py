@@ -11,16 +11,17 @@ from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.documents import Passage
 from mnemon_server.domain.errors import MnemonError, SearchError
 from mnemon_server.domain.memories import (
+    MIN_CONFIDENCE_DEFAULT,
     Explanation,
     Memory,
-    MemoryFilter,
     MemoryMatch,
     MemoryQuery,
     MemorySearchAnswer,
     ScorePart,
 )
-from mnemon_server.domain.records import SearchDiagnostics, SearchMode
+from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
+from mnemon_server.engines.promises.values import Fits
 from mnemon_server.ranking.stemming import Stemmer
 from mnemon_server.services.memories.checks import query_violations
 from mnemon_server.services.memories.filters import record_filter
@@ -30,6 +31,8 @@ from mnemon_server.services.search.passage_queries import PassageHit, PassageQue
 from mnemon_server.services.search.passage_search import PassageSearch
 
 ROUNDING = 1e-6
+EXPLANATION_BYTES = 256
+"""Of an explanation, beside the words of the query."""
 
 
 class MemorySearch:
@@ -42,12 +45,12 @@ class MemorySearch:
         self._clock = clock
         self._stemmer = Stemmer()
 
-    def find(self, query: MemoryQuery) -> MemorySearchAnswer:
-        """The memories nearest to the query, best first, each once. Blocks."""
+    def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
+        """The memories nearest to the query, best first, each once; `fits` is asked before one is read. Blocks."""
         started = perf_counter()
         refuse(query_violations(query, self._dimension))
         try:
-            answer = self._find(query)
+            answer = self._find(query, fits)
         except MnemonError:
             raise
         except Exception as error:
@@ -58,12 +61,14 @@ class MemorySearch:
         """Waits for what has begun."""
         self._passages.close()
 
-    def _find(self, query: MemoryQuery) -> MemorySearchAnswer:
+    def _find(self, query: MemoryQuery, fits: Fits | None) -> MemorySearchAnswer:
         mode = _mode(query)
         if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
             return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True))
         now = self._clock()
-        where = replace(query.where, min_confidence=query.min_confidence)
+        where = query.where
+        if where.min_confidence is None:
+            where = replace(where, min_confidence=MIN_CONFIDENCE_DEFAULT)
         found = self._passages.find(
             PassageQuery(
                 text=query.text,
@@ -72,8 +77,12 @@ class MemorySearch:
                 mode=mode,
                 limit=query.limit,
                 min_score=query.min_score,
-                broad=replace(where, min_confidence=0.0) == MemoryFilter(),
-            )
+                broad=not replace(where, min_confidence=None),
+                vectors=query.view is View.FULL,
+                # Its words are told of in an explanation.
+                fields_only=query.view is View.IDS and not query.explain,
+            ),
+            fits=_explained(fits, query) if fits and query.explain else fits,
         )
         explain = self._explainer(query, now, found.vector_weight) if query.explain else None
         matches = (_match(hit, to_memory(hit.document, self._confidence, now), explain) for hit in found.hits)
@@ -93,6 +102,12 @@ class MemorySearch:
             )
 
         return explain
+
+
+def _explained(fits: Fits, query: MemoryQuery) -> Fits:
+    """Counts with each memory what its explanation can repeat of the query."""
+    longest = len(query.text.encode()) + EXPLANATION_BYTES
+    return lambda memory_id, size: fits(memory_id, size + longest)
 
 
 def _mode(query: MemoryQuery) -> SearchMode:

@@ -1,10 +1,12 @@
 """How the memory service is, with what it stands on."""
 
+from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import BackendConnectionError, MnemonError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import MemoryStatus
-from mnemon_server.engines.base import RecordEngine
-from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
+from mnemon_server.services.shared.removals import removal_counts
 
 EMBEDDED = "embedded"
 
@@ -13,11 +15,12 @@ def read_status(records: RecordEngine, applier: IndexApplier | None, *, backend:
     """The status; tries to open the records anew where they failed. Blocks, and raises where they cannot be read."""
     host = applier.index.host if applier else EMBEDDED
     if problem := _records_problem(records):
-        return MemoryStatus(healthy=False, error=problem, backend=backend, host=host, collection=collection)
+        status = HealthStatus.UNHEALTHY
+        return MemoryStatus(status=status, error=problem, backend=backend, host=host, collection=collection)
     problem = _index_problem(applier)
     usage = records.vector_usage()
     return MemoryStatus(
-        healthy=not problem,
+        status=status_of_index(applier, problem),
         error=problem,
         backend=backend,
         host=host,
@@ -30,6 +33,7 @@ def read_status(records: RecordEngine, applier: IndexApplier | None, *, backend:
         index_bytes=usage.bytes,
         snapshot_time=usage.snapshot_time,
         pending=applier.pending() if applier else 0,
+        **removal_counts(records, applier),
     )
 
 

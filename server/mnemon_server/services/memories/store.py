@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
+from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import FieldViolation, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.memories import (
     MIN_CONFIDENCE_DEFAULT,
@@ -35,9 +36,11 @@ from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteRecei
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import RecordEngine
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Fits
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.memories.changes import Changed, MemoryChanges
+from mnemon_server.services.memories.checks import bound_violations
 from mnemon_server.services.memories.creation import MemoryCreation
 from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter
 from mnemon_server.services.memories.search import MemorySearch
@@ -46,6 +49,7 @@ from mnemon_server.services.memories.stored_form import to_memory, with_confiden
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
@@ -120,27 +124,35 @@ class MemoryStore:
 
     # Reading
 
-    async def get(self, memory_id: str) -> Memory:
-        """The memory, whatever its confidence. MemoryNotFoundError where there is none, or it was deleted."""
+    async def get(self, memory_id: str, *, room: Room | None = None) -> Memory:
+        """The memory, whatever its confidence. MemoryNotFoundError if it does not exist, or it was deleted."""
         refuse(doc_id_violations(memory_id, "memory_id"))
-        memory = await self._reads.get(memory_id)
+        memory = await self._reads.get(memory_id, room)
         if memory is None:
             raise MemoryNotFoundError(memory_id)
         return memory
 
     async def list(
-        self, where: MemoryFilter = EVERYTHING, *, after: int = 0, limit: int, show_deleted: bool = False
+        self,
+        where: MemoryFilter = EVERYTHING,
+        *,
+        after: int = 0,
+        limit: int,
+        show_deleted: bool = False,
+        room: Room | None = None,
     ) -> MemoryPage:
         """A page of memories in the order of their creation, from behind position `after`."""
         refuse(filter_violations(where))
         now = self._clock()
         records = record_filter(where, self._confidence, now, hidden=_hidden(show_deleted))
-        documents, position = await self._offload(read_page, self._records, records, after=after, limit=limit)
-        return MemoryPage(tuple(to_memory(document, self._confidence, now) for document in documents), position)
+        rows, position = await read_within(
+            room, self._offload, read_page, self._records, records, after=after, limit=limit
+        )
+        return MemoryPage(tuple(to_memory(document, self._confidence, now) for _, document in rows), position)
 
-    async def search(self, query: MemoryQuery) -> MemorySearchAnswer:
+    async def search(self, query: MemoryQuery, *, room: Room | None = None) -> MemorySearchAnswer:
         """The memories most relevant to a text or a vector, best first; see MemoryQuery."""
-        return await self._offload(self._search.find, query)
+        return await read_within(room, self._offload, self._search.find, query)
 
     async def count(self, where: MemoryFilter = EVERYTHING, *, show_deleted: bool = False) -> int:
         """How many memories match."""
@@ -156,17 +168,20 @@ class MemoryStore:
         by: datetime,
         after: int = 0,
         limit: int,
+        room: Room | None = None,
     ) -> ForecastPage:
         """A page of the memories whose confidence is below `min_confidence` by a time, or is already.
 
         In the order of their creation, from behind position `after`. A time that has passed stands for now.
         """
-        refuse([*filter_violations(where), *_bound_violations(min_confidence)])
+        refuse([*filter_violations(where), *bound_violations(min_confidence)])
         now = self._clock()
         by = max(_utc(by), now)
         records = fading_filter(where, self._confidence, now, bound=min_confidence, by=by)
-        documents, position = await self._offload(read_page, self._records, records, after=after, limit=limit)
-        memories = (to_memory(document, self._confidence, now) for document in documents)
+        rows, position = await read_within(
+            room, self._offload, read_page, self._records, records, after=after, limit=limit
+        )
+        memories = (to_memory(document, self._confidence, now) for _, document in rows)
         return ForecastPage(tuple(self._forecast(memory, min_confidence, by) for memory in memories), position)
 
     async def status(self) -> MemoryStatus:
@@ -178,7 +193,7 @@ class MemoryStore:
         except Exception:
             log.exception("the status cannot be read")
             return MemoryStatus(
-                healthy=False,
+                status=HealthStatus.UNHEALTHY,
                 error="the records cannot be read; the log says why",
                 backend=self._backend,
                 host=self._applier.index.host if self._applier else EMBEDDED,
@@ -205,7 +220,7 @@ class MemoryStore:
         return [result if isinstance(result, MnemonError) else result.receipt for result in results]
 
     async def update(self, request: UpdateMemory) -> MemoryReceipt:
-        """Changes the fields that the mask names. MemoryNotFoundError where there is no memory, or it was deleted."""
+        """Changes what the request says. MemoryNotFoundError where there is no memory, or it was deleted."""
         return await self._told(await self._changes.update(request))
 
     async def reinforce(
@@ -230,15 +245,18 @@ class MemoryStore:
         *,
         request_id: str = "",
         expected_revision: int | None = None,
+        allow_missing: bool = False,
         ack: AckLevel = AckLevel.DURABLE,
     ) -> WriteReceipt:
         """Deletes softly: nothing finds the memory any more until it is undeleted.
 
         Raises:
-            MemoryNotFoundError: there is no memory.
+            MemoryNotFoundError: there is no memory, and `allow_missing` is not given.
             InvalidOperationError: it is deleted already.
         """
-        return await self._changes.delete(memory_id, request_id, expected_revision, ack)
+        return await self._changes.delete(
+            memory_id, request_id, expected_revision, allow_missing=allow_missing, ack=ack
+        )
 
     async def undelete(
         self, memory_id: str, *, request_id: str = "", expected_revision: int | None = None
@@ -269,7 +287,7 @@ class MemoryStore:
         # The bound on a confidence becomes one on a time: what was asked for is the filter before that.
         asked = replace(where, metadata=dict(sorted(where.metadata.items())))
         key = request_key(request_id, "purge", repr(asked), only_deleted)
-        future = self._records.delete_documents(records, request=key, event=EventType.MEMORY_PURGED)
+        future = self._records.delete_documents(records, request=key, change=ChangeType.MEMORY_PURGED)
         return await completion(future)
 
     async def aclose(self) -> None:
@@ -288,10 +306,13 @@ class MemoryStore:
             return MemoryReceipt(receipt, await self._reads.get(receipt.id))
         return MemoryReceipt(receipt, to_memory(changed.document, self._confidence, receipt.commit_time))
 
-    def read_many(self, memory_ids: Sequence[str]) -> builtins.list[Memory | None]:
-        """The memories with these ids, in their order; None where there is none, or it is deleted. Blocks."""
+    def read_many(self, memory_ids: Sequence[str], *, fits: Fits | None = None) -> builtins.list[Memory | None]:
+        """The memories with these ids, in their order; None for each that does not exist, or it is deleted. Blocks.
+
+        `fits` is asked before one is read; what it turns down is None, too.
+        """
         now = self._clock()
-        documents = self._records.get_documents(memory_ids)
+        documents = self._records.get_documents(memory_ids, fits=fits)
         return [
             None if document is None or document.hidden else to_memory(document, self._confidence, now)
             for document in documents
@@ -305,11 +326,6 @@ class MemoryStore:
 
 def _hidden(show_deleted: bool) -> bool | None:  # noqa: FBT001 - what it says is what it takes
     return None if show_deleted else False
-
-
-def _bound_violations(bound: float) -> Iterable[FieldViolation]:
-    if not 0.0 < bound <= 1.0:
-        yield FieldViolation("min_confidence", "must be more than 0 and at most 1")
 
 
 def _purge_violations(where: MemoryFilter, only_deleted: bool) -> Iterable[FieldViolation]:  # noqa: FBT001

@@ -4,7 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from mnemon_server.domain.clock import EPOCH
+from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.confidence import ConfidenceModel
+from mnemon_server.domain.damage import reads
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.memories import DecayPolicy, Memory
 from mnemon_server.domain.validation import normalised_metadata
@@ -29,6 +31,7 @@ def to_document(memory: Memory) -> Document:
     )
 
 
+@reads(MEMORIES)
 def to_memory(document: Document, confidence: ConfidenceModel, now: datetime) -> Memory:
     """The memory that a document is, with its confidence now."""
     fields = document.fields
@@ -49,6 +52,7 @@ def to_memory(document: Document, confidence: ConfidenceModel, now: datetime) ->
         update_time=document.update_time or EPOCH,
         reinforce_time=reinforced,
         delete_time=_time(fields.get("delete_time")),
+        embeddings=tuple(passage.embedding for passage in document.passages if passage.embedding),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from mnemon_server.domain.tool_calls import ParseOptions, Protocol, Repair, ToolCall
 from mnemon_server.services.protocols.findings import Findings
 from mnemon_server.services.protocols.json_repairs import Repairer, UnrepairableError, read_sound
-from mnemon_server.services.protocols.json_scanning import Boundary, Candidate, Scanner
+from mnemon_server.services.protocols.json_scanning import Boundary, Candidate, Scanner, TooManyPiecesError
 from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json
 
 _MARKER = re.compile(r"\[\[(?:ABP_TOOL:(?:(?P<name>[^\[\]\r\n]*+)\]\])?|(?P<end>END_ABP_TOOL\]\]))")
@@ -52,20 +52,32 @@ class _AbpParse:
     def __init__(self, text: str, options: ParseOptions) -> None:
         self._text = text
         self._options = options
-        self._markers = list(_MARKER.finditer(text))
+        # Not list(...): that finds 90,000 markers in one step of the interpreter, and nobody else has a turn meanwhile.
+        self._markers = [marker for marker in _MARKER.finditer(text)]  # noqa: C416
         self._scanner = Scanner(text, [Boundary(*marker.span()) for marker in self._markers])
         self._findings = Findings(Protocol.ABP)
         self._repairer = Repairer()
 
     def run(self) -> Findings:
         while (marker := self._next_marker()) is not None:
-            if marker["end"]:
-                self._out_of_place(marker, "an end marker without its start marker")
-            elif marker["name"] is None:
-                self._out_of_place(marker, "the start marker is not complete")
-            else:
-                self._block(marker)
+            if self._findings.full:
+                self._findings.surplus(marker.start())
+                break
+            try:
+                self._read_marker(marker)
+            except TooManyPiecesError as error:
+                # Where this block ends is not known either, and what a string of it says must not become a call.
+                self._findings.surplus(marker.start(), str(error), (marker["name"] or "").strip())
+                break
         return self._findings
+
+    def _read_marker(self, marker: re.Match[str]) -> None:
+        if marker["end"]:
+            self._out_of_place(marker, "an end marker without its start marker")
+        elif marker["name"] is None:
+            self._out_of_place(marker, "the start marker is not complete")
+        else:
+            self._block(marker)
 
     def _next_marker(self) -> re.Match[str] | None:
         marker = self._peek()

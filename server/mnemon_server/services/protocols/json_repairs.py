@@ -15,6 +15,9 @@ from mnemon_server.domain.tool_calls import Repair
 from mnemon_server.services.protocols.json_scanning import TOKENS_MAX, Candidate, Mark, Token
 from mnemon_server.services.protocols.json_values import object_of_pairs, read_json
 
+_TOKENS_OF_REPAIR = 16
+"""What a repair counts for at least: however small the object, the library takes its time."""
+
 Shape = list[str]
 """Brackets, keys ("key 3") and values ("value 4") in their order."""
 
@@ -52,7 +55,7 @@ class Repairer:
                 pass
         if candidate.flaw:
             raise UnrepairableError(candidate.flaw)
-        self._tokens_left -= len(candidate.tokens)
+        self._tokens_left -= max(len(candidate.tokens), _TOKENS_OF_REPAIR)
         if self._tokens_left < 0:
             raise UnrepairableError("too much of the text needs a repair")
         return _repaired(candidate.tokens), frozenset(candidate.repairs | _comma_repairs(candidate.tokens))

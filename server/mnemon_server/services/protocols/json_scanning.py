@@ -8,10 +8,25 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from mnemon_server.domain.tool_calls import JSON_DEPTH_MAX, Repair
-from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_fraction, read_integer, read_string
+from mnemon_server.services.protocols.json_values import (
+    UnsafeJsonError,
+    end_of_sound_json,
+    read_fraction,
+    read_integer,
+    read_string,
+)
 
 TOKENS_MAX = 16_384
 """Of all objects of a text that need a repair: what the repair gets is bounded, whatever the length of its strings."""
+PIECES_MAX = 131_072
+"""Of a text that are looked at one by one: the pieces of JSON that is not sound, and each object for several."""
+_PIECES_OF_CANDIDATE = 8
+# The decoder says on which line it failed, and for that goes over the text from its beginning.
+_FAILURES_MAX = 256
+
+
+class TooManyPiecesError(ValueError):
+    """To go on would take a time that nobody should wait for; the message says why it would."""
 
 
 class Mark(Enum):
@@ -85,6 +100,8 @@ class Scanner:
     def __init__(self, text: str, boundaries: Sequence[Boundary]) -> None:
         self._text = text
         self._boundaries = boundaries
+        self._pieces_left = PIECES_MAX
+        self._failures_left = _FAILURES_MAX
         self.index = 0
 
     @property
@@ -93,13 +110,32 @@ class Scanner:
         return self._boundaries[self.index].start if self.index < len(self._boundaries) else len(self._text)
 
     def candidates(self, position: int) -> list[Candidate]:
-        """All that looks like JSON from `position` to the next boundary, at which `index` then stands."""
+        """All that looks like JSON from `position` to the next boundary, at which `index` then stands.
+
+        Raises TooManyPiecesError once PIECES_MAX of the text have been looked at.
+        """
         found = []
         while (opening := _OPENING.search(self._text, position, self.limit)) is not None:
-            candidate = _CandidateScan(self, self._text, opening.start()).run()
+            self.count(_PIECES_OF_CANDIDATE)
+            candidate = self._candidate(opening.start())
             found.append(candidate)
             position = candidate.end
         return found
+
+    def count(self, pieces: int = 1) -> None:
+        """Notes that so many pieces are looked at; raises TooManyPiecesError where those are too many."""
+        self._pieces_left -= pieces
+        if self._pieces_left < 0:
+            raise TooManyPiecesError(f"a text is read for {PIECES_MAX:,} pieces of JSON that is not sound")
+
+    def _candidate(self, start: int) -> Candidate:
+        """Sound JSON is read at once; only what is not goes piece by piece."""
+        end = end_of_sound_json(self._text, start) if self._failures_left else None
+        if end is None:
+            self._failures_left = max(self._failures_left - 1, 0)
+            return _CandidateScan(self, self._text, start).run()
+        self.skip_to(end)
+        return Candidate(start, end, closed=True)
 
     def skip_to(self, position: int) -> None:
         """Boundaries before `position` are part of a string."""
@@ -129,8 +165,11 @@ class _CandidateScan:
         }
 
     def run(self) -> Candidate:
-        while not self._candidate.closed and self._position < self._scanner.limit:
-            self._step()
+        try:
+            while not self._candidate.closed and self._position < self._scanner.limit:
+                self._step()
+        except TooManyPiecesError as error:
+            raise TooManyPiecesError(self._candidate.flaw or error) from error
         self._candidate.end = self._position
         if not self._candidate.closed:
             self._candidate.repairs.add(Repair.OPEN_BRACKETS)
@@ -139,6 +178,7 @@ class _CandidateScan:
         return self._candidate
 
     def _step(self) -> None:
+        self._scanner.count()
         if self._candidate.flaw:
             self._skip_what_matters_no_more()
         match = _TOKEN.match(self._text, self._position, self._scanner.limit)
@@ -246,6 +286,7 @@ class _CandidateScan:
         """
         limit, position = self._scanner.limit, start + 1
         while (match := _TO_QUOTE[quote].match(self._text, position)) is not None:
+            self._scanner.count()
             position = match.end()
             if _AFTER_STRING.match(self._text, position) or self._space_ends(position) == limit:
                 return position

@@ -30,6 +30,15 @@ def read_json(text: str, *, control_characters: bool = False) -> Any:
     return value
 
 
+def end_of_sound_json(text: str, start: int) -> int | None:
+    """Behind the JSON value that begins at `start`; None where there is none that is sound."""
+    try:
+        _, end = _STRICT.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return end
+
+
 def read_integer(text: str) -> int:
     """An integer of JSON; raises `UnsafeJsonError` for one that some readers would round."""
     if len(text) > _INTEGER_CHARS_MAX or abs(int(text)) > INTEGER_MAX:

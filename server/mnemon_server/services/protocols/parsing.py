@@ -9,6 +9,7 @@ from mnemon_server.services.protocols import abp, vcp
 from mnemon_server.services.protocols.thinking import VisibleText, without_thinking
 
 DEFAULT_OPTIONS = ParseOptions()
+WRITTEN_IN_JSON = "where a string of JSON is to say it, write \\u003cthink>"
 
 
 def parse_tool_calls(text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
@@ -49,12 +50,22 @@ def _check_size(text: str) -> None:
 
 
 def _placed(text: str, visible: VisibleText, problems: Sequence[BlockProblem]) -> tuple[BlockProblem, ...]:
-    """The problems in the order of the text as it came, each with its place there."""
+    """The problems in the order of the text as it came, each with its place there; last, thinking that never closes."""
+    moved = [replace(problem, offset=visible.offset_in_original(problem.offset)) for problem in problems]
+    moved.sort(key=lambda problem: problem.offset)
+    if visible.unclosed is not None:
+        moved.append(_unclosed_thinking(text, visible.unclosed))
     placed = []
     behind, line = 0, 1
-    for problem in sorted(problems, key=lambda problem: problem.offset):
-        offset = visible.offset_in_original(problem.offset)
-        line += text.count("\n", behind, offset)
-        behind = offset
-        placed.append(replace(problem, offset=offset, line=line))
+    for problem in moved:
+        line += text.count("\n", behind, problem.offset)
+        behind = problem.offset
+        placed.append(replace(problem, line=line))
     return tuple(placed)
+
+
+def _unclosed_thinking(text: str, offset: int) -> BlockProblem:
+    hidden = text[offset:]
+    marker = ", a marker of a call among them" if abp.has_marker(hidden) or vcp.has_marker(hidden) else ""
+    reason = f"the <think> here never closes, and hides {len(hidden):,} characters{marker}; {WRITTEN_IN_JSON}"
+    return BlockProblem(protocol=None, reason=reason, offset=offset)

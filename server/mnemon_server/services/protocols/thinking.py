@@ -15,6 +15,8 @@ class VisibleText:
     text: str
     starts: tuple[int, ...]
     shifts: tuple[int, ...]
+    unclosed: int | None = None
+    """Where, in the text as it came, the tag is that never closes and hides all that follows."""
 
     def offset_in_original(self, offset: int) -> int:
         """Where the character at `offset` was in the text as it came."""
@@ -28,7 +30,8 @@ def without_thinking(text: str) -> VisibleText:
     """
     pieces: list[str] = []
     starts, shifts, length = [0], [0], 0
-    for begin, end in _visible_ranges(text):
+    ranges, unclosed = _visible_ranges(text)
+    for begin, end in ranges:
         if pieces and _would_join(text, pieces[-1], begin):
             pieces.append(" ")
             length += 1
@@ -36,22 +39,26 @@ def without_thinking(text: str) -> VisibleText:
         shifts.append(begin - length)
         pieces.append(text[begin:end])
         length += end - begin
-    return VisibleText("".join(pieces), tuple(starts), tuple(shifts))
+    return VisibleText("".join(pieces), tuple(starts), tuple(shifts), unclosed)
 
 
-def _visible_ranges(text: str) -> list[tuple[int, int]]:
-    ranges, depth, begin = [], 0, 0
+def _visible_ranges(text: str) -> tuple[list[tuple[int, int]], int | None]:
+    ranges, depth, begin, hidden_from = [], 0, 0, 0
     for tag in _TAG.finditer(text):
         if not tag[1]:
-            if depth == 0 and tag.start() > begin:
-                ranges.append((begin, tag.start()))
+            if depth == 0:
+                hidden_from = tag.start()
+                if hidden_from > begin:
+                    ranges.append((begin, hidden_from))
             depth += 1
         elif depth:
             depth -= 1
             begin = tag.end()
-    if depth == 0 and begin < len(text):
+    if depth:
+        return ranges, hidden_from
+    if begin < len(text):
         ranges.append((begin, len(text)))
-    return ranges
+    return ranges, None
 
 
 def _would_join(text: str, before: str, begin: int) -> bool:

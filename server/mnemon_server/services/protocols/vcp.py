@@ -64,6 +64,10 @@ class _VcpParse:
 
     def run(self) -> Findings:
         for token in _TOKEN.finditer(self._text):
+            if self._findings.full:
+                self._findings.surplus(token.start())
+                self._block = None
+                break
             if self._escapes:
                 self._in_escape(token)
             elif token[0] == START:

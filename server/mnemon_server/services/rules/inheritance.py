@@ -149,6 +149,7 @@ def _merge(values: Mapping[str, Any]) -> MergeConfig:
         keywords_strategy=KeywordsStrategy(values["keywords_strategy"]),
         deduplicate=values["deduplicate"],
         deduplication_threshold=values["deduplication_threshold"],
+        deduplication_guard=values["deduplication_guard"],
         keep_history=values["keep_history"],
     )
 
@@ -163,6 +164,7 @@ def _merge_dict(config: MergeConfig) -> dict[str, Any]:
         "keywords_strategy": config.keywords_strategy.value,
         "deduplicate": config.deduplicate,
         "deduplication_threshold": config.deduplication_threshold,
+        "deduplication_guard": config.deduplication_guard,
         "keep_history": config.keep_history,
     }
 

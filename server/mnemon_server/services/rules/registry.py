@@ -36,7 +36,7 @@ class MergeRuleRegistry:
         return self._rules.version
 
     def get(self, name: str) -> Rule:
-        """A copy of the rule as it was written. RuleNotFoundError where there is none."""
+        """A copy of the rule as it was written. RuleNotFoundError if it does not exist."""
         return copied(self._rules.placed(name).rule)
 
     def find_matching(self, candidate: SemanticMemory, existing: SemanticMemory | None = None) -> ResolvedRule:
@@ -46,7 +46,7 @@ class MergeRuleRegistry:
         return self._rules.find_matching(candidate)
 
     def resolve(self, name: str) -> ResolvedRule:
-        """The rule with all that it inherits, and which rule gave each field. RuleNotFoundError where there is none."""
+        """The rule with all that it inherits, and which rule gave each field. RuleNotFoundError if it is missing."""
         return self._rules.resolve(name)
 
     def export(self) -> list[Rule]:
@@ -59,12 +59,13 @@ class MergeRuleRegistry:
         [name] = after.difference(before).registered
         return receipt_of(after, name)
 
-    def update(self, name: str, changes: object, clear_fields: Sequence[str] = ()) -> RuleReceipt:
-        """Takes `clear_fields` out, so that they are inherited again, and lays `changes` over what is left.
+    def update(self, name: str, changes: object, mask: Sequence[str] = ()) -> RuleReceipt:
+        """Lays `changes` over the rule: objects are merged key by key, lists are replaced.
 
-        Objects are merged key by key; lists are replaced.
+        With a mask, only its fields are changed: what `changes` say of them takes the place of what is there, and what
+        they do not say is inherited again.
         """
-        _, after = self._change(lambda rules: rules.updated(name, changes, clear_fields))
+        _, after = self._change(lambda rules: rules.updated(name, changes, mask))
         return receipt_of(after, name)
 
     def delete(self, name: str, *, force: bool = False) -> bool:
@@ -109,4 +110,5 @@ def copied(rule: RuleDict) -> Rule:
 
 def receipt_of(rules: RuleSet, name: str) -> RuleReceipt:
     """A rule as it stands in `rules`."""
-    return RuleReceipt(copied(rules.placed(name).rule), rules.version)
+    placed = rules.placed(name)
+    return RuleReceipt(copied(placed.rule), placed.revision, rules.version)

@@ -4,7 +4,7 @@ Every change makes a new set out of this one, or raises; what is raised has chan
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -19,11 +19,19 @@ from mnemon_server.domain.errors import (
     RuleNotFoundError,
     UnknownBaseRuleError,
 )
-from mnemon_server.domain.rules import DEFAULT_RULE, RULES_MAX, ResolvedRule, RuleConditions, RuleDict, RuleOrder
+from mnemon_server.domain.rules import (
+    DEFAULT_RULE,
+    RULES_BYTES_MAX,
+    RULES_MAX,
+    ResolvedRule,
+    RuleConditions,
+    RuleDict,
+    RuleOrder,
+)
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.rules.inheritance import flattened, resolved
-from mnemon_server.services.rules.schema import checked_rule, merged, without_fields
+from mnemon_server.services.rules.schema import check_mask, checked_rule, merged, only_fields, rule_json, without_fields
 
 _PRIORITY_MAX, _PLACE_BITS = 2**31 - 1, 31
 _LAST_POSITION = 2**63
@@ -32,10 +40,14 @@ _LAST_POSITION = 2**63
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule as it was written, and its place in the order of registration, which it keeps; "default" has place 0."""
+    """A rule as it was written, and its place in the order of registration, which it keeps; "default" has place 0.
+
+    Its revision is that of the document that holds it, which grows by one whenever either of them changes.
+    """
 
     rule: RuleDict
     place: int
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class RuleSet:
     # Reading
 
     def resolve(self, name: str) -> ResolvedRule:
-        """The rule with all that it inherits, and where from. RuleNotFoundError where there is none."""
+        """The rule with all that it inherits, and where from. RuleNotFoundError if it does not exist."""
         if (found := self._resolved.get(name)) is None:
             # Two threads may both come here, and then write the same.
             found = self._resolved[name] = resolved(self._chain(name))
@@ -75,10 +87,10 @@ class RuleSet:
         matching = (rule for rule in self._asked if _holds(rule.conditions, candidate))
         return next(matching, None) or self.resolve(DEFAULT_RULE)
 
-    def listed(self, order: RuleOrder) -> list[tuple[int, RuleDict]]:
+    def listed(self, order: RuleOrder) -> list[tuple[int, PlacedRule]]:
         """All rules in this order, each with a position that grows, and that no other change of rules moves."""
         position = self._matching_position if order is RuleOrder.MATCHING else _registration_position
-        return sorted(((position(placed), placed.rule) for placed in self.rules.values()), key=lambda pair: pair[0])
+        return sorted(((position(placed), placed) for placed in self.rules.values()), key=lambda pair: pair[0])
 
     def difference(self, before: "RuleSet") -> RuleChanges:
         """What was changed since `before`."""
@@ -107,19 +119,22 @@ class RuleSet:
             raise RuleExistsError(kept["name"])
         return self._with([kept])
 
-    def updated(self, name: str, changes: object, clear_fields: Sequence[str] = ()) -> "RuleSet":
-        """With `changes` laid over a rule, after the fields of `clear_fields` were taken out of it.
+    def updated(self, name: str, changes: object, mask: Sequence[str] = ()) -> "RuleSet":
+        """With `changes` laid over a rule, or, with a mask, with its fields as they are in `changes`.
 
         Raises:
-            InvalidArgumentError: a value that cannot be, or another name.
+            InvalidArgumentError: a value that cannot be, another name, or a mask that names what is no field.
             RuleNotFoundError: there is no such rule.
             UnknownBaseRuleError, CircularInheritanceError: its new base is not there, or extends it.
         """
         laid_over = checked_rule({"name": name, **changes} if isinstance(changes, Mapping) else changes)
         if laid_over["name"] != name:
             raise InvalidArgumentError.of("rule.name", f"must be {name!r}, or be left out: a rule keeps its name")
-        remaining = without_fields(self.placed(name).rule, clear_fields)
-        return self._with([checked_rule(merged(remaining, laid_over))])
+        rule = self.placed(name).rule
+        if mask:
+            check_mask(mask)
+            rule, laid_over = without_fields(rule, mask), only_fields(laid_over, mask)
+        return self._with([checked_rule(merged(rule, laid_over))])
 
     def deleted(self, name: str, *, force: bool = False) -> "RuleSet":
         """Without a rule; this same set where there is none of that name.
@@ -198,8 +213,19 @@ class RuleSet:
             return self
         if len(changed.rules) > RULES_MAX:
             raise InvalidOperationError(f"there can be at most {RULES_MAX:,} merge rules; delete some first")
+        size, known = _size(changed), _size(self)
+        if size > max(RULES_BYTES_MAX, known):
+            raise InvalidOperationError(f"merge rules can take at most {RULES_BYTES_MAX:,} bytes of JSON, not {size:,}")
         _check_bases({name: placed.rule.get("extends") for name, placed in changed.rules.items()})
-        return changed
+        return RuleSet({name: self._revised(placed) for name, placed in changed.rules.items()}, changed.version)
+
+    def _revised(self, placed: PlacedRule) -> PlacedRule:
+        """A rule of the next set, with the revision that it has there."""
+        known = self.rules.get(placed.rule["name"])
+        if known is None:
+            return replace(placed, revision=1)
+        is_changed = (placed.rule, placed.place) != (known.rule, known.place)
+        return replace(placed, revision=known.revision + is_changed)
 
     def __eq__(self, other: object) -> bool:
         """Whether the same rules are there in the same order, at whatever version."""
@@ -212,7 +238,7 @@ class RuleSet:
     # Looking up
 
     def placed(self, name: str) -> PlacedRule:
-        """The rule of this name as it was written. RuleNotFoundError where there is none."""
+        """The rule of this name as it was written. RuleNotFoundError if it does not exist."""
         if (found := self.rules.get(name)) is None:
             raise RuleNotFoundError(name)
         return found
@@ -235,6 +261,10 @@ class RuleSet:
         if name == DEFAULT_RULE:
             return _LAST_POSITION
         return ((_PRIORITY_MAX - self.resolve(name).priority) << _PLACE_BITS) + placed.place
+
+
+def _size(rules: RuleSet) -> int:
+    return sum(len(rule_json(placed.rule).encode()) for placed in rules.rules.values())
 
 
 def _registration_position(placed: PlacedRule) -> int:

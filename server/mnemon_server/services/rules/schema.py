@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 from typing import Any
 
 from mnemon_server.domain.conflicts import (
@@ -18,14 +19,14 @@ from mnemon_server.domain.conflicts import (
     TimestampStrategy,
 )
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.records import DURATION_MAX
 from mnemon_server.domain.rules import DESCRIPTION_BYTES_MAX, RULE_BYTES_MAX, RULE_NAME_BYTES_MAX, RuleDict
 from mnemon_server.domain.semantic import SOURCE_BYTES_MAX
 from mnemon_server.domain.validation import SCOPE_BYTES_MAX, refuse, text_violations
+from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
 
 ENTRIES_MAX = 256
 """Of a list, and of the priorities by source."""
-TIME_WINDOW_MAX_S = 315_576_000_000
-"""Ten thousand years: what a duration can say."""
 WEIGHT_MAX = 1_000.0
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -156,7 +157,9 @@ SCHEMA = Keys(
             {
                 "semantic_threshold": _SHARE,
                 "keyword_threshold": _SHARE,
-                "time_window_s": _number(1e-6, TIME_WINDOW_MAX_S, "more than 0 seconds, at least a millionth"),
+                "time_window_s": _number(
+                    1e-6, DURATION_MAX.total_seconds(), "more than 0 seconds, at least a millionth"
+                ),
                 "importance_delta": _BELOW_ONE,
                 "signals": _SIGNALS,
                 "required_signals": _SIGNALS,
@@ -184,6 +187,7 @@ SCHEMA = Keys(
                 "keywords_strategy": _choice(KeywordsStrategy),
                 "deduplicate": _FLAG,
                 "deduplication_threshold": _SHARE,
+                "deduplication_guard": _FLAG,
                 "keep_history": _FLAG,
             }
         ),
@@ -221,23 +225,39 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def without_fields(rule: RuleDict, paths: Sequence[str]) -> dict[str, Any]:
-    """The rule without the fields of these paths, such as "arbitration.merge_threshold" or "conditions".
-
-    Raises:
-        InvalidArgumentError: a path that no rule can have, or that of the name.
-    """
+def check_mask(paths: Sequence[str]) -> None:
+    """Raises InvalidArgumentError where a mask names what is no field of a rule, or the rule's name."""
+    if len(paths) > MASK_PATHS_MAX:
+        refuse([FieldViolation("update_mask", f"must name at most {MASK_PATHS_MAX} fields")])
     refuse(
         FieldViolation(
-            f"clear_fields[{index}]",
-            'must be a field of a rule other than its name, such as "extends" or "arbitration.merge_threshold"',
+            "update_mask",
+            f"{path[:80]!r} is no field of a rule that can be changed, "
+            'such as "extends" or "arbitration.merge_threshold"; a map is changed as a whole',
         )
-        for index, path in enumerate(paths)
-        if not _is_clearable(path)
+        for path in paths
+        if not _is_maskable(path)
     )
+
+
+def only_fields(rule: RuleDict, paths: Sequence[str]) -> dict[str, Any]:
+    """What the rule says of the fields of these paths, such as "arbitration.merge_threshold" or "conditions"."""
+    result: dict[str, Any] = {}
+    for path in paths:
+        keys = path.split(".")
+        value: Any = rule
+        for key in keys:
+            value = value.get(key, {})
+        if value != {}:
+            result = merged(result, reduce(lambda inner, key: {key: inner}, reversed(keys), value))
+    return result
+
+
+def without_fields(rule: RuleDict, paths: Sequence[str]) -> dict[str, Any]:
+    """The rule without the fields of these paths."""
     result = merged({}, rule)
     for path in paths:
-        result = _without(result, path.split(".", 2))
+        result = _without(result, path.split("."))
     return result
 
 
@@ -293,10 +313,10 @@ def _kept(node: Node, value: Any) -> Any:
     return {key: item for key, item in items.items() if item != {}}
 
 
-def _is_clearable(path: str) -> bool:
+def _is_maskable(path: str) -> bool:
     node: Node | None = SCHEMA
-    for key in path.split(".", 2):
-        node = None if node is None or isinstance(node, Kind) else node.node(key)
+    for key in path.split("."):
+        node = node.node(key) if isinstance(node, Keys) else None
     return node is not None and path != "name"
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import RULES
+from mnemon_server.domain.damage import reads
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import text_digest
 from mnemon_server.domain.errors import RevisionMismatchError
 from mnemon_server.domain.filters import RecordFilter
-from mnemon_server.domain.records import RequestKey
+from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
 from mnemon_server.domain.rules import (
     RULES_MAX,
     DeletedRule,
@@ -27,10 +28,12 @@ from mnemon_server.domain.rules import (
     RuleOrder,
     RulePage,
     RuleReceipt,
+    StoredRule,
 )
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.domain.validation import refuse, request_id_violations
-from mnemon_server.engines.base import DocumentWrite, RecordStamps, Vault, VaultTransaction
+from mnemon_server.engines.promises.values import DocumentWrite, RecordStamps
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.rules.registry import MergeRuleRegistry, copied, receipt_of
 from mnemon_server.services.rules.rule_set import PlacedRule, RuleSet
 from mnemon_server.services.rules.schema import checked_rule, rule_json
@@ -53,8 +56,9 @@ Change = Callable[[MergeRuleRegistry], dict[str, Any]]
 class RuleStore:
     """Merge rules over a vault. All methods are safe to call from many tasks at once.
 
-    A change is one transaction, with an event for every rule that it changed. It raises what MergeRuleRegistry raises,
-    or as the future of a RecordEngine's write. A repeated call with the same `request_id` gets the first answer.
+    A change is one transaction, and the log tells of every rule that it changed. It raises what MergeRuleRegistry
+    raises, or as the future of a RecordEngine's write. A repeated call with the same `request_id` gets the first
+    answer.
     """
 
     def __init__(self, vault: Vault) -> None:
@@ -79,12 +83,15 @@ class RuleStore:
         self, tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps] = NO_STAMPS
     ) -> None:
         """Makes the rules that the transaction sees, which are `before`, those of `after`; `stamps` are by name."""
-        self._known = (_write(tx, before, after, stamps), after)
+        stamp = _write(tx, before, after, stamps)
+        # With stamps come revisions that only the vault knows.
+        if not stamps:
+            self._known = (stamp, after)
 
     # Reading
 
     async def get(self, name: str) -> RuleReceipt:
-        """The rule as it was written. RuleNotFoundError where there is none."""
+        """The rule as it was written. RuleNotFoundError if it does not exist."""
         return receipt_of(await self._rules(), name)
 
     async def list(self, order: RuleOrder = RuleOrder.REGISTRATION, *, after: int = 0, limit: int) -> RulePage:
@@ -93,20 +100,21 @@ class RuleStore:
         behind = [pair for pair in rules.listed(order) if pair[0] > after]
         page = behind[:limit]
         position = page[-1][0] if page and len(behind) > limit else None
-        return RulePage(tuple(copied(rule) for _, rule in page), position, rules.version)
+        found = tuple(StoredRule(copied(placed.rule), placed.revision) for _, placed in page)
+        return RulePage(found, position, rules.version)
 
     async def find_matching(self, candidate: SemanticMemory) -> ResolvedRule:
         """The rule that applies to a candidate; see MergeRuleRegistry."""
         return (await self._rules()).find_matching(candidate)
 
     async def resolve(self, name: str) -> ResolvedRule:
-        """The rule with all that it inherits. RuleNotFoundError where there is none."""
+        """The rule with all that it inherits. RuleNotFoundError if it does not exist."""
         return (await self._rules()).resolve(name)
 
     async def export(self) -> tuple[tuple[RuleDict, ...], int]:
         """All rules as they were written, "default" first, the others as they were registered, and the version."""
         page = await self.list(limit=RULES_MAX)
-        return page.rules, page.version
+        return tuple(stored.rule for stored in page.rules), page.version
 
     # Changing
 
@@ -114,39 +122,60 @@ class RuleStore:
         """Adds a rule."""
         kept = checked_rule(rule)
         key = _key(request_id, "register-rule", kept)
-        return RuleReceipt(**await self._change(lambda registry: asdict(registry.register(kept)), key))
+        answer, _ = await self._change(lambda registry: asdict(registry.register(kept)), key)
+        return RuleReceipt(**answer)
 
     async def update(
         self,
         changes: RuleDict,
         *,
-        clear_fields: Sequence[str] = (),
-        expected_version: int | None = None,
+        mask: Sequence[str] = (),
+        expected_revision: int | None = None,
         request_id: str = "",
     ) -> RuleReceipt:
-        """Takes `clear_fields` out of the rule that `changes` name, and lays `changes` over what is left.
+        """Changes the rule that `changes` name; see MergeRuleRegistry.
 
         Raises:
-            RevisionMismatchError: the registry has not the expected version.
+            RevisionMismatchError: the rule has not the expected revision.
         """
         kept = checked_rule(changes)
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
-            if expected_version not in (None, registry.version):
-                raise RevisionMismatchError("rules", expected_version, registry.version)
-            return asdict(registry.update(kept["name"], kept, clear_fields))
+            _check_revision(registry.rules.placed(kept["name"]), expected_revision)
+            return asdict(registry.update(kept["name"], kept, mask))
 
-        key = _key(request_id, "update-rule", kept, [*clear_fields], expected_version)
-        return RuleReceipt(**await self._change(change, key))
+        answer, _ = await self._change(change, _key(request_id, "update-rule", kept, [*mask], expected_revision))
+        return RuleReceipt(**answer)
 
-    async def delete(self, name: str, *, force: bool = False, request_id: str = "") -> DeletedRule:
-        """Removes a rule. With `force`, rules that extend it keep what they inherited."""
+    async def delete(
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        allow_missing: bool = False,
+        expected_revision: int | None = None,
+        request_id: str = "",
+    ) -> DeletedRule:
+        """Removes a rule. With `force`, rules that extend it keep what they inherited.
+
+        Raises:
+            RuleNotFoundError: it does not exist, unless `allow_missing`; then the outcome is MISSING.
+            RevisionMismatchError: it has not the expected revision.
+        """
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
-            deleted = registry.delete(name, force=force)
-            return asdict(DeletedRule(deleted, registry.version))
+            if allow_missing and name not in registry.rules.rules:
+                return {"outcome": WriteOutcome.MISSING, "revision": 0, "version": registry.version}
+            placed = registry.rules.placed(name)
+            _check_revision(placed, expected_revision)
+            registry.delete(name, force=force)
+            return {"outcome": WriteOutcome.DELETED, "revision": placed.revision, "version": registry.version}
 
-        return DeletedRule(**await self._change(change, _key(request_id, "delete-rule", name, force)))
+        key = _key(request_id, "delete-rule", name, force, allow_missing, expected_revision)
+        answer, done = await self._change(change, key)
+        outcome = WriteOutcome(answer["outcome"])
+        receipt = WriteReceipt(name, outcome, answer["revision"], done.commit_time, replayed=done.replayed)
+        return DeletedRule(receipt, answer["version"])
 
     async def load(
         self,
@@ -163,7 +192,8 @@ class RuleStore:
             return asdict(registry.load(kept, replace_all=replace_all, lenient=lenient))
 
         key = _key(request_id, "load-rules", kept, replace_all, lenient)
-        return LoadedRules(**await self._change(change, key))
+        answer, _ = await self._change(change, key)
+        return LoadedRules(**answer)
 
     async def reset(self, *, request_id: str = "") -> int:
         """Removes all rules, and takes "default" back to what it was; returns the registry's version."""
@@ -172,8 +202,8 @@ class RuleStore:
             registry.reset()
             return {"version": registry.version}
 
-        version: int = (await self._change(change, _key(request_id, "reset-rules")))["version"]
-        return version
+        answer, _ = await self._change(change, _key(request_id, "reset-rules"))
+        return int(answer["version"])
 
     async def aclose(self) -> None:
         """Waits for what has begun; calls after it fail. The vault stays open."""
@@ -182,7 +212,7 @@ class RuleStore:
     async def _rules(self) -> RuleSet:
         return (await self._offload(self.registry_in)).rules
 
-    async def _change(self, change: Change, request: RequestKey | None) -> dict[str, Any]:
+    async def _change(self, change: Change, request: RequestKey | None) -> tuple[dict[str, Any], TransactionReceipt]:
         """What `change` returned for the registry of the transaction; of a replay, the first time."""
 
         def program(tx: VaultTransaction) -> str:
@@ -194,8 +224,12 @@ class RuleStore:
             return json.dumps(answer)
 
         receipt = await completion(self._vault.transact(program, request=request))
-        answer: dict[str, Any] = json.loads(receipt.answer)
-        return answer
+        return json.loads(receipt.answer), receipt
+
+
+def _check_revision(placed: PlacedRule, expected: int | None) -> None:
+    if expected not in (None, placed.revision):
+        raise RevisionMismatchError(placed.rule["name"], expected, placed.revision)
 
 
 def _key(request_id: str, *parts: Any) -> RequestKey | None:
@@ -215,24 +249,25 @@ def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mappin
     collection = tx.collection(RULES)
     for name, placed in before.rules.items():
         if name not in after.rules:
-            collection.delete_document(name, event=EventType.RULE_DELETED, details=rule_json(placed.rule))
+            collection.delete_document(name, change=ChangeType.RULE_DELETED, details=rule_json(placed.rule))
     for name, placed in after.rules.items():
         if placed != before.rules.get(name):
-            event = EventType.RULE_UPDATED if name in before.rules else EventType.RULE_REGISTERED
-            collection.put_document(_to_write(placed, event, stamps.get(name)))
+            change = ChangeType.RULE_UPDATED if name in before.rules else ChangeType.RULE_REGISTERED
+            collection.put_document(_to_write(placed, change, stamps.get(name)))
     stamp = _stamp(after)
     tx.set_value(_STAMP, stamp)
     return stamp
 
 
-def _to_write(placed: PlacedRule, event: EventType, stamps: RecordStamps | None) -> DocumentWrite:
+def _to_write(placed: PlacedRule, change: ChangeType, stamps: RecordStamps | None) -> DocumentWrite:
     text = rule_json(placed.rule)
     document = Document(placed.rule["name"], text, metadata={PLACE: placed.place})
-    return DocumentWrite(document=document, passages=(), event=event, details=text, stamps=stamps)
+    return DocumentWrite(document=document, passages=(), change=change, details=text, stamps=stamps)
 
 
+@reads(RULES)
 def _from_document(document: Document) -> PlacedRule:
-    return PlacedRule(json.loads(document.content), cast("int", document.metadata[PLACE]))
+    return PlacedRule(json.loads(document.content), cast("int", document.metadata[PLACE]), document.revision)
 
 
 def _stamp(rules: RuleSet) -> str:

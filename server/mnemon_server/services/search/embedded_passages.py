@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import PassageInput, Vector
+from mnemon_server.engines.promises.values import PassageInput, Vector
 
 
 async def embed_passages(embedder: EmbeddingBatcher, contents: Sequence[str]) -> list[list[PassageInput]]:

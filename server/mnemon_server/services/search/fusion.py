@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import PassageIds, Scores
+from mnemon_server.engines.promises.values import PassageIds, Scores
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 import numpy as np
 
-from mnemon_server.domain.documents import RebuildProgress
+from mnemon_server.domain.documents import HealthStatus, RebuildProgress
 from mnemon_server.domain.errors import (
     BackendConnectionError,
     EmbeddingModelMismatchError,
@@ -17,19 +17,17 @@ from mnemon_server.domain.errors import (
     MnemonError,
     StorageFailedError,
 )
-from mnemon_server.engines.base import (
-    DocumentChange,
-    IndexEntry,
-    IndexPosition,
-    PassageIds,
-    RecordEngine,
-    VectorIndex,
-)
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentChange, IndexPosition, PassageIds
+from mnemon_server.engines.promises.vector_index import IndexEntry, VectorIndex
 
 BATCH_CHANGES = 128
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 CLOSE_PATIENCE_S = 1.0
 PAUSE_SHARE, PAUSE_MAX_S = 19.0, 30.0
+ERASURE_INTERVAL_S = 600.0
+ERASURE_REST = 9.0
+"""So many times as long as building an index anew took, at least, until it is built anew again."""
 QUIET_S = 1.0
 """Without a commit for so long, writes have ended; a bulk stream commits twice a second, when a message is embedded."""
 
@@ -49,7 +47,16 @@ class IndexApplier:
     One that misses entries after catching up is emptied and fed anew.
     """
 
-    def __init__(self, records: RecordEngine, index: VectorIndex) -> None:
+    def __init__(
+        self, records: RecordEngine, index: VectorIndex, *, erasure_interval_s: float = ERASURE_INTERVAL_S
+    ) -> None:
+        """Begins.
+
+        Args:
+            records: what the index follows.
+            index: what is fed.
+            erasure_interval_s: an index of our own is built anew so long after something was removed, or later.
+        """
         self._records = records
         self.index = index
         self._wake = threading.Event()
@@ -62,9 +69,15 @@ class IndexApplier:
         self._verified = False
         self._opened = False
         self._position = IndexPosition()
+        self._erasure_interval_s = erasure_interval_s
+        self._erasure_due: float | None = None
+        self._erasure_began: float | None = None
+        self._resting_until = 0.0
+        self._rebuilt_sequence = 0
         self._checking = False
         self._failure = ""
-        self._busy = "the vector database has not been reached yet"
+        self._starting = True
+        self._busy = "the vector database is starting; the records answer until then"
         self._unsubscribe = records.subscribe(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="index-applier", daemon=True)
         self._thread.start()
@@ -78,6 +91,11 @@ class IndexApplier:
     def outage(self) -> str:
         """Why the index does not serve; empty where it does, or is only being checked."""
         return self._failure or self._busy
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the index is being opened for the first time, and has not failed."""
+        return self._starting
 
     @property
     def failure(self) -> str:
@@ -94,6 +112,10 @@ class IndexApplier:
         if len(changes) > changes_max:
             return None
         return np.array([passage for change in changes for passage in change.passage_ids], np.int64)
+
+    def removals(self) -> int:
+        """How many documents were removed or replaced, and may be in the files of the index still."""
+        return self._records.index_removals(self.index.name)
 
     def applied(self, sequence: int) -> "Future[None]":
         """Done once the index holds every change up to `sequence`; fails while it cannot be reached."""
@@ -114,9 +136,13 @@ class IndexApplier:
         self._wake.set()
 
     def rebuild(self, watcher: Callable[[RebuildProgress], None]) -> Callable[[], None]:
-        """Empties the index and feeds it anew; `watcher` hears of the progress until the call that is returned."""
+        """Empties the index and feeds it anew; `watcher` hears of the progress until the call that is returned.
+
+        What is written meanwhile does not count: the rebuild is done with what was there when it was asked for.
+        """
         with self._lock:
             self._watchers.append(watcher)
+            self._rebuilt_sequence = self._records.stats().sequence
             self._reset_wanted = True
         self._hurry.set()
         self._wake.set()
@@ -139,14 +165,17 @@ class IndexApplier:
         retry_s = RETRY_FIRST_S
         while not self._closed:
             self._wake.clear()
+            self._hurry.clear()
             started, sequence = monotonic(), self._records.stats().sequence
             try:
-                if self._advance():
-                    retry_s = RETRY_FIRST_S
+                is_more = self._advance()
+                retry_s = RETRY_FIRST_S
+                if is_more:
                     if self._records.stats().sequence > sequence:
                         self._give_way(monotonic() - started)
-                    continue
-                timeout_s = None
+                else:
+                    self._idle()
+                continue
             except StorageFailedError:
                 timeout_s = RETRY_FIRST_S
             except Exception as error:  # noqa: BLE001 - the records go on, whatever happens to their index
@@ -154,35 +183,62 @@ class IndexApplier:
                 timeout_s, retry_s = retry_s, min(2 * retry_s, RETRY_MAX_S)
             self._wait(timeout_s)
 
+    def _idle(self) -> None:
+        """Waits for the next commit, or until the index is to be built anew."""
+        if not self._closed:
+            self._wake.wait(self._seconds_to_erasure())
+
+    def _wait(self, timeout_s: float) -> None:
+        """Waits after a failure, whatever is committed, unless somebody is waiting.
+
+        Otherwise an index that is away would be tried again with every write.
+        """
+        if not self._closed:
+            self._hurry.wait(timeout_s)
+
     def _give_way(self, took_s: float) -> None:
         """While writes keep coming, most of the machine is theirs, unless somebody waits for the index."""
         self._hurry.clear()
         deadline = monotonic() + min(PAUSE_SHARE * took_s, PAUSE_MAX_S)
-        while monotonic() < deadline and not (self._waiters or self._watchers or self._closed):
+        while self._opened and monotonic() < deadline and not (self._waiters or self._watchers or self._closed):
             sequence = self._records.stats().sequence
             if self._hurry.wait(QUIET_S) or self._records.stats().sequence == sequence:
                 return
 
-    def _wait(self, timeout_s: float | None) -> None:
-        if not self._closed:
-            self._wake.wait(timeout_s)
-
     def _advance(self) -> bool:
         """One step; False when there is nothing left to do."""
+        if self._opened and self._seconds_to_erasure() == 0.0:
+            log.info("the vector index is built anew, without what was removed")
+            self._reset_wanted, self._erasure_began = True, monotonic()
         if self._reset_wanted:
             self._busy = "the vector database is being built anew"
-            self._restart(self.index.reset().generation)
-            self._reset_wanted = False
+            self._restart(self.index.reset().generation, emptied=self.index.belongs_to_records)
+            self._reset_wanted, self._erasure_due = False, None
         elif not self._opened:
             self._open()
         changes = self._records.changes_after(self._position.sequence, limit=BATCH_CHANGES)
         if not changes:
+            self._note_erased()
             return self._verify()
         entries = [entry for change in changes if change.document for entry in _entries(change)]
         self.index.apply(entries, [change.doc_id for change in changes if change.document is None])
         self._move(IndexPosition(changes[-1].sequence, self._position.generation))
         self._tell_watchers()
         return True
+
+    def _seconds_to_erasure(self) -> float | None:
+        """Until the index is built anew; None where nothing was removed, or its files are somebody else's."""
+        if not self.index.belongs_to_records or not self.removals():
+            self._erasure_due = None
+        elif self._erasure_due is None:
+            self._erasure_due = max(monotonic() + self._erasure_interval_s, self._resting_until)
+        return None if self._erasure_due is None else max(0.0, self._erasure_due - monotonic())
+
+    def _note_erased(self) -> None:
+        """Building anew is over: a large index rests for long enough that it is not built all the time."""
+        if self._erasure_began is not None:
+            self._resting_until = monotonic() + ERASURE_REST * (monotonic() - self._erasure_began)
+            self._erasure_began = None
 
     def _open(self) -> None:
         try:
@@ -199,18 +255,21 @@ class IndexApplier:
             self._restart(state.generation)
         self._opened = True
         self._verified = False
-        self._checking, self._failure, self._busy = False, "", ""
+        self._serves()
         self._answer_waiters()
 
-    def _restart(self, generation: str) -> None:
+    def _restart(self, generation: str, *, emptied: bool = False) -> None:
         """From the start: every deletion from now on is kept until this generation has heard of it."""
-        self._move(IndexPosition(0, generation))
+        self._move(IndexPosition(0, generation), emptied=emptied)
         self._opened = True
         self._verified = False
-        self._checking, self._failure, self._busy = False, "", ""
+        self._serves()
 
-    def _move(self, position: IndexPosition) -> None:
-        self._records.set_index_position(self.index.name, position).result()
+    def _serves(self) -> None:
+        self._checking, self._starting, self._failure, self._busy = False, False, "", ""
+
+    def _move(self, position: IndexPosition, *, emptied: bool = False) -> None:
+        self._records.set_index_position(self.index.name, position, emptied=emptied).result()
         self._position = position
         self._answer_waiters()
 
@@ -232,7 +291,7 @@ class IndexApplier:
             log.warning("the vector index holds %d of %d entries and is built anew", state.entry_count, stored)
             generation = self.index.reset().generation
         else:
-            self._checking, self._failure, self._busy = False, "", ""
+            self._serves()
             return False
         self._restart(generation)
         # Once: an index that is never found whole must not be fed for ever.
@@ -240,7 +299,7 @@ class IndexApplier:
         return True
 
     def _report(self, error: Exception) -> None:
-        self._opened = self._checking = False
+        self._opened = self._checking = self._starting = False
         known = isinstance(error, MnemonError) and (
             not isinstance(error, KnowledgeStoreError) or isinstance(error, BackendConnectionError)
         )
@@ -268,9 +327,18 @@ class IndexApplier:
 
     def _tell_watchers(self) -> None:
         if self._watchers and not self._reset_wanted:
-            pending, total = self.pending(), self._records.stats().document_count
+            total = self._records.stats().document_count
+            pending = self._records.count_changes_after(self._position.sequence)
+            pending -= self._records.count_changes_after(max(self._rebuilt_sequence, self._position.sequence))
             for watcher in list(self._watchers):
                 watcher(RebuildProgress(max(0, total - pending), total))
+
+
+def status_of_index(applier: IndexApplier | None, problem: str) -> HealthStatus:
+    """What an index, which does not answer because of `problem`, makes of the health of what stands on it."""
+    if not problem:
+        return HealthStatus.HEALTHY
+    return HealthStatus.STARTING if applier and applier.is_starting else HealthStatus.DEGRADED
 
 
 def _entries(change: DocumentChange) -> list[IndexEntry]:

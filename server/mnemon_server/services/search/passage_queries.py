@@ -1,7 +1,7 @@
 """What is asked of a search for passages, and what it answers."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
-from mnemon_server.engines.base import PassageLocation, Vector
+from mnemon_server.engines.promises.values import FieldsOnly, PassageLocation, Vector
 from mnemon_server.services.search.rankings import Ranking
 
 
@@ -27,6 +27,8 @@ class PassageQuery:
     min_score: float = 0.0
     vectors: bool = False
     """Whether the documents come with the vectors of their passages."""
+    fields_only: FieldsOnly = False
+    """Whether they come with their collection's own fields alone."""
     broad: bool = False
     """Whether `where` is expected to leave most passages, so that it pays to check what was found, and not to look up
     first what may be found. How telling a word is then counts among all."""
@@ -47,17 +49,26 @@ class PassageHit:
     """The same of the keyword score."""
 
     @classmethod
-    def of(cls, document: Document, place: PassageLocation, row: int, ranking: Ranking) -> Self:
-        """The hit in a row of a ranking."""
+    def of(cls, document: Document, scored: "ScoredPlace", ranking: Ranking) -> Self:
+        """The hit at a place of a ranking."""
+        row = scored.row
         return cls(
             document=document,
-            place=place,
-            score=min(max(float(ranking.scores[row]), 0.0), 1.0),
+            place=scored.place,
+            score=scored.score,
             cosine=_in_row(ranking.cosines, row),
             keyword_score=_in_row(ranking.keyword_scores, row),
             vector_part=_in_row(ranking.vector_parts, row),
             keyword_part=_in_row(ranking.keyword_parts, row),
         )
+
+
+class ScoredPlace(NamedTuple):
+    """The best passage of a document, its row in a ranking, and its score, 0 to 1."""
+
+    place: PassageLocation
+    row: int
+    score: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ same. Where the graph cannot be asked, or too little of what it proposes passes 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +16,14 @@ from numpy.typing import NDArray
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
-from mnemon_server.engines.base import PassageIds, PassageLocation, RecordEngine, Scores, Vector
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery
+from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
 from mnemon_server.services.search.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
-from mnemon_server.services.search.reranking import Ranker, widened
+from mnemon_server.services.search.reranking import AUTHOR_KEYS, Ranker, widened
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
@@ -61,6 +61,11 @@ class _Choice:
     candidates: int
     """Passages that match the filter; of those that were looked at, where it was checked afterwards."""
 
+    def scored(self) -> list[ScoredPlace]:
+        """The places with their scores."""
+        scores = self.ranking.scores
+        return [ScoredPlace(place, row, min(max(float(scores[row]), 0.0), 1.0)) for row, place in self.places.values()]
+
 
 class PassageSearch:
     """Finds documents through their passages.
@@ -88,24 +93,29 @@ class PassageSearch:
         self._ranker = ranker
         self._plan_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-planner")
 
-    def find(self, query: PassageQuery) -> PassageAnswer:
-        """The documents nearest to the query, best first, each once. Blocks."""
+    def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
+        """The documents nearest to the query, best first, each once; `fits` is asked before one is read. Blocks."""
         if self._ranker is None or query.mode is not SearchMode.HYBRID:
-            return self._find(query)
-        return self._ranker.rerank(query, self._find(widened(query)))
+            choice = self._find(query)
+            places = choice.scored()
+        else:
+            choice = self._find(widened(query))
+            places = self._reranked(self._ranker, query, choice)
+        hits = self._hits(query, choice.ranking, places[query.skip :], fits)
+        return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query))
 
-    def _find(self, query: PassageQuery) -> PassageAnswer:
+    def _find(self, query: PassageQuery) -> _Choice:
         if query.mode is SearchMode.KEYWORD:
-            return self._complete(query, self._plan(query), None)
+            return self._decide(query, self._plan(query), None)
         if query.vector is not None:
-            return self._complete(query, self._plan(query), query.vector)
+            return self._decide(query, self._plan(query), query.vector)
         if query.mode is SearchMode.VECTOR:
-            return self._complete(query, self._plan(query), self._embed_query(query.text))
+            return self._decide(query, self._plan(query), self._embed_query(query.text))
         # While the model reads the text, its words are looked up. The model runs here, and so begins first: it lets the
         # interpreter go for nearly all its time, and the look-up does not.
         plan = self._plan_threads.submit(self._plan, query)
         vector = self._embed_query(query.text)
-        return self._complete(query, plan.result(), vector)
+        return self._decide(query, plan.result(), vector)
 
     def close(self) -> None:
         """Waits for what has begun."""
@@ -128,10 +138,9 @@ class PassageSearch:
             return False  # what does not match must not be what a score is relative to
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
-    def _complete(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> PassageAnswer:
-        choice = self._decide(query, plan, vector)
+    def _diagnostics(self, query: PassageQuery, choice: _Choice) -> SearchDiagnostics:
         ranking = choice.ranking
-        diagnostics = SearchDiagnostics(
+        return SearchDiagnostics(
             mode=query.mode,
             exact=ranking.exact,
             total_candidates=choice.candidates,
@@ -139,7 +148,6 @@ class PassageSearch:
             pending=self._applier.pending() if self._applier else 0,
             degraded=ranking.degraded,
         )
-        return PassageAnswer(self._hits(query, choice), diagnostics, self._weight(query))
 
     def _weight(self, query: PassageQuery) -> float:
         """The share of meaning in the scores."""
@@ -282,12 +290,30 @@ class PassageSearch:
             places.setdefault(place.doc_id, (row_of[place.passage_id], place))
         return places
 
-    def _hits(self, query: PassageQuery, choice: _Choice) -> tuple[PassageHit, ...]:
-        wanted = dict(islice(choice.places.items(), query.skip, None))
-        documents = self._records.get_documents(list(wanted), vectors=query.vectors)
+    def _reranked(self, ranker: Ranker, query: PassageQuery, choice: _Choice) -> list[ScoredPlace]:
+        """The places that are wanted, in their new order."""
+        ids = [place.passage_id for _, place in choice.places.values()]
+        excerpts = self._records.read_excerpts(ids, metadata_keys=AUTHOR_KEYS)
+        places = [scored for scored in choice.scored() if scored.place.passage_id in excerpts]
+        order = ranker.rerank(
+            query,
+            [excerpts[scored.place.passage_id] for scored in places],
+            np.array([scored.score for scored in places], np.float64),
+        )
+        return [places[row]._replace(score=score) for row, score in order]
+
+    def _hits(
+        self, query: PassageQuery, ranking: Ranking, places: Sequence[ScoredPlace], fits: Fits | None
+    ) -> tuple[PassageHit, ...]:
+        documents = self._records.get_documents(
+            [scored.place.doc_id for scored in places],
+            vectors=query.vectors,
+            fields_only=query.fields_only,
+            fits=fits,
+        )
         return tuple(
-            PassageHit.of(document, place, row, choice.ranking)
-            for document, (row, place) in zip(documents, wanted.values(), strict=True)
+            PassageHit.of(document, scored, ranking)
+            for document, scored in zip(documents, places, strict=True)
             # It may have been deleted since its passage was found.
             if document is not None and not document.hidden
         )

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.domain.documents import Document
-from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery
+from mnemon_server.engines.promises.values import Excerpt
+from mnemon_server.services.search.passage_queries import PassageQuery
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +27,8 @@ FEATURES = ("by_named", "by_other", "ends_asking", "asks", "length", "times_if_w
 
 DEPTH = 100
 """Documents that are looked at again."""
+AUTHOR_KEYS = ("speaker", "author", "from", "role")
+"""Keys of metadata that say who a text is from; the first that is there counts."""
 SHIFT_MAX = 2.0
 """Log-odds by which a score moves at most: 0.5 becomes 0.88 or 0.12."""
 
@@ -34,7 +36,6 @@ WEIGHTS_FILE = Path(__file__).with_name("ranker_weights.json")
 
 _COUNT_MAX = 3
 _WORD = re.compile(r"[^\W_]+")
-_AUTHOR_KEYS = ("speaker", "author", "from", "role")
 _AUTHOR = re.compile(r"\s*([^\W_][\w .'’-]{0,39}?)\s*(?:\([^)\n]{0,80}\)|\[[^]\n]{0,80}\])?\s*:\s")
 _WHEN = re.compile(r"\s*(when|how long|what (date|day|month|year|time))\b", re.IGNORECASE)
 _HOW_MANY = re.compile(r"\s*how (many|much|often|old)\b", re.IGNORECASE)
@@ -71,13 +72,14 @@ class Ranker:
         shift = (features(query, candidates) - self.means) @ self.weights
         return shifted(scores, shift)
 
-    def rerank(self, query: PassageQuery, found: PassageAnswer) -> PassageAnswer:
-        """The hits that are wanted, in their new order; `found` is what answers `widened(query)`."""
-        candidates = [_candidate(hit) for hit in found.hits]
-        scores = self.scores(query.text, candidates, np.array([hit.score for hit in found.hits], np.float64))
-        order = [row for row in np.argsort(-scores, kind="stable").tolist() if scores[row] >= query.min_score]
-        hits = tuple(replace(found.hits[row], score=float(scores[row])) for row in order[: query.limit])
-        return replace(found, hits=hits)
+    def rerank(self, query: PassageQuery, excerpts: Sequence[Excerpt], scores: Floats) -> list[tuple[int, float]]:
+        """The places among `excerpts` that are wanted, each with its new score, best first.
+
+        `excerpts`, with AUTHOR_KEYS of their metadata, and their `scores` are what answers `widened(query)`.
+        """
+        new = self.scores(query.text, [_candidate(excerpt) for excerpt in excerpts], scores)
+        order = [row for row in np.argsort(-new, kind="stable").tolist() if new[row] >= query.min_score]
+        return [(row, float(new[row])) for row in order[: query.limit]]
 
 
 def widened(query: PassageQuery) -> PassageQuery:
@@ -87,7 +89,7 @@ def widened(query: PassageQuery) -> PassageQuery:
 
 def author_of(text: str, metadata: Mapping[str, Any]) -> str:
     """Who a text is from: the metadata say so, or it begins with a name and a colon, as "Ann (8 May): …"."""
-    for key in _AUTHOR_KEYS:
+    for key in AUTHOR_KEYS:
         if isinstance(value := metadata.get(key), str):
             return value.strip().lower()
     found = _AUTHOR.match(text)
@@ -136,9 +138,8 @@ def default_ranker() -> Ranker:
     return Ranker(np.array(weights), np.array(means))
 
 
-def _candidate(hit: PassageHit) -> Candidate:
-    document: Document = hit.document
-    return Candidate(document.content[hit.place.start : hit.place.end], author_of(document.content, document.metadata))
+def _candidate(excerpt: Excerpt) -> Candidate:
+    return Candidate(excerpt.text, author_of(excerpt.opening, excerpt.metadata))
 
 
 def _count(pattern: re.Pattern[str], text: str) -> int:

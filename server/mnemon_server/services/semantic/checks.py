@@ -57,19 +57,21 @@ def query_violations(query: SimilarQuery, dimension: int) -> Iterable[FieldViola
     yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
     yield from vector_violations(query.vector, dimension, "vector")
     if not 1 <= query.top_k <= TOP_K_MAX:
-        yield FieldViolation("top_k", f"must be 1 to {TOP_K_MAX}")
-    yield from share_violations(query.min_similarity, "min_similarity")
+        yield FieldViolation("limit", f"must be 1 to {TOP_K_MAX}")
+    yield from share_violations(query.min_similarity, "min_score")
     yield from filter_violations(query.where)
 
 
 def deletion_violations(
-    memory_ids: Sequence[str], where: SemanticFilter | None, request_id: str
+    memory_ids: Sequence[str], where: SemanticFilter | None, request_id: str, expected_revision: int | None = None
 ) -> Iterable[FieldViolation]:
     """What is wrong with a deletion: it names statements by their ids or by a filter."""
     if memory_ids and where:
         yield FieldViolation("filter", "must not be set together with memory_ids")
     elif not memory_ids and not where:
         yield FieldViolation("filter", "must not be empty where memory_ids is: it would mean every statement")
+    if expected_revision is not None and len(memory_ids) != 1:
+        yield FieldViolation("expected_revision", "must be set with exactly one of memory_ids alone")
     if len(memory_ids) > IDS_MAX:
         yield FieldViolation("memory_ids", f"must be at most {IDS_MAX:,}")
     else:

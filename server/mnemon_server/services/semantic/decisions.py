@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mnemon_server.domain.clock import from_microseconds, to_microseconds
+from mnemon_server.domain.collections import DECISIONS
 from mnemon_server.domain.conflicts import (
     ArbitrationAction,
     ArbitrationResult,
@@ -18,6 +19,7 @@ from mnemon_server.domain.conflicts import (
     Signal,
     SignalType,
 )
+from mnemon_server.domain.damage import reads
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import AnyOf, Condition, Expression, Operator, RecordFilter
@@ -71,6 +73,7 @@ def decision_document(decision: Decision, text: str) -> Document:
     )
 
 
+@reads(DECISIONS)
 def stored_decision(document: Document) -> Decision:
     """The decision that a document is."""
     return decision_from_json(document.content)

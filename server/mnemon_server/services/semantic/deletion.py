@@ -1,14 +1,16 @@
 """How statements are removed for good: with all that gave way to them, and with the decisions about any of it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import DECISIONS, SEMANTIC
+from mnemon_server.domain.errors import MemoryNotFoundError, RevisionMismatchError
 from mnemon_server.domain.filters import AnyOf, Condition, Operator, RecordFilter
+from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import DeletedSemantic, SemanticFilter
-from mnemon_server.engines.base import TransactionReceipt, VaultTransaction
+from mnemon_server.engines.promises.vault import TransactionReceipt, VaultTransaction
 from mnemon_server.services.semantic.decisions import ABOUT
 from mnemon_server.services.semantic.filters import among, record_filter
 from mnemon_server.services.semantic.stored_form import DocumentReader
@@ -18,10 +20,20 @@ DETAILS = json.dumps({"prune_reason": "deleted"})
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """The ids of what is to go: what was asked for, and what gave way to that."""
+class Deletion:
+    """What to remove: statements of some ids, or all that match; see SemanticStore.delete."""
 
-    asked: tuple[str, ...]
+    memory_ids: Sequence[str] = ()
+    where: SemanticFilter | None = None
+    allow_missing: bool = False
+    expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """What is to go: what was asked for, with its revisions, and the ids of what gave way to that."""
+
+    asked: Mapping[str, int]
     along: tuple[str, ...]
 
     def counted(self) -> DeletedSemantic:
@@ -29,54 +41,80 @@ class Doomed:
         return DeletedSemantic(len(self.asked), len(self.along))
 
 
-def find_doomed(semantic: DocumentReader, memory_ids: Sequence[str], where: SemanticFilter | None) -> Doomed:
-    """What a deletion of these ids, or of all that matches, would remove."""
-    if memory_ids:
-        wanted = among("id", memory_ids, hidden=None)
+def find_doomed(semantic: DocumentReader, deletion: Deletion) -> Doomed:
+    """What a deletion would remove.
+
+    Raises:
+        MemoryNotFoundError: some ids are not there, and may not be missing.
+        RevisionMismatchError: the statement has not the expected revision.
+    """
+    if deletion.memory_ids:
+        wanted = among("id", deletion.memory_ids, hidden=None)
     else:
-        wanted = record_filter(where or SemanticFilter(), hidden=None)
-    asked = tuple(_ids(semantic, wanted))
+        wanted = record_filter(deletion.where or SemanticFilter(), hidden=None)
+    asked = dict(_revisions(semantic, wanted))
+    _check(deletion, asked)
     known, along, newest = set(asked), [], list(asked)
     while newest:
-        gave_way = [memory_id for ids in _steps(newest) for memory_id in _ids(semantic, _gave_way_to(ids))]
+        gave_way = [memory_id for ids in _steps(newest) for memory_id, _ in _revisions(semantic, _gave_way_to(ids))]
         newest = [memory_id for memory_id in gave_way if memory_id not in known]
         known.update(newest)
         along += newest
     return Doomed(asked, tuple(along))
 
 
-def delete(tx: VaultTransaction, memory_ids: Sequence[str], where: SemanticFilter | None) -> str:
-    """Removes it, and returns the answer to keep."""
-    doomed = find_doomed(tx.collection(SEMANTIC), memory_ids, where)
+def delete(tx: VaultTransaction, deletion: Deletion) -> str:
+    """Removes it, and returns the answer to keep: how many, and the last revisions of those that were named."""
+    doomed = find_doomed(tx.collection(SEMANTIC), deletion)
     remove(tx, (*doomed.asked, *doomed.along))
-    return json.dumps([len(doomed.asked), len(doomed.along)])
+    revisions = [doomed.asked.get(memory_id) for memory_id in deletion.memory_ids]
+    return json.dumps([len(doomed.asked), len(doomed.along), revisions])
 
 
 def remove(tx: VaultTransaction, memory_ids: Sequence[str]) -> None:
     """Removes exactly these statements, and the decisions about them."""
     semantic, decisions = tx.collection(SEMANTIC), tx.collection(DECISIONS)
     for ids in _steps(memory_ids):
-        semantic.delete_documents(among("id", ids, hidden=None), event=EventType.SEMANTIC_PRUNED, details=DETAILS)
+        semantic.delete_documents(among("id", ids, hidden=None), change=ChangeType.SEMANTIC_PRUNED, details=DETAILS)
         about = AnyOf(tuple(Condition(field, Operator.IN, tuple(ids)) for field in ABOUT))
         # What happened to a decision is told by what happened to its statements.
-        decisions.delete_documents(RecordFilter(expression=about, hidden=None), event=None)
+        decisions.delete_documents(RecordFilter(expression=about, hidden=None), change=None)
 
 
-def from_answer(receipt: TransactionReceipt) -> DeletedSemantic:
+def from_answer(receipt: TransactionReceipt, deletion: Deletion) -> DeletedSemantic:
     """The answer to a deletion, be it the first or to a replay."""
-    deleted, superseded = json.loads(receipt.answer)
-    return DeletedSemantic(deleted, superseded, replayed=receipt.replayed)
+    deleted, superseded, revisions = json.loads(receipt.answer)
+    receipts = [
+        WriteReceipt(
+            memory_id,
+            WriteOutcome.MISSING if revision is None else WriteOutcome.DELETED,
+            revision or 0,
+            receipt.commit_time,
+            receipt.replayed,
+        )
+        for memory_id, revision in zip(deletion.memory_ids, revisions, strict=True)
+    ]
+    return DeletedSemantic(deleted, superseded, tuple(receipts), receipt.commit_time, receipt.replayed)
+
+
+def _check(deletion: Deletion, asked: Mapping[str, int]) -> None:
+    missing = [memory_id for memory_id in dict.fromkeys(deletion.memory_ids) if memory_id not in asked]
+    if missing and not deletion.allow_missing:
+        raise MemoryNotFoundError(*missing)
+    for memory_id, revision in asked.items():
+        if deletion.expected_revision not in (None, revision):
+            raise RevisionMismatchError(memory_id, deletion.expected_revision, revision)
 
 
 def _gave_way_to(memory_ids: Sequence[str]) -> RecordFilter:
     return among("superseded_by", memory_ids, hidden=True)
 
 
-def _ids(semantic: DocumentReader, where: RecordFilter) -> Iterator[str]:
-    """The ids of everything that matches, read in steps, since each comes with its whole text."""
+def _revisions(semantic: DocumentReader, where: RecordFilter) -> Iterator[tuple[str, int]]:
+    """The ids of everything that matches, with revisions; read in steps, since each comes with its whole text."""
     after = 0
     while rows := semantic.list_documents(where, after=after, limit=STEP):
-        yield from (document.doc_id for _, document in rows)
+        yield from ((document.doc_id, document.revision) for _, document in rows)
         after = rows[-1][0]
 
 

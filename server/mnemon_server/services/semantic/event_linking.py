@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from mnemon_server.domain.bridge import LINK_KEY
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
-from mnemon_server.engines.base import DocumentUpdate, VaultTransaction
-from mnemon_server.services.conflicts.superseding import SUPERSEDED, prune_details
+from mnemon_server.engines.promises.values import DocumentUpdate
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.semantic.event_links import PRUNED_KEY, Metadata, is_bridged, links_of, with_links
+from mnemon_server.services.semantic.pruning import SUPERSEDED, prune_details
 
 
 def told_directly(tx: VaultTransaction, saved: SavedSemantic, given: SemanticMemory) -> SavedSemantic:
@@ -68,7 +69,7 @@ def change(
     [stored] = semantic.get_documents([memory_id])
     # What is hidden must not seem to be known again to whoever follows the log.
     hidden = stored is not None and stored.hidden
-    event = EventType.SEMANTIC_PRUNED if hidden else EventType.SEMANTIC_SAVED
+    change = ChangeType.SEMANTIC_PRUNED if hidden else ChangeType.SEMANTIC_SAVED
     details = prune_details(SUPERSEDED) if hidden else ""
-    update = DocumentUpdate(doc_id=memory_id, update=changed, event=event, details=details)
+    update = DocumentUpdate(doc_id=memory_id, update=changed, change=change, details=details)
     return semantic.update_document(update).revision

@@ -33,6 +33,8 @@ def window(where: SemanticFilter) -> Expression | None:
 def filter_violations(where: SemanticFilter, field: str = "filter") -> Iterable[FieldViolation]:
     """What is wrong with a filter."""
     yield from scope_violations(where.scope, f"{field}.scope")
+    if where.created_from and where.created_to and utc(where.created_to) < utc(where.created_from):
+        yield FieldViolation(f"{field}.created.end_time", f"must not be before {field}.created.start_time")
     if where.expression is not None:
         yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
 

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from enum import Enum, auto
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import ThrottledError
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.shared.health_signal import LOOK_EVERY_S, HealthSignal, Problem, Subject, joined_messages
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.write_pressure import WritePressure
@@ -16,8 +16,8 @@ SUBJECT = Subject(
     name="semantic index",
     record_id="semantic-index",
     state_key="semantic.writes_held_back",
-    warning=EventType.SEMANTIC_WARNING,
-    healthy=EventType.SEMANTIC_HEALTHY,
+    warning=ChangeType.SEMANTIC_WARNING,
+    healthy=ChangeType.SEMANTIC_HEALTHY,
     recovered="writes are accepted again",
 )
 FULL_RETRY_AFTER_S = 10.0

@@ -11,7 +11,7 @@ from mnemon_server.domain.conflicts import Conflict, Signal, SignalType
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import SavedSemantic
-from mnemon_server.engines.base import TransactionReceipt, Vault
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault
 from mnemon_server.services.semantic.decisions import stored_decision
 from mnemon_server.services.semantic.stored_form import to_semantic
 

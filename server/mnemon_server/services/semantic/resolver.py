@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SemanticMemory
-from mnemon_server.engines.base import VaultTransaction, Vector
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import VaultTransaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

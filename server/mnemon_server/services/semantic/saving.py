@@ -1,7 +1,7 @@
 """How statements are saved: checked, embedded together outside of any transaction, and written in their order."""
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,8 +10,6 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
     FieldViolation,
-    IndexingError,
-    InvalidArgumentError,
     MnemonError,
     ThrottledError,
 )
@@ -19,7 +17,8 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.semantic import ConflictPolicy, SavedSemantic, SaveSemantic, SemanticMemory
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import TransactionReceipt, Vault, VaultTransaction, Vector
+from mnemon_server.engines.promises.values import Vector
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.memories.creation import vector_bytes
 from mnemon_server.services.semantic.checks import save_violations
 from mnemon_server.services.semantic.event_linking import told_directly
@@ -35,6 +34,7 @@ from mnemon_server.services.semantic.stored_form import (
 )
 from mnemon_server.services.semantic.vectors import vectors_of
 from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.intake import problem, settled, take_in
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.write_pressure import WritePressure
 from mnemon_server.services.shared.writes import request_key
@@ -104,19 +104,12 @@ class SemanticSaving:
 
     async def save(self, requests: Sequence[SaveSemantic]) -> list[SavedSemantic | MnemonError]:
         """Saves statements in their order, one result each; what is wrong with one is no other's business."""
-        results: list[SavedSemantic | MnemonError | None] = [self._problem(request) for request in requests]
-        valid = [i for i, result in enumerate(results) if result is None]
-        if valid:
-            saved = await self._save_timed([requests[i] for i in valid])
-            for i, result in zip(valid, saved, strict=True):
-                results[i] = result
-        return [result for result in results if result is not None]
+        return await take_in(requests, self._violations, self._save_timed)
 
-    def _problem(self, request: SaveSemantic) -> InvalidArgumentError | None:
-        violations = list(save_violations(request, self._dimension))
+    def _violations(self, request: SaveSemantic) -> Iterator[FieldViolation]:
+        yield from save_violations(request, self._dimension)
         if self._resolver is None and request.conflict_policy is not ConflictPolicy.IGNORE:
-            violations.append(FieldViolation("conflict_policy", "must be IGNORE: conflicts are not settled here"))
-        return InvalidArgumentError(violations) if violations else None
+            yield FieldViolation("conflict_policy", "must be IGNORE: conflicts are not settled here")
 
     async def _save_timed(self, requests: Sequence[SaveSemantic]) -> Sequence[SavedSemantic | MnemonError]:
         try:
@@ -131,8 +124,13 @@ class SemanticSaving:
         room = self._capacity.claim(len(requests))
         if room is Room.NONE:
             # Duplicates and replays are answered all the same; for them, nothing need be embedded.
-            return [await self._result(write) for write in [self._hand_over(one, None, room) for one in requests]]
-        return [await self._result(write) for write in await self._embed_and_hand_over(requests, room)]
+            writes: Sequence[_Write | MnemonError] = [self._hand_over(one, None, room) for one in requests]
+        else:
+            writes = await self._embed_and_hand_over(requests, room)
+        return [
+            write if isinstance(write, MnemonError) else await settled(self._saved(write), "statement")
+            for write in writes
+        ]
 
     async def _embed_and_hand_over(self, requests: Sequence[SaveSemantic], room: Room) -> list[_Write | MnemonError]:
         claimed = len(requests)
@@ -164,13 +162,13 @@ class SemanticSaving:
         Raises:
             ThrottledError: writes are held back.
         """
-        problems = [self._problem(request) for request in requests]
-        valid = [request for request, problem in zip(requests, problems, strict=True) if problem is None]
+        problems = [problem(self._violations(request)) for request in requests]
+        valid = [request for request, found in zip(requests, problems, strict=True) if found is None]
         with self._pressure.write(max(1, len(valid))):
             room = self._capacity.claim(len(valid))
             try:
                 programs = iter(await self._programs(valid, room))
-                yield [problem or next(programs) for problem in problems]
+                yield [found or next(programs) for found in problems]
             finally:
                 if room is not Room.NONE:
                     self._capacity.release(len(valid))
@@ -197,20 +195,11 @@ class SemanticSaving:
             new = NewSemantic(memory=memory, vector=vector, policy=request.conflict_policy, rule=request.rule)
         return SaveProgram(new, memory, room, self._capacity, self._resolver)
 
-    async def _result(self, write: _Write | MnemonError) -> SavedSemantic | MnemonError:
-        if isinstance(write, MnemonError):
-            return write
-        try:
-            receipt = await completion(write.future)
-            if receipt.replayed or write.program.saved is None:
-                return await self._offload(from_answer, self._vault, receipt)
-            return with_receipt(write.program.saved, receipt)
-        except MnemonError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - one statement's failure must not take the others' receipts
-            failure = IndexingError("the statement could not be stored")
-            failure.__cause__ = error
-            return failure
+    async def _saved(self, write: _Write) -> SavedSemantic:
+        receipt = await completion(write.future)
+        if receipt.replayed or write.program.saved is None:
+            return await self._offload(from_answer, self._vault, receipt)
+        return with_receipt(write.program.saved, receipt)
 
 
 def _request_key(request: SaveSemantic, memory: SemanticMemory) -> RequestKey | None:

@@ -4,14 +4,16 @@ Up to `exact_scan_max` candidates are compared one by one. Beyond, the graph pro
 against the filters; where what it may have left out could belong into the answer, everything is compared after all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import MnemonError, SearchError
+from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import (
     SemanticFilter,
     SemanticMatch,
@@ -20,7 +22,8 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
 )
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.base import PassageIds, RecordEngine, Scores, Vector
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.rankings import NOTHING, best
 from mnemon_server.services.semantic.checks import query_violations
@@ -65,19 +68,19 @@ class SemanticSearch:
         self._dimension = dimension
         self._exact_scan_max = exact_scan_max
 
-    def find(self, query: SimilarQuery) -> SimilarAnswer:
-        """The statements most similar to the query, best first. Blocks."""
+    def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:
+        """The statements most similar to the query, best first; `fits` is asked before one is read. Blocks."""
         started = perf_counter()
         refuse(query_violations(query, self._dimension))
         try:
-            answer = self._find(query)
+            answer = self._find(query, fits)
         except MnemonError:
             raise
         except Exception as error:
             raise SearchError("the search failed") from error
         return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
 
-    def _find(self, query: SimilarQuery) -> SimilarAnswer:
+    def _find(self, query: SimilarQuery, fits: Fits | None) -> SimilarAnswer:
         if query.vector is not None:
             vector = unit_vector(query.vector)
         elif query.text.strip():
@@ -86,7 +89,7 @@ class SemanticSearch:
             return SimilarAnswer((), SimilarityDiagnostics())
         candidates = self._candidates(query.where)
         compared = self._compare(candidates, vector, query)
-        matches = self._matches(compared.scores, query.top_k, embeddings=query.embeddings)
+        matches = self._matches(compared.scores, query, fits)
         return SimilarAnswer(matches, _diagnostics(candidates, compared, len(matches)))
 
     # Who may be found
@@ -129,27 +132,54 @@ class SemanticSearch:
 
     # What they say
 
-    def _matches(self, scores: Scores, top_k: int, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
-        """The best `top_k`, where there are so many."""
-        wanted = top_k
-        while True:
-            matches = self._read(best(scores, wanted), embeddings=embeddings)[:top_k]
-            if len(matches) == top_k or wanted >= len(scores.scores):
-                return matches
-            # What was deleted since it was compared makes room for the next.
-            wanted *= 2
+    def _matches(self, scores: Scores, query: SimilarQuery, fits: Fits | None) -> tuple[SemanticMatch, ...]:
+        """The best `top_k`, where there are so many and they fit.
 
-    def _read(self, chosen: Scores, *, embeddings: bool) -> tuple[SemanticMatch, ...]:
-        if not len(chosen.scores):
-            return ()
-        places = self._records.locate_passages(chosen.passage_ids.tolist())
-        documents = self._records.get_documents([place.doc_id for place in places], vectors=embeddings)
-        score_of = dict(zip(chosen.passage_ids.tolist(), _similarities(chosen.scores).tolist(), strict=True))
-        return tuple(
-            SemanticMatch(to_semantic(document), score_of[place.passage_id])
-            for place, document in zip(places, documents, strict=True)
-            if document is not None and not document.hidden
+        What is deleted between being compared, located and read makes room for the next.
+        """
+        reading = _Reading(fits)
+        matches: list[SemanticMatch] = []
+        wanted = query.top_k
+        while True:
+            chosen = best(scores, wanted)
+            ids = chosen.passage_ids.tolist()
+            score_of = dict(zip(ids, _similarities(chosen.scores).tolist(), strict=True))
+            located = [place for place in self._records.locate_passages(ids) if place.doc_id not in reading.seen]
+            places = located[: query.top_k - len(matches)]
+            for place, document in zip(places, reading.read(self._records, places, query.view), strict=True):
+                if document is not None and not document.hidden:
+                    matches.append(SemanticMatch(to_semantic(document), score_of[place.passage_id]))
+            if len(matches) == query.top_k or reading.is_full:
+                break
+            if len(places) == len(located):
+                if wanted >= len(scores.scores):
+                    break
+                wanted *= 2
+        return tuple(matches)
+
+
+class _Reading:
+    """Documents that are read part by part, until one does not fit."""
+
+    def __init__(self, fits: Fits | None) -> None:
+        self._fits = fits
+        self.is_full = False
+        self.seen: set[str] = set()
+        """Ids of those that were asked for, whether they were there or not."""
+
+    def read(self, records: RecordEngine, places: Sequence[PassageLocation], view: View) -> Sequence[Document | None]:
+        doc_ids = [place.doc_id for place in places]
+        self.seen.update(doc_ids)
+        return records.get_documents(
+            doc_ids,
+            vectors=view is View.FULL,
+            fields_only=view is View.IDS,
+            fits=self._ask if self._fits else None,
         )
+
+    def _ask(self, doc_id: str, size: int) -> bool:
+        self.is_full = self.is_full or not (self._fits is None or self._fits(doc_id, size))
+        return not self.is_full
 
 
 def _diagnostics(candidates: _Candidates, compared: _Compared, returned: int) -> SimilarityDiagnostics:

@@ -1,8 +1,14 @@
-"""How the index of statements is, as far as the records know."""
+"""How the index of statements is, as far as the records know, and what is said of its snapshots."""
 
+import json
+from datetime import datetime
+
+from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.domain.semantic import IndexState, IndexStatus
-from mnemon_server.engines.base import RecordEngine
+from mnemon_server.domain.semantic import IndexState, IndexStatus, Snapshot
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import RecordStats
+from mnemon_server.engines.promises.vault import TransactionReceipt
 
 
 def read_status(records: RecordEngine, *, is_warm: bool, capacity: int, write_latency_target_s: float) -> IndexStatus:
@@ -13,7 +19,7 @@ def read_status(records: RecordEngine, *, is_warm: bool, capacity: int, write_la
     problem = _failure(records)
     usage, stats = records.vector_usage(), records.stats()
     in_graph = usage.graph_count + usage.building_count
-    state = IndexState.READY if is_warm else IndexState.WARMING
+    state = IndexState.READY if is_warm else IndexState.STARTING
     return IndexStatus(
         state=IndexState.DEGRADED if problem else state,
         message=problem or ("" if is_warm else warming_message(records)),
@@ -34,6 +40,20 @@ def warming_message(records: RecordEngine) -> str:
     usage, total = records.vector_usage(), records.stats().passage_count
     indexed = min(usage.graph_count + usage.building_count, total)
     return f"the index is warming up: it has {indexed:,} of {total:,} vectors"
+
+
+def snapshot_answer(time: datetime | None, stats: RecordStats) -> str:
+    """What is kept of the answer to who asked for a snapshot."""
+    if time is not None:
+        return json.dumps([to_microseconds(time), ""])
+    return json.dumps([None, f"{stats.passage_count:,} statements are compared one by one and need no snapshot"])
+
+
+def snapshot_of(receipt: TransactionReceipt) -> Snapshot:
+    """The answer, be it the first or to a replay."""
+    microseconds, message = json.loads(receipt.answer)
+    time = None if microseconds is None else from_microseconds(microseconds)
+    return Snapshot(time, message, receipt.replayed)
 
 
 def _failure(records: RecordEngine) -> str:

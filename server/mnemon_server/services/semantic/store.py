@@ -10,7 +10,6 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime
 
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
@@ -26,26 +25,28 @@ from mnemon_server.domain.semantic import (
     SemanticPage,
     SimilarAnswer,
     SimilarQuery,
+    Snapshot,
 )
-from mnemon_server.domain.validation import doc_id_violations, refuse
+from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.semantic.checks import deletion_violations
-from mnemon_server.services.semantic.deletion import delete, find_doomed, from_answer
+from mnemon_server.services.semantic.deletion import Deletion, delete, find_doomed, from_answer
 from mnemon_server.services.semantic.filters import filter_violations, record_filter
 from mnemon_server.services.semantic.health import Capacity, SemanticHealth
 from mnemon_server.services.semantic.resolver import Resolver
 from mnemon_server.services.semantic.saving import SaveProgram, SemanticSaving
 from mnemon_server.services.semantic.search import SemanticSearch
-from mnemon_server.services.semantic.status import read_status, warming_message
+from mnemon_server.services.semantic.status import read_status, snapshot_answer, snapshot_of, warming_message
 from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
 from mnemon_server.services.shared.write_pressure import WINDOW_S, WritePressure
-from mnemon_server.services.shared.writes import request_key
+from mnemon_server.services.shared.writes import done_once, request_key
 
 EVERYTHING = SemanticFilter()
 
@@ -87,7 +88,7 @@ class SemanticStore:
         self._vault = vault
         self._records = vault.collection(SEMANTIC)
         self._offload = Offload(reader_threads, "semantic-reader")
-        self._reads = GatheredReads(self._records.get_documents, self._offload)
+        self._reads: GatheredReads[Document | None] = GatheredReads(self._records.get_documents, self._offload)
         self._pressure = WritePressure(write_latency_target_s, window_s=latency_window_s)
         self._capacity = Capacity(capacity, lambda: self._records.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
@@ -114,34 +115,40 @@ class SemanticStore:
 
     # Reading
 
-    async def get(self, memory_id: str, *, embedding: bool = False) -> SemanticMemory:
-        """The statement, also where something took its place. MemoryNotFoundError where there is none."""
+    async def get(self, memory_id: str, *, embedding: bool = False, room: Room | None = None) -> SemanticMemory:
+        """The statement, also where something took its place. MemoryNotFoundError if it does not exist."""
         self._check_warm()
         refuse(doc_id_violations(memory_id, "memory_id"))
         if embedding:
-            [document] = await self._offload(self._records.get_documents, [memory_id], vectors=True)
+            [document] = await read_within(room, self._offload, self._records.get_documents, [memory_id], vectors=True)
         else:
-            document = await self._reads.get(memory_id)
+            document = await self._reads.get(memory_id, room)
         if document is None:
             raise MemoryNotFoundError(memory_id)
         return to_semantic(document)
 
     async def list(
-        self, where: SemanticFilter = EVERYTHING, *, after: int = 0, limit: int, show_superseded: bool = False
+        self,
+        where: SemanticFilter = EVERYTHING,
+        *,
+        after: int = 0,
+        limit: int,
+        show_superseded: bool = False,
+        room: Room | None = None,
     ) -> SemanticPage:
         """A page of statements in the order in which they were saved, from behind position `after`."""
         self._check_warm()
         refuse(filter_violations(where))
         records = record_filter(where, hidden=None if show_superseded else False)
-        documents, position = await self._offload(
-            read_page, self._records, records, after=after, limit=limit, size_of=_text_bytes
+        rows, position = await read_within(
+            room, self._offload, read_page, self._records, records, after=after, limit=limit
         )
-        return SemanticPage(tuple(map(to_semantic, documents)), position)
+        return SemanticPage(tuple(to_semantic(document) for _, document in rows), position)
 
-    async def search(self, query: SimilarQuery) -> SimilarAnswer:
+    async def search(self, query: SimilarQuery, *, room: Room | None = None) -> SimilarAnswer:
         """The statements most similar to a vector or a text, best first; see SimilarQuery."""
         self._check_warm()
-        return await self._offload(self._search.find, query)
+        return await read_within(room, self._offload, self._search.find, query)
 
     async def status(self) -> IndexStatus:
         """How the index is. Never raises."""
@@ -152,7 +159,7 @@ class SemanticStore:
             return self._with_pressure(status)
         except Exception:
             log.exception("the status cannot be read")
-            return IndexStatus(state=IndexState.DEGRADED, message="the records cannot be read; the log says why")
+            return IndexStatus(state=IndexState.UNAVAILABLE, message="the records cannot be read; the log says why")
 
     # Writing
 
@@ -196,35 +203,46 @@ class SemanticStore:
         memory_ids: Sequence[str],
         where: SemanticFilter | None = None,
         *,
+        allow_missing: bool = False,
+        expected_revision: int | None = None,
         dry_run: bool = False,
         request_id: str = "",
     ) -> DeletedSemantic:
         """Removes statements for good, in one transaction, with what gave way to them and the decisions about any.
 
         Args:
-            memory_ids: which ones; those that are not there are passed over.
+            memory_ids: which ones.
             where: or else a filter, which matches superseded ones, too.
+            allow_missing: passes over ids that are not there.
+            expected_revision: of the one statement that is named.
             dry_run: counts them, and removes nothing.
             request_id: makes a repeated call harmless.
+
+        Raises:
+            MemoryNotFoundError: some of the ids are not there; nothing was removed.
+            RevisionMismatchError: the statement has not the expected revision.
         """
         self._check_warm()
-        refuse(deletion_violations(memory_ids, where, request_id))
+        refuse(deletion_violations(memory_ids, where, request_id, expected_revision))
+        deletion = Deletion(tuple(memory_ids), where, allow_missing, expected_revision)
         if dry_run:
-            doomed = await self._offload(find_doomed, self._records, memory_ids, where)
+            doomed = await self._offload(find_doomed, self._records, deletion)
             return doomed.counted()
-        key = request_key(request_id, "semantic-delete", builtins.list(memory_ids), repr(where or EVERYTHING))
-        receipt = await completion(self._vault.transact(lambda tx: delete(tx, memory_ids, where), request=key))
+        named, which = builtins.list(memory_ids), repr(where or EVERYTHING)
+        key = request_key(request_id, "semantic-delete", named, which, allow_missing, expected_revision)
+        receipt = await completion(self._vault.transact(lambda tx: delete(tx, deletion), request=key))
         self._health.notice()
-        return from_answer(receipt)
+        return from_answer(receipt, deletion)
 
-    async def create_snapshot(self) -> tuple[datetime | None, str]:
-        """Writes the index's graph now: the time, or why nothing was written."""
+    async def create_snapshot(self, *, request_id: str = "") -> Snapshot:
+        """Writes the index's graph now, once for the same request id."""
         self._check_warm()
-        time = await self._offload(self._records.save_snapshot)
-        if time is not None:
-            return time, ""
-        count = self._records.stats().passage_count
-        return None, f"{count:,} statements are compared one by one and need no snapshot"
+        refuse(request_id_violations(request_id))
+
+        async def write() -> str:
+            return snapshot_answer(await self._offload(self._records.save_snapshot), self._records.stats())
+
+        return snapshot_of(await done_once(self._vault, request_key(request_id, "semantic-snapshot"), write))
 
     async def aclose(self) -> None:
         """Waits for what has begun; calls after it fail."""
@@ -257,9 +275,3 @@ class SemanticStore:
             message=problem,
             write_latency_s=latency_s,
         )
-
-
-def _text_bytes(document: Document) -> int:
-    """The bytes of a statement's texts."""
-    fields = document.fields
-    return len(document.content.encode()) + len(str(fields.get("summary") or "").encode())

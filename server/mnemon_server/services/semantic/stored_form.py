@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document, FieldValue
@@ -13,7 +13,8 @@ from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import normalised_metadata
-from mnemon_server.engines.base import DocumentWrite, PassageInput, VaultTransaction, Vector
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
+from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.semantic.resolver import NewSemantic
 from mnemon_server.services.semantic.terms import content_hash, terms_of
 
@@ -117,13 +118,13 @@ def put_semantic(
     memory: SemanticMemory,
     vector: Vector,
     *,
-    event: EventType = EventType.SEMANTIC_SAVED,
+    change: ChangeType = ChangeType.SEMANTIC_SAVED,
     details: str = "",
 ) -> tuple[SemanticMemory, WriteReceipt]:
     """Stores a statement under its id, hidden where something took its place, and returns it as it is then."""
     document = to_document(replace(memory, create_time=memory.create_time or tx.now))
     passage = PassageInput(0, len(memory.content), vector)
-    write = DocumentWrite(document=document, passages=[passage], event=event, details=details)
+    write = DocumentWrite(document=document, passages=[passage], change=change, details=details)
     receipt = tx.collection(SEMANTIC).put_document(write)
     return replace(to_semantic(document), revision=receipt.revision, update_time=receipt.commit_time), receipt
 

@@ -7,14 +7,24 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from mnemon_server.ranking.keywords import analyze
+from mnemon_server.ranking.keywords import HAN, HANGUL, KANA, analyze
 
 # Vowel signs and accents belong to the word that they stand in, but `\w` leaves them out and would cut it there.
 _MARKS = "".join(mark for mark in map(chr, range(0x300, 0x10000)) if unicodedata.category(mark) in ("Mn", "Mc"))
 # One save asks for the terms of the same two or three statements several times.
 TERMS_KEPT = 8
+_KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
 
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
+# What readers take for a word where nothing separates words. A run of Katakana or Hangul is one. So is a run of Han
+# characters, unless Hiragana right behind it belong to it, as in 毎日飲む, and are no particle; the few Chinese
+# characters that are nearly always words of their own end it.
+_ALONE = "的是在很也我你您他她它们們这這那吗嗎呢吧"
+_READABLE = re.compile(
+    rf"[{_KATAKANA}]++|[{HANGUL}]++"
+    rf"|(?:(?<![{HAN}])|(?<=[{_ALONE}]))(?:(?![{_ALONE}])[{HAN}])++(?:(?![ぁ-ゖ])|(?=[はがをにでとのもへや]))"
+    rf"|(?:(?![{HAN}{KANA}{HANGUL}])[^\W_]|[{_MARKS}])++"
+)
 
 
 def terms_of(keywords: Sequence[str], content: str) -> frozenset[str]:
@@ -31,6 +41,11 @@ def _terms_of(keywords: tuple[str, ...], content: str) -> frozenset[str]:
 def words_of(text: str) -> list[str]:
     """The different words in lower case and order, longer than one character; CJK as overlapping pairs."""
     return [word for word in dict.fromkeys(_WORD.findall(analyze(_lowered(text)))) if len(word) > 1]
+
+
+def readable_words(text: str) -> list[str]:
+    """As `words_of`, but no parts of words: of Chinese and Japanese what stands between other characters."""
+    return [word for word in dict.fromkeys(_READABLE.findall(_lowered(text))) if len(word) > 1]
 
 
 def normalised_keyword(keyword: str) -> str:

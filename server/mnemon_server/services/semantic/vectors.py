@@ -6,7 +6,7 @@ import numpy as np
 
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vector
+from mnemon_server.engines.promises.values import Vector
 from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
 
 NOWHERE = 1e-6

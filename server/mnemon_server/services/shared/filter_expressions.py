@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, Negation
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf
 from mnemon_server.domain.records import MetadataValue
 
 V = TypeVar("V", bound=MetadataValue)
@@ -19,13 +19,14 @@ def joined(parts: Iterable[Expression | None]) -> Expression | None:
 
 def with_engine_names(expression: Expression, names: Mapping[str, str]) -> Expression:
     """The expression with fields renamed as `names` says, and with naive times taken as UTC."""
+    return renamed(expression, lambda field: names.get(field, field))
+
+
+def renamed(expression: Expression, name_of: Callable[[str], str]) -> Expression:
+    """The same, where a field's name is a matter of more than a table."""
     return _mapped(
         expression,
-        lambda condition: replace(
-            condition,
-            field=names.get(condition.field, condition.field),
-            values=tuple(map(utc, condition.values)),
-        ),
+        lambda condition: replace(condition, field=name_of(condition.field), values=tuple(map(utc, condition.values))),
     )
 
 
@@ -38,9 +39,9 @@ def _mapped(expression: Expression, change: Callable[[Condition], Condition]) ->
     match expression:
         case Condition():
             return change(expression)
-        case Negation(part):
-            return Negation(_mapped(part, change))
         case AllOf(parts):
             return AllOf(tuple(_mapped(part, change) for part in parts))
         case AnyOf(parts):
             return AnyOf(tuple(_mapped(part, change) for part in parts))
+        case NoneOf(parts):
+            return NoneOf(tuple(_mapped(part, change) for part in parts))

@@ -8,9 +8,9 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import MnemonError
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.offload import Offload
 
@@ -40,8 +40,8 @@ class Subject:
     record_id: str
     state_key: str
     """Where the vault keeps what its log said last, so that the end of a warning is told even after a restart."""
-    warning: EventType
-    healthy: EventType
+    warning: ChangeType
+    healthy: ChangeType
     recovered: str
     """What is said at the end."""
 
@@ -139,8 +139,8 @@ class HealthSignal:
                 "message": joined_messages(problems) or self._subject.recovered,
                 "remediation": "; ".join(problem.remedy for problem in problems if problem.remedy),
             }
-            event = self._subject.warning if state else self._subject.healthy
-            tx.note_event(event, self._subject.record_id, details=json.dumps(details))
+            change = self._subject.warning if state else self._subject.healthy
+            tx.note_change(change, self._subject.record_id, details=json.dumps(details))
         return ""
 
 

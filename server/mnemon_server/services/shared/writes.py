@@ -1,10 +1,12 @@
 """What all writes share: the identity of a request, and when one is acknowledged."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mnemon_server.domain.encoding import request_digest
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.records import AckLevel, RequestKey
+from mnemon_server.engines.promises.vault import TransactionReceipt, Vault, VaultTransaction
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.shared.completions import completion
 
@@ -12,6 +14,27 @@ from mnemon_server.services.shared.completions import completion
 def request_key(request_id: str, *parts: Any) -> RequestKey | None:
     """The identity of a request that asks for `parts`; None where it has no id."""
     return RequestKey(request_id, request_digest(*parts)) if request_id else None
+
+
+async def done_once(
+    vault: Vault, request: RequestKey | None, action: Callable[[], Awaitable[str]]
+) -> TransactionReceipt:
+    """The answer of what is no transaction, such as writing a file; of a replay the first one, and nothing is done."""
+    if request is not None:
+        try:
+            return await completion(vault.transact(_refuse_new, request=request))
+        except _NewRequest:
+            pass
+    answer = await action()
+    return await completion(vault.transact(lambda _: answer, request=request))
+
+
+class _NewRequest(Exception):  # noqa: N818 - it is the usual case
+    """Nobody has asked for that before."""
+
+
+def _refuse_new(tx: VaultTransaction) -> str:
+    raise _NewRequest
 
 
 async def acknowledge(applier: IndexApplier | None, ack: AckLevel, sequence: int) -> None:

@@ -16,8 +16,8 @@ from mnemon_server.domain.episodic import (
     FILTER_FIELDS,
     IDS_MAX,
     LAST_DAYS_MAX,
+    LIMIT_MAX,
     SOURCE_BYTES_MAX,
-    TOP_K_MAX,
     EpisodicEvent,
     EventSelection,
     RecordEvent,
@@ -102,7 +102,7 @@ def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
             yield FieldViolation("last_days", "must not be set together with range")
         if not 1 <= query.last_days <= LAST_DAYS_MAX:
             yield FieldViolation("last_days", f"must be 1 to {LAST_DAYS_MAX:,}")
-    yield from limit_violations(query.top_k, "top_k")
+    yield from limit_violations(query.limit, "limit")
     yield from selection_violations(query.where)
     if query.text is not None:
         yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
@@ -112,8 +112,8 @@ def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
 
 def limit_violations(limit: int, field: str) -> Iterable[FieldViolation]:
     """What is wrong with how many events are wanted."""
-    if not 1 <= limit <= TOP_K_MAX:
-        yield FieldViolation(field, f"must be 1 to {TOP_K_MAX:,}")
+    if not 1 <= limit <= LIMIT_MAX:
+        yield FieldViolation(field, f"must be 1 to {LIMIT_MAX:,}")
 
 
 def selection_violations(where: EventSelection, field: str = "filter") -> Iterable[FieldViolation]:
@@ -150,10 +150,10 @@ def pruning_violations(
 
 
 def _range_violations(start: datetime | None, end: datetime | None) -> Iterable[FieldViolation]:
-    found = [*time_violations(start, "range.from"), *time_violations(end, "range.to")]
+    found = [*time_violations(start, "range.start_time"), *time_violations(end, "range.end_time")]
     yield from found
     if start is not None and end is not None and not found and to_utc(end) < to_utc(start):
-        yield FieldViolation("range.to", "must not be before range.from")
+        yield FieldViolation("range.end_time", "must not be before range.start_time")
 
 
 def _is_sound_scope(scope: Scope) -> bool:

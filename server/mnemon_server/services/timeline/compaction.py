@@ -1,14 +1,19 @@
 """One compaction at a time, and any number of callers who follow it."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import asdict
 
-from mnemon_server.domain.episodic import CompactionProgress
+from mnemon_server.domain.episodic import CompactionProgress, PruneReason
 from mnemon_server.domain.errors import NotServingError
+from mnemon_server.domain.records import RequestKey
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.offload import Offload
 
 REPORT_EVERY_S = 1.0
 
@@ -21,10 +26,22 @@ class _Run:
     def __init__(self, timeline: Timeline) -> None:
         self.progress = CompactionProgress()
         self.changed = asyncio.Event()
+        self.requests: dict[str, RequestKey] = {}
+        """Those who asked for it, and have its end kept."""
+        self._timeline = timeline
         self._loop = asyncio.get_running_loop()
         # In a context of its own: it goes on without the caller who began it. No thread of readers is taken for it.
-        self.task = asyncio.create_task(asyncio.to_thread(timeline.compact, self._report), context=Context())
+        self.task = asyncio.create_task(self._compact(), context=Context())
         self.task.add_done_callback(_log_failure)
+
+    async def _compact(self) -> CompactionProgress:
+        last = await asyncio.to_thread(self._timeline.compact, self._report)
+        answer = json.dumps(asdict(last))
+        while self.requests:
+            _, request = self.requests.popitem()
+            # The timeline keeps the answers of prunings, and be they of nothing.
+            await completion(self._timeline.prune((), PruneReason.REQUESTED, answer=lambda: answer, request=request))
+        return last
 
     def _report(self, progress: CompactionProgress) -> None:
         """Any thread may call it."""
@@ -49,17 +66,23 @@ def _log_failure(task: "asyncio.Task[CompactionProgress]") -> None:
 class SharedCompaction:
     """Compacts a timeline. Whoever asks while one is under way follows that one. Belongs to one event loop."""
 
-    def __init__(self, timeline: Timeline, *, report_every_s: float = REPORT_EVERY_S) -> None:
-        """Begins nothing; reports after so many seconds even where nothing is new."""
+    def __init__(self, timeline: Timeline, offload: Offload, *, report_every_s: float = REPORT_EVERY_S) -> None:
+        """Begins nothing; reads with `offload`, and reports after so many seconds even where nothing is new."""
         self._timeline = timeline
+        self._offload = offload
         self._report_every_s = report_every_s
         self._run: _Run | None = None
 
-    async def follow(self) -> AsyncGenerator[CompactionProgress]:
+    async def follow(self, request: RequestKey | None = None) -> AsyncGenerator[CompactionProgress]:
         """How far it is, again and again, and at the end once with `done`; raises what it raised."""
+        if request and (answer := await self._offload(self._timeline.kept_answer, request)) is not None:
+            yield CompactionProgress(**{**json.loads(answer), "replayed": True})
+            return
         if self._run is None or self._run.task.done():
             self._run = _Run(self._timeline)
         run = self._run
+        if request:
+            run.requests[request.request_id] = request
         while not run.task.done():
             if not run.progress.done:
                 yield run.progress

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import EventReceipt
 from mnemon_server.domain.errors import MnemonError, StorageFailedError, StorageFullError
-from mnemon_server.engines.base import Vault
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.shared.health_signal import (
     CRITICAL,
     LOOK_EVERY_S,
@@ -22,8 +22,8 @@ SUBJECT = Subject(
     name="timeline",
     record_id="timeline",
     state_key="episodic.warning",
-    warning=EventType.EPISODIC_WARNING,
-    healthy=EventType.EPISODIC_HEALTHY,
+    warning=ChangeType.EPISODIC_WARNING,
+    healthy=ChangeType.EPISODIC_HEALTHY,
     recovered="the timeline is healthy again",
 )
 STORAGE, LATENCY = "storage", "latency"

@@ -23,7 +23,7 @@ import numpy as np
 
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.episodic import EventSelection, PrunedEvents, PruneReason, StoredEvent
-from mnemon_server.domain.errors import RequestIdReusedError
+from mnemon_server.domain.errors import EventNotFoundError, RequestIdReusedError
 from mnemon_server.domain.records import RequestKey
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.timeline import Sequences, Timeline
@@ -35,7 +35,7 @@ from mnemon_server.services.timeline.new_events import to_utc
 from mnemon_server.services.timeline.selections import EVERYTHING, selection, selection_before
 
 STEP = 2_000
-READ, READ_BYTES_MAX = 100, 16 << 20
+READ, READ_BYTES_MAX = 100, 4 << 20
 """Events are read a few at a time, and a step ends where they hold so much."""
 
 PAUSE_S = 0.01
@@ -50,6 +50,7 @@ class Pruning:
     before: datetime | None = None
     where: EventSelection = EVERYTHING
     event_ids: Sequence[str] = ()
+    allow_missing: bool = False
     request_id: str = ""
 
     def key(self) -> RequestKey | None:
@@ -59,6 +60,7 @@ class Pruning:
             self.request_id,
             "prune-events",
             list(self.event_ids),
+            self.allow_missing,
             None if self.before is None else to_utc(self.before),
             where.scope,
             sorted(where.event_types),
@@ -164,7 +166,9 @@ class EpisodicPruning:
         if (answer := await self._offload(self._timeline.kept_answer, key)) is not None:
             return replace(_Tally.from_values(json.loads(answer)).pruned(), replayed=True)
         progress = await self._offload(self._read_progress, key)
-        sequences = await self._offload(self._sequences, pruning)
+        # What an earlier call of the request has removed is missing now, and was there.
+        resumed = replace(pruning, allow_missing=pruning.allow_missing or progress.steps > 0)
+        sequences = await self._offload(self._sequences, resumed)
         if progress.until is not None:
             sequences = sequences[sequences <= progress.until]
         return (await self._prune(sequences, PruneReason.REQUESTED, key, progress)).pruned()
@@ -220,29 +224,32 @@ class EpisodicPruning:
     def _sequences(self, pruning: Pruning) -> Sequences:
         """What is to go, ascending."""
         if pruning.event_ids:
-            return self._sequences_of(list(dict.fromkeys(pruning.event_ids)))
+            return self._sequences_of(list(dict.fromkeys(pruning.event_ids)), allow_missing=pruning.allow_missing)
         where = selection(pruning.where)
         if pruning.before is not None:
             earlier = selection_before(pruning.before, where)
             return NOTHING if earlier is None else self._timeline.sequences(earlier)
         return self._timeline.sequences(where)
 
-    def _sequences_of(self, event_ids: Sequence[str]) -> Sequences:
-        found = []
+    def _sequences_of(self, event_ids: Sequence[str], *, allow_missing: bool) -> Sequences:
+        found: dict[str, int] = {}
         for start in range(0, len(event_ids), READ):
             events = self._timeline.get(event_ids[start : start + READ])
-            found += [event.sequence for event in events if event is not None]
-        return np.array(sorted(found), np.int64)
+            found |= {event.position.event_id: event.sequence for event in events if event is not None}
+        if len(found) < len(event_ids) and not allow_missing:
+            raise EventNotFoundError(*(event_id for event_id in event_ids if event_id not in found))
+        return np.array(sorted(found.values()), np.int64)
 
     def _read(self, sequences: Sequences, start: int) -> tuple[list[StoredEvent], int]:
         """The events of the next step, and where the one after it begins."""
         events: list[StoredEvent] = []
         size, end = 0, start
         while end < min(start + STEP, len(sequences)) and size < READ_BYTES_MAX:
-            found = self._timeline.read(sequences[end : end + READ].tolist())
+            wanted = sequences[end : end + READ].tolist()
+            found = self._timeline.read(wanted, bytes_max=READ_BYTES_MAX)
             events += found
             size += sum(len(event.body) for event in found)
-            end += READ
+            end += wanted.index(found[-1].sequence) + 1 if found else READ
         return events, min(end, len(sequences))
 
     def _read_progress(self, key: RequestKey) -> _Progress:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,21 @@ from mnemon_server.domain.episodic import (
 )
 from mnemon_server.domain.records import SearchMode
 from mnemon_server.domain.validation import refuse
-from mnemon_server.engines.base import Vector
 from mnemon_server.engines.promises.timeline import TextScores, Timeline
-from mnemon_server.services.shared.pages import PAGE_BYTES_MAX, PAGE_STEP
+from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.services.shared.pages import PAGE_BYTES_MAX
 from mnemon_server.services.timeline.checks import limit_violations, selection_violations, window_violations
 from mnemon_server.services.timeline.selections import EVERYTHING, selection, window_selection
 
-Found = tuple[tuple[StoredEvent, ...], tuple[EventScore, ...]]
+PAGE_STEP, READ_BYTES = 50, 1 << 20
+
+
+class Found(NamedTuple):
+    """The events that fit a text best, and how well."""
+
+    events: tuple[StoredEvent, ...]
+    fits: tuple[EventScore, ...]
+    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +57,22 @@ class TimelineQueries:
         self._embed_query = embed_query
         self._clock = clock
 
-    def window(self, query: WindowQuery) -> WindowPage:
-        """A page of the window, newest first, or what of it fits the text best. Blocks."""
+    def window(self, query: WindowQuery, *, fits: Fits | None = None) -> WindowPage:
+        """A page of the window, newest first, or what of it fits the text best; empty where it has no room. Blocks."""
         started = perf_counter()
         refuse(window_violations(query))
         where = window_selection(query, self._clock())
         if query.text is None:
-            return self._newest(where, query.after, query.top_k, started)
-        return self._fitting(where, query.text, query, started)
+            return _if_fits(self._newest(where, query.after, query.limit, started), fits)
+        return _if_fits(self._fitting(where, query.text, query, started), fits)
 
-    def recent(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage:
-        """A page of the newest events. Blocks."""
+    def recent(
+        self, where: EventSelection, after: EventPosition | None, limit: int, *, fits: Fits | None = None
+    ) -> WindowPage:
+        """A page of the newest events; empty where it has no room. Blocks."""
         started = perf_counter()
         refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
-        return self._newest(selection(where), after, limit, started)
+        return _if_fits(self._newest(selection(where), after, limit, started), fits)
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match. Blocks."""
@@ -72,7 +83,7 @@ class TimelineQueries:
         found = self._timeline.window(where, after=after, limit=limit)
         counts = _Counts(found.total, found.in_context, found.in_window, found.rejected)
         diagnostics = _diagnostics(counts, len(found.events), started)
-        return WindowPage(found.events, found.next_position, diagnostics)
+        return WindowPage(found.events, found.next_position, diagnostics, truncated=found.truncated)
 
     # By a text
 
@@ -85,9 +96,9 @@ class TimelineQueries:
             return WindowPage((), None, _diagnostics(counts, 0, started, mode))
         vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
         scores = self._timeline.search_text(text, vector, sequences, mode)
-        events, fits = self._read_best(scores, query.top_k)
+        events, fits, truncated = self._read_best(scores, query.limit)
         diagnostics = _diagnostics(counts, len(events), started, scores.mode, scores.pending)
-        return WindowPage(events, None, diagnostics, fits)
+        return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:
         """The counts beside `matching`; what is stored between the reads belongs to none of them, or to all."""
@@ -103,12 +114,14 @@ class TimelineQueries:
         fits: list[EventScore] = []
         size = 0
         for event, fit in self._read_in_turn(scores, limit):
+            size += len(event.body)
+            if size > PAGE_BYTES_MAX and events:
+                return Found(tuple(events), tuple(fits), truncated=True)
             events.append(event)
             fits.append(fit)
-            size += len(event.body)
-            if len(events) == limit or size >= PAGE_BYTES_MAX:
+            if len(events) == limit:
                 break
-        return tuple(events), tuple(fits)
+        return Found(tuple(events), tuple(fits), truncated=False)
 
     def _read_in_turn(self, scores: TextScores, limit: int) -> Iterator[tuple[StoredEvent, EventScore]]:
         """Best first; read a few at a time, whatever their size is. What was pruned since makes room for the next."""
@@ -116,8 +129,19 @@ class TimelineQueries:
         order = _best_first(scores)
         for start in range(0, len(order), step):
             rows = {int(scores.sequences[row]): row for row in order[start : start + step]}
-            for event in self._timeline.read(list(rows)):
-                yield event, _fit(scores, rows[event.sequence])
+            while rows:
+                for event in (read := self._timeline.read(list(rows), bytes_max=READ_BYTES)):
+                    yield event, _fit(scores, rows[event.sequence])
+                places = list(rows)
+                last = places.index(read[-1].sequence) if read else len(places)
+                rows = {sequence: rows[sequence] for sequence in places[last + 1 :]}
+
+
+def _if_fits(page: WindowPage, fits: Fits | None) -> WindowPage:
+    """The page, which is asked about as a whole: how large it is, only its bodies tell."""
+    if fits is None or not page.events or fits("", sum(len(event.body) for event in page.events)):
+        return page
+    return replace(page, events=(), scores=())
 
 
 def _best_first(scores: TextScores) -> NDArray[np.intp]:
@@ -128,7 +152,9 @@ def _best_first(scores: TextScores) -> NDArray[np.intp]:
 def _fit(scores: TextScores, row: np.intp) -> EventScore:
     similarity = float(scores.similarity[row])
     return EventScore(
-        float(scores.relevance[row]), None if np.isnan(similarity) else similarity, float(scores.keyword[row])
+        float(scores.relevance[row]),
+        None if np.isnan(similarity) else similarity,
+        None if scores.mode is SearchMode.VECTOR else float(scores.keyword[row]),
     )
 
 

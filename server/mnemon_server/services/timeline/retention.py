@@ -1,20 +1,18 @@
 """Removes events that are older than they may be, and distrusts a sweep that would take too many of them."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import Self
 
 from mnemon_server.domain.clock import Clock, system_clock
-from mnemon_server.domain.errors import IndexWarmingError, MnemonError
-from mnemon_server.engines.base import Vault, VaultTransaction
+from mnemon_server.domain.errors import IndexWarmingError
 from mnemon_server.engines.promises.timeline import Sequences, Timeline
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.shared.clock_guard import ClockGuard, machine_uptime
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.health_signal import Problem
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.periodic import Periodic
 from mnemon_server.services.timeline.health import TimelineHealth
 from mnemon_server.services.timeline.pruning import EpisodicPruning
 from mnemon_server.services.timeline.selections import earlier, selection_before
@@ -22,7 +20,7 @@ from mnemon_server.services.timeline.selections import earlier, selection_before
 INTERVAL_S = 300.0
 WARMING_S = 1.0
 SHARE_MAX = 0.5
-GUARDED_MIN = 100
+GUARDED_MIN = 10
 """Of fewer events any share may go: a few that are all old are no sign of anything."""
 
 RETENTION = "retention"
@@ -33,13 +31,12 @@ DOUBT_KEY = "episodic.clock_doubt"
 log = logging.getLogger(__name__)
 
 
-class TimelineRetention:
+class TimelineRetention(Periodic):
     """Prunes events that happened longer ago than `keep_for`, in the background.
 
     A sweep that would remove more than a share of all events is stopped, and so is one by a clock that jumped by more
     than an hour since the last one; the log is told once, and told again when a sweep goes through. The share holds
-    until somebody prunes by hand or raises it. A clock that is not put right is believed after a day. An async context
-    manager; belongs to one event loop.
+    until somebody prunes by hand or raises it. A clock that is not put right is believed after a day.
     """
 
     def __init__(
@@ -52,6 +49,7 @@ class TimelineRetention:
         health: TimelineHealth,
         offload: Offload,
         share_max: float = SHARE_MAX,
+        guarded_min: int = GUARDED_MIN,
         interval_s: float = INTERVAL_S,
         clock: Clock = system_clock,
         uptime: Callable[[], float] = machine_uptime,
@@ -66,33 +64,22 @@ class TimelineRetention:
             health: who is told that a sweep was stopped; that of the EpisodicStore.
             offload: where the timeline is read.
             share_max: share of all events that a sweep may remove, 0 to 1.
+            guarded_min: how many events there must be for the share to count; of fewer ones, all may go.
             interval_s: seconds between two sweeps.
             clock: the wall clock, which may jump.
             uptime: seconds that never jump.
         """
+        super().__init__("retention could not remove events", interval_s=interval_s)
         self._timeline = timeline
         self._vault = vault
         self._keep_for = keep_for
         self._pruning = pruning
         self._health = health
         self._offload = offload
-        self._share_max = share_max
-        self._interval_s = interval_s
+        self._share_max, self._guarded_min = share_max, guarded_min
         self._clock, self._uptime = clock, uptime
         self._guard: ClockGuard | None = None
         self._kept_doubt = ""
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
     async def sweep(self) -> int:
         """Removes what may go, unless too much would; returns how many events went.
@@ -113,19 +100,12 @@ class TimelineRetention:
         log.info("retention removed %s events that happened before %s", f"{count:,}", before.isoformat())
         return count
 
-    async def _run(self) -> None:
-        while True:
-            wait_s = self._interval_s
-            try:
-                await self.sweep()
-            except IndexWarmingError:
-                wait_s = min(WARMING_S, wait_s)
-            except MnemonError as error:
-                # Old events stay until a later sweep succeeds.
-                log.warning("retention could not remove events: %s", error)
-            except Exception:
-                log.exception("retention could not remove events")
-            await asyncio.sleep(wait_s)
+    async def _turn(self) -> float | None:
+        try:
+            await self.sweep()
+        except IndexWarmingError:
+            return WARMING_S
+        return None
 
     def _find(self, before: datetime) -> tuple[Sequences | None, Problem | None]:
         """What is to go, or why it may not. Blocks."""
@@ -134,7 +114,7 @@ class TimelineRetention:
         if not expired.count or old is None:
             return None, None
         sequences = self._timeline.sequences(old)
-        if expired.total >= GUARDED_MIN and len(sequences) > self._share_max * expired.total:
+        if expired.total >= self._guarded_min and len(sequences) > self._share_max * expired.total:
             return None, self._share_problem(len(sequences), expired.total)
         return sequences, None
 

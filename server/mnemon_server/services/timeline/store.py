@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.episodic import (
-    TOP_K_DEFAULT,
+    LIMIT_DEFAULT,
     CompactionProgress,
     EventPosition,
     EventReceipt,
@@ -24,13 +24,15 @@ from mnemon_server.domain.episodic import (
     WindowQuery,
 )
 from mnemon_server.domain.errors import EventNotFoundError, IndexWarmingError, InvalidArgumentError, MnemonError
-from mnemon_server.domain.validation import refuse
+from mnemon_server.domain.validation import refuse, request_id_violations
 from mnemon_server.embedding.batcher import EmbeddingBatcher
-from mnemon_server.engines.base import Vault
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.write_pressure import WINDOW_S
+from mnemon_server.services.shared.writes import request_key
 from mnemon_server.services.timeline.appends import TOGETHER_MAX, GatheredAppends
 from mnemon_server.services.timeline.checks import event_id_violations, is_sound, record_violations
 from mnemon_server.services.timeline.compaction import SharedCompaction
@@ -82,10 +84,10 @@ class EpisodicStore:
         self._keep_for = keep_for
         self._clock = clock
         self._offload = Offload(reader_threads, "timeline-reader")
-        self._reads = GatheredReads(timeline.get, self._offload)
+        self._reads: GatheredReads[StoredEvent | None] = GatheredReads(timeline.get, self._offload)
         self._appends = GatheredAppends(timeline.append)
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
-        self._compaction = SharedCompaction(timeline)
+        self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)
         """For TimelineRetention: what removes events."""
         self.health = TimelineHealth(
@@ -135,29 +137,34 @@ class EpisodicStore:
 
     # Asking
 
-    async def get(self, event_id: str) -> StoredEvent:
-        """The event. EventNotFoundError where there is none."""
+    async def get(self, event_id: str, *, room: Room | None = None) -> StoredEvent:
+        """The event. EventNotFoundError if it does not exist."""
         self._check_warm()
         refuse(event_id_violations(event_id))
-        event = await self._reads.get(event_id)
+        event = await self._reads.get(event_id, room)
         if event is None:
             raise EventNotFoundError(event_id)
         return event
 
-    async def window(self, query: WindowQuery) -> WindowPage:
+    async def window(self, query: WindowQuery, *, room: Room | None = None) -> WindowPage:
         """The newest events of a window of time, or those that fit a text best; see WindowQuery.
 
         EmbeddingError where the text cannot be embedded.
         """
         self._check_warm()
-        return await self._offload(self._queries.window, query)
+        return await read_within(room, self._offload, self._queries.window, query)
 
     async def recent(
-        self, where: EventSelection = EVERYTHING, after: EventPosition | None = None, limit: int = TOP_K_DEFAULT
+        self,
+        where: EventSelection = EVERYTHING,
+        after: EventPosition | None = None,
+        limit: int = LIMIT_DEFAULT,
+        *,
+        room: Room | None = None,
     ) -> WindowPage:
         """The newest events of all times."""
         self._check_warm()
-        return await self._offload(self._queries.recent, where, after, limit)
+        return await read_within(room, self._offload, self._queries.recent, where, after, limit)
 
     async def summarize(self, where: EventSelection = EVERYTHING) -> RangeSummary:
         """Counts of the events that match."""
@@ -172,6 +179,7 @@ class EpisodicStore:
         before: datetime | None = None,
         where: EventSelection = EVERYTHING,
         event_ids: Sequence[str] = (),
+        allow_missing: bool = False,
         dry_run: bool = False,
         request_id: str = "",
     ) -> PrunedEvents:
@@ -180,21 +188,29 @@ class EpisodicStore:
         Args:
             before: those that happened before this time, ...
             where: ... and match this.
-            event_ids: or else those with these ids; those that are not there are passed over.
+            event_ids: or else those with these ids.
+            allow_missing: passes over ids that are not there.
             dry_run: counts and names them, and removes nothing.
             request_id: makes a repeated call harmless; it goes on where the first one was cut off.
+
+        Raises:
+            EventNotFoundError: ids are not there, and nothing was removed.
         """
         self._check_warm()
-        pruning = Pruning(before=before, where=where, event_ids=event_ids, request_id=request_id)
+        pruning = Pruning(
+            before=before, where=where, event_ids=event_ids, allow_missing=allow_missing, request_id=request_id
+        )
         return await (self.pruning.count(pruning) if dry_run else self.pruning.prune(pruning))
 
-    def compact(self) -> AsyncGenerator[CompactionProgress]:
+    def compact(self, request_id: str = "") -> AsyncGenerator[CompactionProgress]:
         """Compacts the timeline, and says at least every second how far that is, at the end with `done`.
 
-        Ending it does not end the compaction. Who asks while one is under way follows that one.
+        Ending it does not end the compaction. Who asks while one is under way follows that one; a repeated request has
+        the end of the one that it asked for.
         """
         self._check_warm()
-        return self._compaction.follow()
+        refuse(request_id_violations(request_id))
+        return self._compaction.follow(request_key(request_id, "compact-timeline"))
 
     # Health
 
@@ -205,7 +221,7 @@ class EpisodicStore:
         except Exception:
             log.exception("the status cannot be read")
             status = TimelineStatus(
-                state=TimelineState.DEGRADED, message="the timeline cannot be read; the log says why"
+                state=TimelineState.UNAVAILABLE, message="the timeline cannot be read; the log says why"
             )
         return self._with_own(status)
 
@@ -232,7 +248,7 @@ class EpisodicStore:
         status = replace(status, retention_s=None if self._keep_for is None else self._keep_for.total_seconds())
         self.health.notice()
         problem = self.health.problem()
-        if status.state is TimelineState.WARMING or not problem:
+        if status.state in (TimelineState.STARTING, TimelineState.UNAVAILABLE) or not problem:
             return status
         message = f"{status.message}; {problem}" if status.message else problem
         return replace(status, state=TimelineState.DEGRADED, message=message)

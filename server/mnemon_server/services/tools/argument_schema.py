@@ -7,8 +7,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend
 from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
@@ -18,6 +19,7 @@ from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import value_violations
 from mnemon_server.domain.validation import refuse
 from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json
+from mnemon_server.services.tools.patterns import UnsupportedPatternError, compiled, matches
 
 VIOLATIONS_MAX = 20
 ARGUMENTS, PARAMETERS = "arguments", "parameters"
@@ -26,15 +28,28 @@ ARGUMENTS, PARAMETERS = "arguments", "parameters"
 _SHOWN_CHARACTERS, _NAMES_SHOWN = 120, 20
 
 
+class UnsupportedSchemaError(ValueError):
+    """It is a JSON schema, but arguments could not be checked against it in bounded time; the message says why."""
+
+
 class ArgumentSchema:
-    """A JSON schema (draft 2020-12) of type object. Nothing that it refers to is ever fetched."""
+    """A JSON schema (draft 2020-12) of type object. Nothing that it refers to is ever fetched.
+
+    Its regular expressions run on RE2, see `patterns.py`.
+    """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Raises InvalidArgumentError where it is no such schema, or refers to what is not in it."""
+        """Takes a schema.
+
+        Raises:
+            InvalidArgumentError: it is no such schema, or refers to what is not in it.
+            UnsupportedSchemaError: it is one, but this server does not offer what it asks for.
+        """
         self._schema = dict(schema)
         refuse(value_violations(self._schema, PARAMETERS))
         refuse(_schema_violations(self._schema))
-        self._validator = Draft202012Validator(self._schema, registry=Registry())
+        _check_support(self._schema)
+        self._validator = _Validator(self._schema, registry=Registry())
         _try(self._validator)
 
     @property
@@ -76,8 +91,12 @@ class ArgumentSchema:
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    properties = schema.get("properties", {})
-    return properties if isinstance(properties, Mapping) else {}
+    return _mapping(schema, "properties")
+
+
+def _mapping(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    found = schema.get(keyword)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _read(text: str) -> Any:
@@ -93,13 +112,38 @@ def _schema_violations(schema: Mapping[str, Any]) -> Iterator[FieldViolation]:
     if schema.get("type") != "object":
         yield FieldViolation(f"{PARAMETERS}.type", 'must be "object": a tool is called with named arguments')
     try:
-        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+        Draft202012Validator.check_schema(schema, format_checker=_FORMATS)
     except SchemaError as error:
         for violation in _violations(_most_telling(error)):
             yield FieldViolation(_joined(PARAMETERS, violation.field), violation.description)
     else:
         resource = DRAFT202012.create_resource(schema)
         yield from _reference_violations(REGISTRY.resolver_with_root(resource), resource)
+
+
+def _check_support(schema: Mapping[str, Any]) -> None:
+    """Raises UnsupportedSchemaError where an expression is none of RE2's, or would be matched by something else."""
+    parts = list(_objects(schema))
+    patterns = [pattern for part in parts for pattern in _mapping(part, "patternProperties")]
+    try:
+        for pattern in (*patterns, *(part["pattern"] for part in parts if isinstance(part.get("pattern"), str))):
+            compiled(pattern)
+    except UnsupportedPatternError as error:
+        raise UnsupportedSchemaError(str(error)) from error
+    # What is evaluated, jsonschema finds out by itself, and with `re`.
+    if patterns and any("unevaluatedProperties" in part for part in parts):
+        raise UnsupportedSchemaError("unevaluatedProperties and patternProperties cannot be used in one schema here")
+    # Another draft would be checked by a validator of its own.
+    if any(isinstance(part.get("$schema"), str) for part in parts[1:]):
+        raise UnsupportedSchemaError("$schema can be used at the top of a schema only")
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """All objects of a JSON value, itself first: a reference may lead to any of them as a schema."""
+    if isinstance(value, Mapping):
+        yield value
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _objects(item)
 
 
 def _most_telling(error: SchemaError) -> SchemaError | ValidationError:
@@ -143,7 +187,7 @@ def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation
                     yield FieldViolation(_joined(path, name), "must be given")
         case "additionalProperties":
             known = ", ".join(map(repr, islice(_properties(error.schema), _NAMES_SHOWN))) or "none"
-            for name in _unknown(error):
+            for name in _additional(error.instance, error.schema):
                 yield FieldViolation(_joined(path, name), f"is not known here; known are {known}")
         case str() as keyword:
             describe = _DESCRIPTIONS.get(keyword, partial(_other, keyword))
@@ -152,11 +196,58 @@ def _violations(error: ValidationError | SchemaError) -> Iterator[FieldViolation
             yield FieldViolation(path or ARGUMENTS, "must not hold what the tool's schema never allows")
 
 
-def _unknown(error: ValidationError | SchemaError) -> Iterator[str]:
-    patterns = [re.compile(pattern) for pattern in error.schema.get("patternProperties", {})]
-    for name in error.instance:
-        if name not in _properties(error.schema) and not any(pattern.search(name) for pattern in patterns):
+def _additional(instance: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+    """The names that neither `properties` nor `patternProperties` speaks of."""
+    known, patterns = _properties(schema), _mapping(schema, "patternProperties")
+    for name in instance:
+        if name not in known and not any(matches(pattern, name) for pattern in patterns):
             yield name
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not matches(pattern, instance):
+        yield ValidationError("the text does not match")
+
+
+def _pattern_properties(validator: Any, schemas: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        for pattern, schema in schemas.items():
+            for name, value in instance.items():
+                if matches(pattern, name):
+                    yield from validator.descend(value, schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    if allowed is False and next(_additional(instance, schema), None) is not None:
+        yield ValidationError("there are names that are not known")
+    elif isinstance(allowed, dict):
+        for name in _additional(instance, schema):
+            yield from validator.descend(instance[name], allowed, path=name)
+
+
+_Validator = extend(
+    Draft202012Validator,
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    },
+)
+"""Draft 2020-12, with every keyword that matches an expression here rather than in jsonschema."""
+
+
+def _is_expression(text: Any) -> bool:
+    """Whether a pattern is a regular expression at all, if not of a kind that RE2 takes."""
+    try:
+        return not isinstance(text, str) or compiled(text) is not None
+    except UnsupportedPatternError:
+        return re.compile(text) is not None
+
+
+_FORMATS = FormatChecker(())
+_FORMATS.checkers = {**Draft202012Validator.FORMAT_CHECKER.checkers, "regex": (_is_expression, re.error)}
 
 
 def _path(parts: Iterable[str | int]) -> str:

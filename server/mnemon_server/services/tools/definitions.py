@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from mnemon import _errors as client_errors
@@ -32,6 +32,7 @@ from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.facts import FactMatch, filter_expression, key_violations
 from mnemon_server.domain.filters import Expression
+from mnemon_server.domain.json_text import JsonText
 from mnemon_server.domain.validation import content_violations, refuse, text_violations
 
 __all__ = [
@@ -145,7 +146,7 @@ def manage_result(action: MemoryAction, key: str) -> str:
 
 def search_content(matches: Iterable[FactMatch]) -> str:
     """What `search_memory` returns, as JSON: a list of facts, best first, with times in ISO 8601; "[]" for none."""
-    return json.dumps([_match_dict(match) for match in matches], ensure_ascii=False, allow_nan=False)
+    return f"[{', '.join(map(_match_json, matches))}]"
 
 
 def search_result(matches: Sequence[FactMatch], response_format: str) -> str | tuple[str, tuple[FactMatch, ...]]:
@@ -155,16 +156,22 @@ def search_result(matches: Sequence[FactMatch], response_format: str) -> str | t
     return content if chosen is ResponseFormat.CONTENT else (content, tuple(matches))
 
 
-def _match_dict(match: FactMatch) -> dict[str, Any]:
+def _match_json(match: FactMatch) -> str:
     fact = match.fact
-    return {
-        "namespace": list(fact.namespace),
-        "key": fact.key,
-        "value": fact.value,
-        "created_at": fact.created_at.isoformat(),
-        "updated_at": fact.updated_at.isoformat(),
-        "score": match.score,
-    }
+    # One value at a time: as objects, they would take many times the room of their text.
+    value = fact.value.parsed() if isinstance(fact.value, JsonText) else fact.value
+    return json.dumps(
+        {
+            "namespace": list(fact.namespace),
+            "key": fact.key,
+            "value": value,
+            "created_at": fact.created_at.isoformat(),
+            "updated_at": fact.updated_at.isoformat(),
+            "score": match.score,
+        },
+        ensure_ascii=False,
+        allow_nan=False,
+    )
 
 
 def _key(given: object) -> str:

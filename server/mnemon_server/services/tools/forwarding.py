@@ -55,6 +55,8 @@ class HttpEndpoint:
             headers={"accept": "text/*, application/json", "accept-encoding": "identity", "user-agent": "mnemon"},
             verify=ssl.create_default_context() if self._url.scheme == "https" else False,
             timeout=tool.timeout_s,
+            # The registry bounds the calls; by default, the hundredth would wait here for a connection.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             follow_redirects=False,
             trust_env=False,
         )

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
+from mnemon_server.domain.errors import AnswerFullError, ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.facts import FactFilter, FactQuery, PutFact, PutMode
 from mnemon_server.domain.namespaces import Namespace, NamespaceTemplate, namespace_resolver
 from mnemon_server.domain.tools import CallTool, ListedTool, ToolContext, ToolKind, ToolOutput
 from mnemon_server.services.facts.store import FactStore
+from mnemon_server.services.shared.answers import Room
+from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import (
     ALL_ACTIONS,
@@ -27,19 +29,29 @@ from mnemon_server.services.tools.definitions import (
     search_definition,
 )
 
+NO_ROOM = "the results of the calls before fill the answer, and this search was not run; call it by itself"
 _DEFAULT_KEYS = frozenset(("org_id", "user_id", "agent_id"))
+
+ACTIONS_MAX = 64
+"""Actions that a call may name, one of them several times included."""
 
 
 class MemoryTools:
     """`manage_memory` and `search_memory`. Where they work is the application's choice, never the arguments'."""
 
     def __init__(
-        self, facts: FactStore, *, actions_permitted: Sequence[str] = ALL_ACTIONS, namespace: Sequence[str] = ()
+        self,
+        facts: FactStore,
+        offload: Offload,
+        *,
+        actions_permitted: Sequence[str] = ALL_ACTIONS,
+        namespace: Sequence[str] = (),
     ) -> None:
         """Takes the server's settings; both may be narrowed or replaced by the context of a call.
 
         Args:
             facts: what the tools store and find.
+            offload: where what was found is written as text.
             actions_permitted: what `manage_memory` may do at most; the first one stands in where create is left out.
             namespace: a template for calls whose context has none; empty: `default_namespace`.
 
@@ -47,6 +59,7 @@ class MemoryTools:
             ConfigurationError: an action is unknown or there is none, or the template is not valid.
         """
         self._facts = facts
+        self._offload = offload
         self._permitted = _configured_actions(actions_permitted)
         self._template = NamespaceTemplate(tuple(namespace)) if namespace else None
 
@@ -66,6 +79,8 @@ class MemoryTools:
         """
         if not actions:
             return self._permitted
+        if len(actions) > ACTIONS_MAX:
+            raise InvalidArgumentError.of(field, f"must be at most {ACTIONS_MAX}; each one is needed once only")
         for action in actions:
             if action not in self._permitted:
                 allowed = ", ".join(map(repr, map(str, self._permitted)))
@@ -88,18 +103,20 @@ class MemoryTools:
         filled_by = _DEFAULT_KEYS if self._template is None else set(self._template.keys)
         return self.namespace(context) if context.namespace or not filled_by or keys & filled_by else ()
 
-    async def call(self, request: CallTool) -> ToolOutput:
-        """Runs one of the two.
+    async def call(self, request: CallTool, room: Room | None = None) -> ToolOutput:
+        """Runs one of the two; what it returns is no more than there is room for.
 
         Raises:
             InvalidArgumentError: the arguments are not as the tool's schema says, or an action is not permitted.
             ConfigurationError: the context gives no namespace.
             FactNotFoundError: there is nothing to update in this namespace.
+            AnswerFullError: there is no room for anything that a search could return.
         """
         # A model that has nothing to say of an argument may say null.
         arguments = {name: value for name, value in request.arguments.items() if value is not None}
-        run = self._manage if request.tool == MANAGE_MEMORY else self._search
-        return await run(request, arguments)
+        if request.tool == MANAGE_MEMORY:
+            return await self._manage(request, arguments)
+        return await self._search(request, arguments, room)
 
     async def _manage(self, request: CallTool, arguments: Mapping[str, Any]) -> ToolOutput:
         permitted = self._context_actions(request.context)
@@ -124,16 +141,22 @@ class MemoryTools:
             case MemoryAction.UPDATE:
                 await self._facts.update_content(namespace, call.id, call.content, request_id=request.request_id)
             case MemoryAction.DELETE:
-                await self._facts.delete(namespace, call.id, request_id=request.request_id)
+                await self._facts.delete(namespace, call.id, allow_missing=True, request_id=request.request_id)
         return call.id
 
-    async def _search(self, request: CallTool, arguments: Mapping[str, Any]) -> ToolOutput:
+    async def _search(self, request: CallTool, arguments: Mapping[str, Any], room: Room | None) -> ToolOutput:
         call = check_search(*(arguments.get(name) for name in ("query", "limit", "offset", "filter")))
         _search_schema().check(arguments)
         wanted = FactFilter(namespace=self.namespace(request.context), where=call.where)
         query = FactQuery(filter=wanted, text=call.query, limit=call.limit, offset=call.offset)
-        matches = (await self._facts.search(query)).matches
-        return ToolOutput(search_content(matches), matches if request.artifact else ())
+        if room is not None and room.is_full:
+            raise AnswerFullError(NO_ROOM)
+        matches = (await self._facts.search(query, room=room)).matches
+        truncated = room is not None and room.is_full
+        if truncated and not matches:
+            raise AnswerFullError(NO_ROOM)
+        content = await self._offload(search_content, matches)
+        return ToolOutput(content, matches if request.artifact else (), truncated)
 
     def _context_actions(self, context: ToolContext) -> tuple[MemoryAction, ...]:
         return self.permitted(context.actions_permitted, "context.actions_permitted")

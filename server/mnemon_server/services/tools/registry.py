@@ -3,13 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import structlog
+
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError, ToolNotFoundError
-from mnemon_server.domain.tools import ListedTool, OperatorTool, ToolKind
-from mnemon_server.services.tools.argument_schema import ArgumentSchema
+from mnemon_server.domain.tools import ListedTool, OperatorTool, ToolKind, UnofferedTool
+from mnemon_server.services.shared.budget import Budget
+from mnemon_server.services.tools.argument_schema import ArgumentSchema, UnsupportedSchemaError
 from mnemon_server.services.tools.definitions import MANAGE_MEMORY, SEARCH_MEMORY
 from mnemon_server.services.tools.forwarding import ToolEndpoint
 
 MEMORY_TOOLS = (MANAGE_MEMORY, SEARCH_MEMORY)
+CALLS_IN_FLIGHT_MAX = 64
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +25,35 @@ class ForwardedTool:
     listed: ListedTool
     schema: ArgumentSchema
     endpoint: ToolEndpoint
+    slots: Budget
+    """Calls in flight; the endpoint may be slow, and whoever waits for it holds a place that others need."""
 
 
 class ToolRegistry:
     """Holds the operator's tools beside the memory's, and their endpoints, which it closes."""
 
-    def __init__(self, tools: Iterable[tuple[OperatorTool, ToolEndpoint]] = ()) -> None:
-        """Raises ConfigurationError where a name is taken, or a schema is none."""
+    def __init__(
+        self, tools: Iterable[tuple[OperatorTool, ToolEndpoint]] = (), *, calls_max: int = CALLS_IN_FLIGHT_MAX
+    ) -> None:
+        """Takes the tools, and how many calls each may have in flight.
+
+        A tool whose schema is sound but not supported is not offered, and the others are.
+
+        Raises ConfigurationError where a name is taken, or a schema is none.
+        """
         self._forwarded: dict[str, ForwardedTool] = {}
+        self._unoffered: dict[str, UnofferedTool] = {}
+        self._endpoints: list[ToolEndpoint] = []
         for tool, endpoint in tools:
-            if tool.name in self._forwarded or tool.name in MEMORY_TOOLS:
+            self._endpoints.append(endpoint)
+            if tool.name in (*self._forwarded, *self._unoffered, *MEMORY_TOOLS):
                 raise ConfigurationError(f"the tool {tool.name!r} is there twice; each needs a name of its own")
-            self._forwarded[tool.name] = ForwardedTool(_listed(tool), _schema(tool), endpoint)
+            slots = Budget(calls_max, f"calls of the tool {tool.name!r}")
+            try:
+                self._forwarded[tool.name] = ForwardedTool(_listed(tool), _schema(tool), endpoint, slots)
+            except UnsupportedSchemaError as error:
+                _log.warning("a tool of the tools file is not offered", tool=tool.name, reason=str(error))
+                self._unoffered[tool.name] = UnofferedTool(tool.name, str(error))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -41,6 +64,10 @@ class ToolRegistry:
         """The operator's tools, in the order of their names."""
         return tuple(self._forwarded[name] for name in sorted(self._forwarded))
 
+    def unoffered(self) -> tuple[UnofferedTool, ...]:
+        """The operator's tools that nobody can call, in the order of their names."""
+        return tuple(self._unoffered[name] for name in sorted(self._unoffered))
+
     def forwarded_tool(self, name: str) -> ForwardedTool:
         """Raises ToolNotFoundError where no tool of the operator's has this name."""
         try:
@@ -50,8 +77,8 @@ class ToolRegistry:
 
     async def aclose(self) -> None:
         """Closes all endpoints. No call may be in flight."""
-        for tool in self._forwarded.values():
-            await tool.endpoint.aclose()
+        for endpoint in self._endpoints:
+            await endpoint.aclose()
 
 
 def _schema(tool: OperatorTool) -> ArgumentSchema:

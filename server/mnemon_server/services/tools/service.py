@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.errors import AnswerFullError, InvalidArgumentError
 from mnemon_server.domain.tool_calls import ParseOptions, ParseResult, ProtocolStatistics
 from mnemon_server.domain.tools import (
     CALLS_MAX,
@@ -13,10 +13,12 @@ from mnemon_server.domain.tools import (
     ToolCallResult,
     ToolContext,
     ToolOutput,
+    UnofferedTool,
 )
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.protocols.parsing import DEFAULT_OPTIONS, parse_tool_calls
 from mnemon_server.services.protocols.statistics import ProtocolCounters
+from mnemon_server.services.shared.answers import Room
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.argument_schema import ArgumentSchema
 from mnemon_server.services.tools.definitions import ALL_ACTIONS
@@ -52,7 +54,7 @@ class ToolRunner:
         Raises:
             ConfigurationError: an action is unknown or there is none, or the template is not valid.
         """
-        self._memory = MemoryTools(facts, actions_permitted=actions_permitted, namespace=namespace)
+        self._memory = MemoryTools(facts, offload, actions_permitted=actions_permitted, namespace=namespace)
         self._registry = registry
         self._offload = offload
         self._counters = ProtocolCounters()
@@ -71,8 +73,14 @@ class ToolRunner:
         memory = self._memory.listed(actions_permitted, manage_instructions, search_instructions)
         return (*memory, *(tool.listed for tool in self._registry.forwarded()))
 
-    async def call(self, request: CallTool) -> ToolOutput:
+    def unoffered_tools(self) -> tuple[UnofferedTool, ...]:
+        """The operator's tools whose schemas this server does not support."""
+        return self._registry.unoffered()
+
+    async def call(self, request: CallTool, *, room: Room | None = None) -> ToolOutput:
         """Runs one tool.
+
+        What it returns is no more than there is room for; a search that has none at all is not run.
 
         Raises:
             ToolNotFoundError: there is no such tool.
@@ -80,11 +88,13 @@ class ToolRunner:
             ConfigurationError: the context gives no namespace.
             FactNotFoundError: there is nothing to update in this namespace.
             ToolUnreachableError, ToolFailedError: an operator's endpoint does not answer, or not well.
+            TooManyRequestsError: as many calls of the operator's tool as may be are in flight.
+            AnswerFullError: there is no room for what the tool returned, or would return.
         """
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         if request.tool in MEMORY_TOOLS:
-            return await self._memory.call(request)
-        return await self._forward(request)
+            return await self._memory.call(request, room)
+        return await self._forward(request, room)
 
     async def parse(self, text: str, options: ParseOptions = DEFAULT_OPTIONS) -> ParseResult:
         """Reads the calls of a text, and runs none. Raises InvalidArgumentError for a text above 1 MiB."""
@@ -92,8 +102,11 @@ class ToolRunner:
         self._counters.count(parsed, options)
         return parsed
 
-    async def execute(self, request: ExecuteText) -> ExecutedText:
+    async def execute(self, request: ExecuteText, *, room: Room | None = None) -> ExecutedText:
         """Reads the calls of a text and runs each in order; one that fails gets its error, and the others go on.
+
+        All of them share the room; where it is used up, AnswerFullError stands for what has none, and what only reads
+        is not run.
 
         At most 64 are run; each further one gets an error that says so. Raises InvalidArgumentError for a text above
         1 MiB, and where the context permits what the server does not.
@@ -101,7 +114,7 @@ class ToolRunner:
         self._memory.permitted(request.context.actions_permitted, _ACTIONS_FIELD)
         parsed = await self.parse(request.text, request.options)
         planned = await self._offload(self._planned, parsed, request.context)
-        results = [await self._result(number, call, request) for number, call in enumerate(planned[:CALLS_MAX])]
+        results = [await self._result(number, call, request, room) for number, call in enumerate(planned[:CALLS_MAX])]
         if len(planned) > CALLS_MAX:
             results += await self._offload(_not_run, planned[CALLS_MAX:])
         return ExecutedText(parsed, tuple(results))
@@ -118,10 +131,12 @@ class ToolRunner:
             return self._memory.schema(tool, context)
         return self._registry.forwarded_tool(tool).schema if tool in self._registry.names else None
 
-    async def _result(self, number: int, call: PlannedCall, request: ExecuteText) -> ToolCallResult:
-        return _result_of(call, await self._outcome(number, call, request))
+    async def _result(self, number: int, call: PlannedCall, request: ExecuteText, room: Room | None) -> ToolCallResult:
+        return _result_of(call, await self._outcome(number, call, request, room))
 
-    async def _outcome(self, number: int, call: PlannedCall, request: ExecuteText) -> ToolOutput | Exception:
+    async def _outcome(
+        self, number: int, call: PlannedCall, request: ExecuteText, room: Room | None
+    ) -> ToolOutput | Exception:
         one = CallTool(
             tool=call.tool,
             arguments=call.arguments,
@@ -130,15 +145,20 @@ class ToolRunner:
             request_id=derived_request_id(request.request_id, number),
         )
         try:
-            return await self.call(one)
+            return await self.call(one, room=room)
         except Exception as error:  # noqa: BLE001 - it is the answer to this call; the others go on
             return error
 
-    async def _forward(self, request: CallTool) -> ToolOutput:
+    async def _forward(self, request: CallTool, room: Room | None) -> ToolOutput:
         tool = self._registry.forwarded_tool(request.tool)
-        await self._offload(tool.schema.check, request.arguments)
-        namespace = self._memory.namespace_if_given(request.context)
-        content = await tool.endpoint.call(request.tool, request.arguments, namespace, request.request_id)
+        # Before any other work: a call that has no place is told so at once.
+        with tool.slots:
+            await self._offload(tool.schema.check, request.arguments)
+            namespace = self._memory.namespace_if_given(request.context)
+            content = await tool.endpoint.call(request.tool, request.arguments, namespace, request.request_id)
+        if room is not None and not await room.take(len(content.encode())):
+            size = f"{len(content.encode()):,} bytes"
+            raise AnswerFullError(f"the tool was run; its {size} are too many beside the other results")
         return ToolOutput(content)
 
 

@@ -15,6 +15,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import httpx
 from mnemon_server.domain.errors import ConfigurationError, InvalidArgumentError
 from mnemon_server.domain.tools import TIMEOUT_DEFAULT_S, OperatorTool
 from mnemon_server.services.protocols.json_values import UnsafeJsonError, read_json
-from mnemon_server.services.tools.argument_schema import ArgumentSchema
+from mnemon_server.services.tools.argument_schema import ArgumentSchema, UnsupportedSchemaError
 from mnemon_server.services.tools.registry import MEMORY_TOOLS
 
 FILE_BYTES_MAX = 1 << 20
@@ -145,10 +146,12 @@ def _parameters(value: Any) -> Mapping[str, Any]:
             raise ConfigurationError(f"parameters: {error}") from error
     if not isinstance(value, dict):
         raise ConfigurationError("parameters must be a JSON schema, as a table or as a text of JSON")
-    try:
-        ArgumentSchema(value)
-    except InvalidArgumentError as error:
-        raise ConfigurationError(str(error)) from error
+    # One that is sound, but not supported, costs the others nothing: the registry does not offer it, and says so.
+    with suppress(UnsupportedSchemaError):
+        try:
+            ArgumentSchema(value)
+        except InvalidArgumentError as error:
+            raise ConfigurationError(str(error)) from error
     return value
 
 

@@ -12,8 +12,8 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.services.conflicts.statements import reference_violations
 from mnemon_server.services.semantic.checks import statement_violations
 from mnemon_server.transport.checks.rules import shape_violations
-from mnemon_server.transport.checks.semantic import memory_violations
 from mnemon_server.transport.convert import conflicts as convert
+from mnemon_server.transport.convert import semantic_requests
 from mnemon_server.transport.convert.shared.reading import others, page_size_violations
 
 References = Mapping[str, pb.MemoryReference]
@@ -41,7 +41,7 @@ def check_preview_resolution(request: pb.PreviewResolutionRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
     if not request.HasField("memory"):
         raise InvalidArgumentError.of("memory", "is required")
-    if found := [*memory_violations(request.memory, "memory")]:
+    if found := [*semantic_requests.shape_violations(request.memory, "memory")]:
         refuse(others(found, statement_violations(convert.given_from_pb(request.memory))))
 
 
@@ -69,4 +69,4 @@ def _shape_violations(field: str, message: pb.MemoryReference) -> Iterator[Field
         case None:
             yield FieldViolation(field, "must be set: memory_id or memory")
         case "memory":
-            yield from memory_violations(message.memory, f"{field}.memory")
+            yield from semantic_requests.shape_violations(message.memory, f"{field}.memory")

@@ -25,14 +25,14 @@ from mnemon_server.transport.convert.shared.reading import (
     unknown,
     unset_values,
 )
-from mnemon_server.wire.values import SEARCH_MODES, checked_time_from_pb, value_from_pb
+from mnemon_server.wire.values import SEARCH_MODES, VIEWS, checked_time_from_pb, value_from_pb
 
 Rest = Callable[[], Iterable[FieldViolation]]
 _SOME_TIME = Timestamp()
 _SOME_FILTER = common_pb2.Filter(
     condition=common_pb2.Condition(
         field="user",
-        operator=common_pb2.FILTER_OPERATOR_EXISTS,
+        comparator=common_pb2.COMPARATOR_EXISTS,
         values=[common_pb2.MetadataValue(bool_value=True)],
     )
 )
@@ -52,17 +52,14 @@ def checked_record(request: pb.RecordEventRequest) -> RecordEvent:
         raise InvalidArgumentError(others(found, _record_violations(request))) from None
 
 
-def checked_event(message: pb.EpisodicEvent) -> RecordEvent:
-    """The same of an event of a stream."""
-    try:
-        return RecordEvent(convert.event_from_pb(message))
-    except ValueError:
-        return checked_record(pb.RecordEventRequest(event=message))
-
-
 def check_query_window(request: pb.QueryWindowRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
-    found = [*_times_violations(request), *_filter_violations(request), *unknown("mode", request.mode, SEARCH_MODES)]
+    found = [
+        *_times_violations(request),
+        *_filter_violations(request),
+        *unknown("mode", request.mode, SEARCH_MODES),
+        *unknown("view", request.view, VIEWS),
+    ]
     _refuse(found, lambda: _window_violations(request))
 
 
@@ -104,10 +101,10 @@ def _event_violations(message: pb.EpisodicEvent) -> Iterator[FieldViolation]:
 
 def _times_violations(request: pb.QueryWindowRequest | pb.SummarizeRangeRequest) -> Iterator[FieldViolation]:
     if request.HasField("range"):
-        if request.range.HasField("from"):
-            yield from time_violations("range.from", convert.start_of(request.range))
-        if request.range.HasField("to"):
-            yield from time_violations("range.to", request.range.to)
+        if request.range.HasField("start_time"):
+            yield from time_violations("range.start_time", request.range.start_time)
+        if request.range.HasField("end_time"):
+            yield from time_violations("range.end_time", request.range.end_time)
 
 
 def _filter_violations(request: Any) -> list[FieldViolation]:
@@ -120,13 +117,11 @@ def _filter_violations(request: Any) -> list[FieldViolation]:
 
 
 def _record_violations(request: pb.RecordEventRequest) -> Iterable[FieldViolation]:
-    readable = pb.RecordEventRequest()
-    readable.CopyFrom(request)
-    event = readable.event
+    event = request.event
     event.event_time.CopyFrom(_SOME_TIME)
     for key in [key for key, value in event.metadata.items() if value_from_pb(value) is None]:
         del event.metadata[key]
-    return episodic_checks.record_violations(convert.record_from_pb(readable))
+    return episodic_checks.record_violations(convert.record_from_pb(request))
 
 
 def _window_violations(request: pb.QueryWindowRequest) -> Iterable[FieldViolation]:
@@ -154,12 +149,10 @@ def _pruning_violations(request: pb.PruneEventsRequest) -> Iterable[FieldViolati
 
 
 def _readable(request: Any) -> Any:
-    """The request with something in the place of times and filters that are none: nothing would mean all events."""
-    readable = type(request)()
-    readable.CopyFrom(request)
+    """The request, now with something in the place of times and filters that are none: nothing would mean all."""
     if _filter_violations(request):
-        readable.filter.filter.CopyFrom(_SOME_FILTER)
+        request.filter.filter.CopyFrom(_SOME_FILTER)
     if isinstance(request, pb.QueryWindowRequest | pb.SummarizeRangeRequest):
-        for violation in _times_violations(request):
-            readable.range.ClearField(violation.field.removeprefix("range."))
-    return readable
+        for violation in list(_times_violations(request)):
+            request.range.ClearField(violation.field.removeprefix("range."))  # type: ignore[arg-type]
+    return request

@@ -9,7 +9,7 @@ from mnemon.v1 import rules_pb2 as pb
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.rules import RULES_MAX
 from mnemon_server.domain.validation import refuse
-from mnemon_server.transport.checks.semantic import memory_violations
+from mnemon_server.transport.convert import semantic_requests
 from mnemon_server.transport.convert.rules import RULE_ORDERS
 from mnemon_server.transport.convert.shared.reading import page_size_violations, unknown
 
@@ -33,7 +33,7 @@ def check_find_matching_rule(request: pb.FindMatchingRuleRequest) -> None:
     """Raises InvalidArgumentError with everything that is wrong."""
     if not request.HasField("candidate"):
         raise InvalidArgumentError.of("candidate", "is required")
-    refuse(memory_violations(request.candidate, "candidate"))
+    refuse(semantic_requests.shape_violations(request.candidate, "candidate"))
 
 
 def check_load_rules(request: pb.LoadRulesRequest) -> None:

@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 
 from mnemon.v1 import bridge_pb2 as pb
-from mnemon.v1 import semantic_pb2
+from mnemon.v1 import common_pb2, semantic_pb2
 
 from mnemon_server.domain.bridge import (
     EVENT_TYPES_DEFAULT,
-    BridgeState,
+    BridgeActivity,
     BridgeStatus,
     PruneAction,
     RoutingMode,
     RoutingPolicy,
 )
 from mnemon_server.domain.semantic import ConflictPolicy
-from mnemon_server.transport.convert.semantic import CONFLICT_POLICIES
+from mnemon_server.services.bridge.routing import Skip
+from mnemon_server.transport.convert.semantic_requests import CONFLICT_POLICIES
 from mnemon_server.wire.values import duration_to_pb, fill_time
 
 ROUTING_MODES: Mapping[int, RoutingMode] = {
@@ -29,7 +30,15 @@ PRUNE_ACTIONS: Mapping[int, PruneAction] = {
 }
 _MODES_TO_PB = {mode: pb.RoutingMode.Value(f"ROUTING_MODE_{mode.name}") for mode in RoutingMode}
 _ACTIONS_TO_PB = {action: pb.PruneAction.Value(f"PRUNE_ACTION_{action.name}") for action in PruneAction}
-_STATES_TO_PB = {state: pb.BridgeState.Value(f"BRIDGE_STATE_{state.name}") for state in BridgeState}
+_ACTIVITIES_TO_PB = {each: pb.BridgeActivity.Value(f"BRIDGE_ACTIVITY_{each.name}") for each in BridgeActivity}
+_STATES_TO_PB = {
+    BridgeActivity.RUNNING: common_pb2.STATE_READY,
+    BridgeActivity.SUSPENDED: common_pb2.STATE_DEGRADED,
+    BridgeActivity.PAUSED: common_pb2.STATE_UNAVAILABLE,
+}
+_SKIPS_TO_PB: Mapping[str, pb.SkipReason.ValueType] = {
+    reason: pb.SkipReason.Value(f"SKIP_REASON_{reason.name}") for reason in Skip
+}
 _CONFLICT_POLICIES_TO_PB = {
     policy: semantic_pb2.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}") for policy in ConflictPolicy
 }
@@ -61,16 +70,21 @@ def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
         on_prune=_ACTIONS_TO_PB[policy.on_prune],
         demoted_importance=policy.demoted_importance,
         conflict_policy=_CONFLICT_POLICIES_TO_PB[policy.conflict_policy],
+        revision=policy.revision,
     )
 
 
 def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
     """How the bridge is, and what it did."""
     message = pb.GetBridgeStatusResponse(
-        state=_STATES_TO_PB[status.state],
+        state=_state_of(status),
         message=status.message,
+        activity=_ACTIVITIES_TO_PB[status.activity],
         routed_count=status.routed_count,
-        skipped_counts=status.skipped_counts,
+        skipped_counts=[
+            pb.SkipCount(reason=_SKIPS_TO_PB.get(reason, pb.SKIP_REASON_UNSPECIFIED), count=count)
+            for reason, count in sorted(status.skipped_counts.items())
+        ],
         linked_count=status.linked_count,
         deleted_count=status.deleted_count,
         demoted_count=status.demoted_count,
@@ -82,3 +96,8 @@ def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
     if status.handled_time is not None:
         fill_time(message.handled_time, status.handled_time)
     return message
+
+
+def _state_of(status: BridgeStatus) -> common_pb2.State.ValueType:
+    state = _STATES_TO_PB[status.activity]
+    return common_pb2.STATE_DEGRADED if status.is_waiting and state == common_pb2.STATE_READY else state

@@ -1,44 +1,64 @@
-"""Conversion of what an event says beyond what all events say."""
+"""Conversion of what a change says beyond what all changes say."""
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from mnemon.v1 import events_pb2 as pb
+from mnemon.v1 import bridge_pb2, episodic_pb2
+from mnemon.v1 import changes_pb2 as pb
 
-from mnemon_server.domain.changes import Event, EventType
+from mnemon_server.domain.changes import LOG_TABLE, Change, ChangeType
 from mnemon_server.domain.clock import from_microseconds
+from mnemon_server.domain.damage import UNREADABLE
+from mnemon_server.domain.errors import RecordDamagedError
 from mnemon_server.services.semantic.decisions import decision_from_json
 from mnemon_server.transport.convert.decisions import fill_decision
 from mnemon_server.transport.convert.rules import fill_rule
 from mnemon_server.wire.values import fill_time
 
 
-def fill_details(target: pb.Event, event: Event) -> None:
-    """Writes the details of an event that has some."""
-    if (fill := _FILLERS.get(event.type)) is not None:
-        fill(target, event.details)
+def _numbers(enum: Any, prefix: str) -> dict[str, Any]:
+    """The values by the texts that the log holds for them."""
+    return {name.removeprefix(prefix).lower(): number for name, number in enum.items()}
 
 
-def _fill_decision(target: pb.Event, details: str) -> None:
+_SEVERITIES = _numbers(pb.WarningSeverity, "WARNING_SEVERITY_")
+_SEMANTIC_REASONS = _numbers(pb.SemanticPruneReason, "SEMANTIC_PRUNE_REASON_")
+_FACT_REASONS = _numbers(pb.FactDeletionReason, "FACT_DELETION_REASON_")
+_EVENT_REASONS = _numbers(episodic_pb2.PruneReason, "PRUNE_REASON_")
+_ACTIONS = {"deleted": bridge_pb2.PRUNE_ACTION_DELETE, "demoted": bridge_pb2.PRUNE_ACTION_DEMOTE}
+
+
+def fill_details(target: pb.Change, change: Change) -> None:
+    """Writes the details of a change that has some. RecordDamagedError where they cannot be read."""
+    if (fill := _FILLERS.get(change.type)) is None:
+        return
+    try:
+        fill(target, change.details)
+    except UNREADABLE as error:
+        raise RecordDamagedError(LOG_TABLE, str(change.sequence)) from error
+
+
+def _fill_decision(target: pb.Change, details: str) -> None:
     fill_decision(target.decision, decision_from_json(details))
 
 
-def _fill_rule(target: pb.Event, details: str) -> None:
+def _fill_rule(target: pb.Change, details: str) -> None:
     fill_rule(target.rule, json.loads(details))
 
 
-def _fill_warning(target: pb.Event, details: str) -> None:
+def _fill_warning(target: pb.Change, details: str) -> None:
     said = json.loads(details)
-    target.warning.severity = said["severity"]
+    target.warning.severity = _SEVERITIES[said["severity"]]
     target.warning.message = said["message"]
     target.warning.remediation = said["remediation"]
 
 
-def _fill_prune_reason(target: pb.Event, details: str) -> None:
-    target.prune_reason = json.loads(details)["prune_reason"]
+def _fill_prune_reason(target: pb.Change, details: str) -> None:
+    target.prune_reason = _SEMANTIC_REASONS[json.loads(details)["prune_reason"]]
 
 
-def _fill_episodic_saved(target: pb.Event, details: str) -> None:
+def _fill_episodic_saved(target: pb.Change, details: str) -> None:
     said = json.loads(details)
     saved = target.episodic_saved
     saved.event_type = said["event_type"]
@@ -51,48 +71,49 @@ def _fill_episodic_saved(target: pb.Event, details: str) -> None:
     saved.content_hash = said["content_hash"]
 
 
-def _fill_episodic_pruned(target: pb.Event, details: str) -> None:
+def _fill_episodic_pruned(target: pb.Change, details: str) -> None:
     said = json.loads(details)
     target.episodic_pruned.segment_id = said["segment_id"]
-    target.episodic_pruned.reason = said["reason"]
+    target.episodic_pruned.reason = _EVENT_REASONS[said["reason"]]
     for event_id, content_hash in said["events"]:
         target.episodic_pruned.events.add(event_id=event_id, content_hash=content_hash)
 
 
-def _fill_reconciliation(target: pb.Event, details: str) -> None:
+def _fill_reconciliation(target: pb.Change, details: str) -> None:
     said = json.loads(details)
     target.reconciliation.event_ids.extend(said["event_ids"])
-    target.reconciliation.action = said["action"]
+    target.reconciliation.action = _ACTIONS[said["action"]]
     target.reconciliation.memory_ids.extend(said["memory_ids"])
     target.reconciliation.unlinked_memory_ids.extend(said["unlinked_memory_ids"])
 
 
-def _fill_fact_change(target: pb.Event, details: str) -> None:
+def _fill_fact_change(target: pb.Change, details: str) -> None:
     said = json.loads(details)
     target.fact_change.namespace.extend(said["namespace"])
     target.fact_change.key = said["key"]
-    target.fact_change.reason = said.get("reason", "")
+    if "reason" in said:
+        target.fact_change.reason = _FACT_REASONS[said["reason"]]
 
 
-_FILLERS: Mapping[EventType, Callable[[pb.Event, str], None]] = {
-    EventType.SEMANTIC_PRUNED: _fill_prune_reason,
-    EventType.SEMANTIC_WARNING: _fill_warning,
-    EventType.SEMANTIC_HEALTHY: _fill_warning,
-    EventType.CONFLICT_DETECTED: _fill_decision,
-    EventType.CONFLICT_RESOLVED: _fill_decision,
-    EventType.CONFLICT_MERGED: _fill_decision,
-    EventType.CONFLICT_REVERTED: _fill_decision,
-    EventType.RULE_REGISTERED: _fill_rule,
-    EventType.RULE_UPDATED: _fill_rule,
-    EventType.RULE_DELETED: _fill_rule,
-    EventType.EPISODIC_SAVED: _fill_episodic_saved,
-    EventType.EPISODIC_PRUNED: _fill_episodic_pruned,
-    EventType.EPISODIC_WARNING: _fill_warning,
-    EventType.EPISODIC_HEALTHY: _fill_warning,
-    EventType.BRIDGE_SUSPENDED: _fill_warning,
-    EventType.BRIDGE_RESUMED: _fill_warning,
-    EventType.BRIDGE_RECONCILED: _fill_reconciliation,
-    EventType.FACT_CREATED: _fill_fact_change,
-    EventType.FACT_UPDATED: _fill_fact_change,
-    EventType.FACT_DELETED: _fill_fact_change,
+_FILLERS: Mapping[ChangeType, Callable[[pb.Change, str], None]] = {
+    ChangeType.SEMANTIC_PRUNED: _fill_prune_reason,
+    ChangeType.SEMANTIC_WARNING: _fill_warning,
+    ChangeType.SEMANTIC_HEALTHY: _fill_warning,
+    ChangeType.CONFLICT_DETECTED: _fill_decision,
+    ChangeType.CONFLICT_RESOLVED: _fill_decision,
+    ChangeType.CONFLICT_MERGED: _fill_decision,
+    ChangeType.CONFLICT_REVERTED: _fill_decision,
+    ChangeType.RULE_REGISTERED: _fill_rule,
+    ChangeType.RULE_UPDATED: _fill_rule,
+    ChangeType.RULE_DELETED: _fill_rule,
+    ChangeType.EPISODIC_SAVED: _fill_episodic_saved,
+    ChangeType.EPISODIC_PRUNED: _fill_episodic_pruned,
+    ChangeType.EPISODIC_WARNING: _fill_warning,
+    ChangeType.EPISODIC_HEALTHY: _fill_warning,
+    ChangeType.BRIDGE_SUSPENDED: _fill_warning,
+    ChangeType.BRIDGE_RESUMED: _fill_warning,
+    ChangeType.BRIDGE_RECONCILED: _fill_reconciliation,
+    ChangeType.FACT_CREATED: _fill_fact_change,
+    ChangeType.FACT_UPDATED: _fill_fact_change,
+    ChangeType.FACT_DELETED: _fill_fact_change,
 }

@@ -11,6 +11,7 @@ from mnemon.v1 import semantic_pb2
 from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, DecisionPage
 from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
 from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
 from mnemon_server.transport.convert.decisions import (
     CONTENT_STRATEGIES_TO_PB,
     fill_arbitration,
@@ -19,19 +20,21 @@ from mnemon_server.transport.convert.decisions import (
     fill_statistics,
 )
 from mnemon_server.transport.convert.rules import values_from_pb
-from mnemon_server.transport.convert.semantic import fill_memory, memory_from_pb
+from mnemon_server.transport.convert.semantic import fill_memory
+from mnemon_server.transport.convert.semantic_requests import statement_from_pb
 
 
 def reference_from_pb(message: pb.MemoryReference) -> MemoryRef:
     """The statement that is meant."""
+    expected = message.expected_revision if message.HasField("expected_revision") else None
     if message.HasField("memory"):
-        return MemoryRef(memory=given_from_pb(message.memory))
-    return MemoryRef(memory_id=message.memory_id)
+        return MemoryRef(memory=given_from_pb(message.memory), expected_revision=expected)
+    return MemoryRef(memory_id=message.memory_id, expected_revision=expected)
 
 
 def given_from_pb(message: semantic_pb2.SemanticMemory) -> SemanticMemory:
     """A statement that is given, with its embedding where it has one."""
-    return replace(memory_from_pb(message), embedding=tuple(message.embedding) or None)
+    return replace(statement_from_pb(message), embedding=tuple(message.embedding) or None)
 
 
 def changes_from_pb(message: Message) -> Mapping[str, Any]:
@@ -41,13 +44,13 @@ def changes_from_pb(message: Message) -> Mapping[str, Any]:
 
 def limit_from_pb(message: pb.DetectConflictsRequest) -> int:
     """Most conflicts to return."""
-    return message.limit if message.HasField("limit") else CONFLICTS_DEFAULT
+    return message.limit or CONFLICTS_DEFAULT
 
 
 def detected_to_pb(detected: Detected) -> pb.DetectConflictsResponse:
     """The conflicts."""
     message = pb.DetectConflictsResponse(total_count=detected.total_count, rule=detected.rule)
-    fill_conflicts(message.conflicts, detected.conflicts)
+    message.truncated = fill_conflicts(message.conflicts, detected.conflicts, ANSWER_BYTES_MAX)
     return message
 
 
@@ -85,6 +88,11 @@ def unmerged_to_pb(unmerged: Unmerged) -> pb.UnmergeMemoryResponse:
     message = pb.UnmergeMemoryResponse(removed_id=unmerged.removed_id)
     for memory in unmerged.restored:
         fill_memory(message.restored.add(), memory)
+        # There are two at most, and one always has room.
+        if len(message.restored) > 1 and message.ByteSize() > ANSWER_BYTES_MAX:
+            message.remaining_ids.append(memory.memory_id)
+            message.truncated = True
+            del message.restored[-1]
     fill_decision(message.decision, unmerged.decision)
     return message
 

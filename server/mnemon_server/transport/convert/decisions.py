@@ -6,6 +6,7 @@ from typing import Any
 from mnemon.v1 import decisions_pb2 as pb
 
 from mnemon_server.domain.conflicts import (
+    FACTOR_WEIGHTS,
     ArbitrationAction,
     ArbitrationResult,
     ArbitrationSide,
@@ -26,19 +27,25 @@ _ACTIONS_TO_PB = {
 _STRATEGIES_TO_PB = {
     strategy: pb.ArbitrationStrategy.Value(f"ARBITRATION_STRATEGY_{strategy.name}") for strategy in ArbitrationStrategy
 }
+_FACTORS_TO_PB = {name: pb.FactorType.Value(f"FACTOR_TYPE_{name.upper()}") for name in FACTOR_WEIGHTS}
 _SIDES_TO_PB = {side: pb.ArbitrationSide.Value(f"ARBITRATION_SIDE_{side.name}") for side in ArbitrationSide}
 CONTENT_STRATEGIES_TO_PB = {
     strategy: pb.ContentStrategy.Value(f"CONTENT_STRATEGY_{strategy.name}") for strategy in ContentStrategy
 }
 
 
-def fill_conflicts(target: Any, conflicts: Iterable[Conflict]) -> None:
-    """Writes conflicts into a repeated field, in their order."""
+def fill_conflicts(target: Any, conflicts: Iterable[Conflict], room: int) -> bool:
+    """Writes conflicts into a repeated field, in their order and up to `room` bytes; whether there are more."""
     for conflict in conflicts:
         message = target.add()
         message.memory_id = conflict.memory_id
         message.severity = conflict.severity
         _fill_signals(message.signals, conflict.signals)
+        room -= message.ByteSize()
+        if room < 0:
+            del target[-1]
+            return True
+    return False
 
 
 def fill_arbitration(target: pb.Arbitration, result: ArbitrationResult) -> None:
@@ -52,7 +59,8 @@ def fill_arbitration(target: pb.Arbitration, result: ArbitrationResult) -> None:
     target.confidence = result.confidence
     target.reason = result.reason
     for factor in result.factors:
-        target.factors.add(name=factor.name, weight=factor.weight, candidate=factor.candidate, existing=factor.existing)
+        type_ = _FACTORS_TO_PB.get(factor.name, pb.FACTOR_TYPE_UNSPECIFIED)
+        target.factors.add(type=type_, weight=factor.weight, candidate=factor.candidate, existing=factor.existing)
 
 
 def fill_statistics(target: pb.MergeStatistics, statistics: MergeStatistics) -> None:
@@ -63,6 +71,7 @@ def fill_statistics(target: pb.MergeStatistics, statistics: MergeStatistics) -> 
     target.keywords_count = statistics.keywords_count
     target.importance_delta = statistics.importance_delta
     target.deduplicated_count = statistics.deduplicated_count
+    target.guarded_count = statistics.guarded_count
 
 
 def fill_decision(target: pb.Decision, decision: Decision) -> None:

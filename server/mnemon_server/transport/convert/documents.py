@@ -1,32 +1,37 @@
 """Conversion of the knowledge store's requests and answers. Both directions."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from mnemon_server.domain.documents import (
     TOP_K_DEFAULT,
     Document,
+    DocumentFilter,
     DocumentPage,
-    HealthStatus,
     IndexRequest,
     Passage,
     SearchAnswer,
     SearchQuery,
     SearchResult,
     StoreHealth,
+    UpdateDocument,
 )
-from mnemon_server.domain.records import WriteReceipt
+from mnemon_server.domain.records import View, WriteReceipt
+from mnemon_server.transport.convert.shared.filters import expression_from_pb
 from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
     ACK_LEVELS,
     SEARCH_MODES,
+    STATES_TO_PB,
+    VIEWS,
     diagnostics_to_pb,
     duration_to_pb,
     fill_metadata,
     fill_scope,
+    fill_score,
     fill_time,
     ignored_to_pb,
     metadata_from_pb,
@@ -34,23 +39,8 @@ from mnemon_server.wire.values import (
     scope_from_pb,
 )
 
-_STATUSES_TO_PB = {status: pb.HealthStatus.Value(f"HEALTH_STATUS_{status.name}") for status in HealthStatus}
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What of a document is returned."""
-
-    content: bool
-    vectors: bool
-
-
-VIEWS = {
-    pb.DOCUMENT_VIEW_UNSPECIFIED: View(content=True, vectors=False),
-    pb.DOCUMENT_VIEW_BASIC: View(content=False, vectors=False),
-    pb.DOCUMENT_VIEW_STANDARD: View(content=True, vectors=False),
-    pb.DOCUMENT_VIEW_FULL: View(content=True, vectors=True),
-}
+Filtered = pb.SearchDocumentsRequest | pb.ListDocumentsRequest | pb.CountDocumentsRequest | pb.DeleteDocumentsRequest
+"""A request that says which documents it is about."""
 
 
 def document_from_pb(message: pb.Document) -> Document:
@@ -73,16 +63,39 @@ def index_request_from_pb(message: pb.IndexDocumentRequest) -> IndexRequest:
     )
 
 
+def update_request_from_pb(message: pb.UpdateDocumentRequest) -> UpdateDocument:
+    """The request to change a document."""
+    return UpdateDocument(
+        document=document_from_pb(message.document),
+        mask=tuple(message.update_mask.paths),
+        set_metadata=metadata_from_pb(message.set_metadata),
+        remove_metadata=tuple(message.remove_metadata),
+        request_id=message.request_id,
+        expected_revision=message.expected_revision if message.HasField("expected_revision") else None,
+        ack=ACK_LEVELS[message.ack],
+    )
+
+
 def search_query_from_pb(message: pb.SearchDocumentsRequest) -> SearchQuery:
     """The search; filters are as they came, valid or not."""
     return SearchQuery(
         text=message.query,
-        top_k=message.top_k if message.HasField("top_k") else TOP_K_DEFAULT,
-        filters=metadata_from_pb(message.filters),
-        scope=scope_from_pb(message.scope),
-        mode=SEARCH_MODES[message.mode],
+        vector=tuple(message.vector) or None,
+        top_k=message.limit or TOP_K_DEFAULT,
+        where=where_from_pb(message),
+        mode=SEARCH_MODES[message.mode] if message.mode else None,
         min_score=message.min_score,
-        vectors=VIEWS[message.view].vectors,
+        view=VIEWS[message.view],
+    )
+
+
+def where_from_pb(message: Filtered) -> DocumentFilter:
+    """Which documents a request means; `filters` are as they came, valid or not."""
+    where = message.filter
+    return DocumentFilter(
+        filters=metadata_from_pb(message.filters),
+        scope=scope_from_pb(where.scope),
+        expression=expression_from_pb(where.filter) if where.HasField("filter") else None,
     )
 
 
@@ -95,18 +108,18 @@ def document_to_pb(document: Document, view: View) -> pb.Document:
 
 def fill_document(target: pb.Document, document: Document, view: View) -> None:
     """Writes as much of a document as the view shows into a message of its own."""
-    target.doc_id = document.doc_id
-    if view.content:
-        target.content = document.content
+    target.doc_id, target.revision = document.doc_id, document.revision
+    if view is View.IDS:
+        return
+    target.content = document.content
     fill_scope(target, document.scope)
     fill_metadata(target.metadata, document.metadata)
-    target.revision = document.revision
     if document.create_time:
         fill_time(target.create_time, document.create_time)
     if document.update_time:
         fill_time(target.update_time, document.update_time)
     target.passage_count = len(document.passages)
-    if view.vectors:
+    if view is View.FULL:
         for passage in document.passages:
             target.embeddings.add(values=passage.embedding or ())
 
@@ -123,21 +136,24 @@ async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb
     return message
 
 
-async def answer_to_pb(answer: SearchAnswer, view: View) -> pb.SearchDocumentsResponse:
+async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = False) -> pb.SearchDocumentsResponse:
     """The answer to a search; lets other calls through where it is long."""
     message = pb.SearchDocumentsResponse(
-        ignored_filters=ignored_to_pb(answer.ignored_filters), diagnostics=diagnostics_to_pb(answer.diagnostics)
+        ignored_filters=ignored_to_pb(answer.ignored_filters),
+        diagnostics=diagnostics_to_pb(answer.diagnostics),
+        truncated=truncated,
     )
+    message.diagnostics.returned = len(answer.results)
     pause = Pause()
     for result in answer.results:
-        _fill_result(message.results.add(), result, view)
+        _fill_match(message.results.add(), result, view)
         await pause.where_due()
     return message
 
 
 def index_results_to_pb(
     doc_ids: Iterable[str], outcomes: Iterable[WriteReceipt | Failure]
-) -> pb.IndexDocumentsResponse:
+) -> pb.BulkIndexDocumentsResponse:
     """What became of each document of a run."""
     results = []
     for doc_id, outcome in zip(doc_ids, outcomes, strict=True):
@@ -145,18 +161,18 @@ def index_results_to_pb(
             results.append(pb.IndexDocumentResult(doc_id=doc_id, error=outcome.to_item_error()))
         else:
             results.append(pb.IndexDocumentResult(doc_id=doc_id, receipt=receipt_to_pb(outcome)))
-    return pb.IndexDocumentsResponse(results=results)
+    return pb.BulkIndexDocumentsResponse(results=results)
 
 
 def health_to_pb(health: StoreHealth) -> pb.CheckHealthResponse:
     """How the store is."""
     return pb.CheckHealthResponse(
-        status=_STATUSES_TO_PB[health.status],
+        state=STATES_TO_PB[health.status],
         message=health.message,
         backend=health.backend,
         host=health.host,
         collection=health.collection,
-        embedding_model=pb.EmbeddingModel(
+        embedding_model=common_pb2.EmbeddingModel(
             name=health.model_name,
             revision=health.model_revision,
             precision=health.model_precision,
@@ -164,19 +180,18 @@ def health_to_pb(health: StoreHealth) -> pb.CheckHealthResponse:
         ),
         document_count=health.document_count,
         passage_count=health.passage_count,
-        pending=health.pending,
+        pending_count=health.pending,
         latency=None if health.latency_s is None else duration_to_pb(health.latency_s),
+        removal_pending_count=health.removal_pending_count,
+        removal_out_of_reach_count=health.removal_out_of_reach_count,
     )
 
 
-def _fill_result(target: pb.SearchResult, result: SearchResult, view: View) -> None:
+def _fill_match(target: pb.DocumentMatch, result: SearchResult, view: View) -> None:
     document = result.document or Document(result.doc_id, result.content, result.metadata)
     fill_document(target.document, document, view)
-    target.score, target.source = result.score, result.source
-    if result.vector_score is not None:
-        target.vector_score = result.vector_score
-    if result.keyword_score is not None:
-        target.keyword_score = result.keyword_score
+    fill_score(target.score, result.score, vector=result.vector_score, keyword=result.keyword_score)
+    target.source = result.source
     if result.passage is not None:
         _fill_passage(target.passage, result.passage)
 

@@ -4,12 +4,11 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.episodic import (
-    TOP_K_DEFAULT,
+    LIMIT_DEFAULT,
     EpisodicEvent,
     EventPosition,
     EventSelection,
@@ -69,7 +68,7 @@ def window_query_from_pb(message: pb.QueryWindowRequest, after: EventPosition | 
         where=selection_from_pb(message),
         last_days=message.last_days if window == "last_days" else None,
         has_range=window == "range",
-        top_k=message.top_k if message.HasField("top_k") else TOP_K_DEFAULT,
+        limit=message.limit or LIMIT_DEFAULT,
         after=after,
         text=message.query if message.HasField("query") else None,
         mode=SEARCH_MODES[message.mode],
@@ -86,13 +85,7 @@ def selection_from_pb(request: Any) -> EventSelection:
         scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
         event_types=frozenset(message.event_types),
         min_importance=message.min_importance if message.HasField("min_importance") else None,
-        start=checked_time_from_pb(start_of(times)) if times is not None and times.HasField("from") else None,
-        end=checked_time_from_pb(times.to) if times is not None and times.HasField("to") else None,
+        start=checked_time_from_pb(times.start_time) if times is not None and times.HasField("start_time") else None,
+        end=checked_time_from_pb(times.end_time) if times is not None and times.HasField("end_time") else None,
         expression=expression_from_pb(message.filter) if message.HasField("filter") else None,
     )
-
-
-def start_of(times: pb.TimeRange) -> Timestamp:
-    """The earliest time; its field has the name of a Python keyword."""
-    start: Timestamp = getattr(times, "from")
-    return start

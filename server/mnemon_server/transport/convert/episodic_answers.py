@@ -6,9 +6,10 @@ them: parsed into a message, they would only be written again.
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
-from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
+from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
@@ -25,14 +26,14 @@ from mnemon_server.domain.episodic import (
     WindowDiagnostics,
     WindowPage,
 )
+from mnemon_server.domain.records import View
 from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.transport.convert.shared.wire import field_start
 from mnemon_server.transport.status import Failure
-from mnemon_server.wire.values import SEARCH_MODES_TO_PB, duration_to_pb, fill_time, time_to_pb
+from mnemon_server.wire.values import SEARCH_MODES_TO_PB, duration_to_pb, fill_score, fill_time, time_to_pb
 
-_STATES_TO_PB = {state: pb.TimelineState.Value(f"TIMELINE_STATE_{state.name}") for state in TimelineState}
+_STATES_TO_PB = {state: common_pb2.State.Value(f"STATE_{state.name}") for state in TimelineState}
 _DAY_ZERO = EPOCH.date().toordinal()
-_LENGTH_DELIMITED, _SEVEN_BITS, _MORE = 2, 0x7F, 0x80
-"""Of the wire format: a type of fields, and the parts of a byte in a number of any length."""
 _AT_A_STRETCH = 128
 """Results between two looks at the clock."""
 
@@ -52,9 +53,9 @@ def recorded_to_pb(receipt: EventReceipt, known: StoredEvent | None) -> pb.Recor
     return message
 
 
-async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.RecordEventsWithReceiptsResponse:
+async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.BulkRecordEventsResponse:
     """What became of each event of a run; lets other calls through where it is long."""
-    message = pb.RecordEventsWithReceiptsResponse()
+    message = pb.BulkRecordEventsResponse()
     results = _Results(message)
     pause = Pause()
     for start in range(0, len(outcomes), _AT_A_STRETCH):
@@ -64,13 +65,19 @@ async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.Record
     return message
 
 
-def window_to_bytes(page: WindowPage, next_page_token: str) -> bytes:
+def window_to_bytes(page: WindowPage, next_page_token: str, view: View = View.STANDARD) -> bytes:
     """A QueryWindowResponse: the events of a window, and what was looked at for them."""
-    message = pb.QueryWindowResponse(next_page_token=next_page_token)
+    message = pb.QueryWindowResponse(next_page_token=next_page_token, truncated=page.truncated)
     _fill_diagnostics(message.diagnostics, page.diagnostics)
-    for score in page.scores:
-        _fill_score(message.scores.add(), score)
-    return _with_events(page.events, message, pb.QueryWindowResponse.EVENTS_FIELD_NUMBER)
+    pieces: list[bytes] = []
+    for event, score in zip_longest(page.events, page.scores):
+        body = event.body if view is not View.IDS else _id_alone(event)
+        start = field_start(pb.EventMatch.EVENT_FIELD_NUMBER, len(body))
+        fit = b"" if score is None else _score_to_bytes(score)
+        length = len(start) + len(body) + len(fit)
+        pieces += (field_start(pb.QueryWindowResponse.RESULTS_FIELD_NUMBER, length), start, body, fit)
+    pieces.append(message.SerializeToString())
+    return b"".join(pieces)
 
 
 def recent_to_bytes(page: WindowPage, next_page_token: str) -> bytes:
@@ -117,6 +124,7 @@ def progress_to_pb(progress: CompactionProgress) -> pb.CompactTimelineResponse:
         segment_count=progress.segment_count,
         reclaimed_bytes=progress.reclaimed_bytes,
         done=progress.done,
+        replayed=progress.replayed,
     )
 
 
@@ -150,7 +158,7 @@ class _Results:
     of the time that new fields take.
     """
 
-    def __init__(self, message: pb.RecordEventsWithReceiptsResponse) -> None:
+    def __init__(self, message: pb.BulkRecordEventsResponse) -> None:
         self._append = message.results.append
         self._filled = pb.RecordEventResult()
         self._receipt = self._filled.receipt
@@ -174,24 +182,26 @@ def _with_events(events: Iterable[StoredEvent], rest: Any, field: int) -> bytes:
     pieces: list[bytes] = []
     for event in events:
         body = event.body
-        pieces += (_field_start(field, len(body)), body)
+        pieces += (field_start(field, len(body)), body)
     pieces.append(rest.SerializeToString())
     return b"".join(pieces)
 
 
-@lru_cache(maxsize=4_096)
-def _field_start(field: int, size: int) -> bytes:
-    """What stands before a message of so many bytes in a field with a number below 16."""
-    start = bytearray([field << 3 | _LENGTH_DELIMITED])
-    while size > _SEVEN_BITS:
-        start.append(size & _SEVEN_BITS | _MORE)
-        size >>= 7
-    start.append(size)
-    return bytes(start)
+def _id_alone(event: StoredEvent) -> bytes:
+    return pb.EpisodicEvent(event_id=event.position.event_id).SerializeToString()
 
 
-def _fill_diagnostics(target: pb.WindowDiagnostics, diagnostics: WindowDiagnostics) -> None:
-    target.total_scanned = diagnostics.total_scanned
+def _score_to_bytes(score: EventScore) -> bytes:
+    """The field of an EventMatch."""
+    message = pb.EventMatch()
+    fill_score(message.score, score.relevance, vector=score.similarity, keyword=score.keyword)
+    return message.SerializeToString()
+
+
+def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowDiagnostics) -> None:
+    # Events are compared one by one, in every mode.
+    target.exact = True
+    target.total_candidates = diagnostics.total_scanned
     target.filtered_by_context = diagnostics.filtered_by_context
     target.filtered_by_window = diagnostics.filtered_by_window
     target.returned = diagnostics.returned
@@ -199,13 +209,6 @@ def _fill_diagnostics(target: pb.WindowDiagnostics, diagnostics: WindowDiagnosti
     if diagnostics.mode is not None:
         target.mode = SEARCH_MODES_TO_PB[diagnostics.mode]
     target.pending = diagnostics.pending
-
-
-def _fill_score(target: pb.EventScore, score: EventScore) -> None:
-    target.relevance = score.relevance
-    if score.similarity is not None:
-        target.similarity = score.similarity
-    target.keyword = score.keyword
 
 
 def _fill_ends(target: Any, earliest: datetime | None, latest: datetime | None) -> None:

@@ -1,145 +1,55 @@
-"""Conversion of the fact service's requests and answers. Both directions.
+"""Conversion of what the fact service answers."""
 
-What is no value raises ValueError; `checks.facts` says what is wrong with it.
-"""
-
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import TypeVar
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from mnemon.v1 import facts_pb2 as pb
 
 from mnemon_server.domain.facts import (
     Fact,
-    FactFilter,
+    FactBatch,
     FactIndex,
     FactMatch,
     FactPage,
-    FactQuery,
     FactReceipt,
+    FactRenewal,
     FactSearchAnswer,
+    FactValue,
     NamespacePage,
-    PutFact,
-    PutMode,
-    filter_expression,
+    RenewalReceipt,
 )
-from mnemon_server.domain.json_size import holds_many
-from mnemon_server.domain.namespaces import Namespace
-from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
-from mnemon_server.transport.convert.memories import vector_from_pb
-from mnemon_server.transport.convert.shared.json_values import fill_object, object_from_pb
-from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.domain.json_text import JsonText
+from mnemon_server.domain.records import BulkDeleteReceipt, View, WriteReceipt
+from mnemon_server.transport.convert.shared.json_values import fill_object
+from mnemon_server.transport.convert.shared.json_wire import struct_bytes
+from mnemon_server.transport.convert.shared.pause import Pause, converted
+from mnemon_server.transport.convert.shared.wire import AnswerBytes, joined
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
-    ACK_LEVELS,
-    SEARCH_MODES,
-    checked_metadata_from_pb,
-    checked_time_from_pb,
     diagnostics_to_pb,
     fill_metadata,
     fill_receipt,
+    fill_score,
     fill_time,
 )
 
-Value = TypeVar("Value")
-
-PUT_MODES: Mapping[int, PutMode] = {
-    pb.PUT_MODE_UNSPECIFIED: PutMode.UPSERT,
-    pb.PUT_MODE_UPSERT: PutMode.UPSERT,
-    pb.PUT_MODE_CREATE: PutMode.CREATE,
-    pb.PUT_MODE_UPDATE: PutMode.UPDATE,
-}
-LIMIT_DEFAULT = 10
-WHERE = "filter.where"
-"""The field of a request with what must hold of values and metadata."""
-_DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
-"""What a message of a length of time may hold; the runtime does not look."""
 _DEFAULT_INDEX = FactIndex()
-# Facts of a stream share few namespaces, and each one is checked label by label.
-_namespace = lru_cache(maxsize=1024)(Namespace)
-
-
-def put_from_pb(message: pb.PutFactRequest) -> PutFact:
-    """The request to store a fact."""
-    fact = message.fact
-    if not fact.HasField("value"):
-        raise ValueError("there is no value")
-    return PutFact(
-        namespace=namespace_from_pb(fact.namespace),
-        key=fact.key,
-        value=object_from_pb(fact.value),
-        metadata=checked_metadata_from_pb(fact.metadata),
-        created_at=_time_or_none(fact, "create_time"),
-        updated_at=_time_or_none(fact, "update_time"),
-        ttl=ttl_from_pb(fact) if fact.HasField("ttl") else None,
-        index=FactIndex(fact.index.off, tuple(fact.index.paths)) if fact.HasField("index") else _DEFAULT_INDEX,
-        mode=_known(PUT_MODES, message.mode),
-        embedding=vector_from_pb(message.embedding),
-        expected_revision=expected_revision(message),
-        request_id=message.request_id,
-        ack=_known(ACK_LEVELS, message.ack),
-    )
-
-
-def namespace_from_pb(labels: Sequence[str]) -> Namespace:
-    """The namespace of these labels; raises InvalidArgumentError, about the field "namespace", for what is none."""
-    return _namespace(tuple(labels))
-
-
-def names_from_pb(message: pb.GetFactsRequest) -> list[tuple[Namespace, str]]:
-    """Namespace and key of each fact that is wanted."""
-    return [(namespace_from_pb(name.namespace), name.key) for name in message.names]
-
-
-def deletion_from_pb(message: pb.DeleteFactRequest) -> tuple[Namespace, AckLevel]:
-    """The namespace of the fact that is to go, and when to answer."""
-    return namespace_from_pb(message.namespace), _known(ACK_LEVELS, message.ack)
-
-
-def ttl_from_pb(message: pb.Fact) -> timedelta:
-    """How long a fact lives, to the microsecond."""
-    seconds, nanos = message.ttl.seconds, message.ttl.nanos
-    if abs(seconds) > _DURATION_S_MAX or abs(nanos) >= _SECOND_NS or seconds * nanos < 0:
-        raise ValueError("it is no length of time")
-    return timedelta(seconds=seconds, microseconds=nanos // 1000)
-
-
-def expected_revision(message: pb.PutFactRequest | pb.DeleteFactRequest) -> int | None:
-    """The revision that the fact must have; None where any will do."""
-    return message.expected_revision if message.HasField("expected_revision") else None
-
-
-def filter_from_pb(message: pb.FactFilter) -> FactFilter:
-    """Which facts are meant."""
-    everywhere = message.subtree and not message.namespace
-    return FactFilter(
-        namespace=None if everywhere else namespace_from_pb(message.namespace),
-        subtree=message.subtree,
-        where=filter_expression(object_from_pb(message.where), WHERE) if message.HasField("where") else None,
-    )
-
-
-def query_from_pb(message: pb.SearchFactsRequest) -> FactQuery:
-    """The search."""
-    return FactQuery(
-        filter=filter_from_pb(message.filter),
-        text=message.query,
-        vector=vector_from_pb(message.vector),
-        limit=message.limit if message.HasField("limit") else LIMIT_DEFAULT,
-        offset=message.offset,
-        mode=_known(SEARCH_MODES, message.mode) if message.mode else None,
-        min_score=message.min_score,
-        renew_ttl=message.renew_ttl,
-    )
 
 
 def fill_fact(target: pb.Fact, fact: Fact) -> None:
     """Writes a fact into a message of its own."""
+    _fill_all_but_values(target, fact)
+    fill_object(target.value, fact.value)
+    for version in fact.versions:
+        earlier = target.versions.add(revision=version.revision)
+        fill_object(earlier.value, version.value)
+        fill_time(earlier.update_time, version.updated_at)
+
+
+def _fill_all_but_values(target: pb.Fact, fact: Fact) -> None:
     target.namespace.extend(fact.namespace)
     target.key = fact.key
-    fill_object(target.value, fact.value)
     if fact.metadata:
         fill_metadata(target.metadata, fact.metadata)
     target.revision = fact.revision
@@ -152,29 +62,47 @@ def fill_fact(target: pb.Fact, fact: Fact) -> None:
     if fact.index != _DEFAULT_INDEX:
         target.index.off = fact.index.off
         target.index.paths.extend(fact.index.paths)
-    for version in fact.versions:
-        earlier = target.versions.add(revision=version.revision)
-        fill_object(earlier.value, version.value)
-        fill_time(earlier.update_time, version.updated_at)
+    for embedding in fact.embeddings:
+        target.embeddings.add(values=embedding)
 
 
-async def fill_match(target: pb.FactMatch, match: FactMatch) -> None:
-    """Writes a fact that was found into a message of its own; lets other calls through where it is large."""
-    await fill_any_fact(target.fact, match.fact)
+async def match_to_bytes(match: FactMatch, view: View = View.STANDARD) -> bytes:
+    """A FactMatch; lets other calls through where it is large."""
+    message = pb.FactMatch()
     if match.score is not None:
-        target.score = match.score
-    if match.similarity is not None:
-        target.similarity = match.similarity
-    if match.keyword_score is not None:
-        target.keyword_score = match.keyword_score
+        fill_score(message.score, match.score, vector=match.similarity, keyword=match.keyword_score)
+    fact = _ids_bytes(match.fact) if view is View.IDS else await fact_to_bytes(match.fact)
+    return joined([(pb.FactMatch.FACT_FIELD_NUMBER, fact)]) + message.SerializeToString()
 
 
-async def fill_any_fact(target: pb.Fact, fact: Fact) -> None:
-    """The same as `fill_fact`, on a thread where the fact holds a great many values."""
-    if holds_many(fact.value) or any(holds_many(version.value) for version in fact.versions):
-        await asyncio.to_thread(fill_fact, target, fact)
-    else:
-        fill_fact(target, fact)
+async def fact_to_bytes(fact: Fact) -> bytes:
+    """A Fact; on a thread where it is large."""
+    texts = [_text_of(fact.value), *(_text_of(version.value) for version in fact.versions)]
+    return await converted(_fact_bytes, fact, sum(map(len, texts)))
+
+
+def _ids_bytes(fact: Fact) -> bytes:
+    return pb.Fact(namespace=fact.namespace, key=fact.key, revision=fact.revision).SerializeToString()
+
+
+def _fact_bytes(fact: Fact) -> bytes:
+    message = pb.Fact()
+    _fill_all_but_values(message, fact)
+    pieces = [(pb.Fact.VALUE_FIELD_NUMBER, _value_bytes(fact.value))]
+    for version in fact.versions:
+        earlier = pb.FactVersion(revision=version.revision)
+        fill_time(earlier.update_time, version.updated_at)
+        value = joined([(pb.FactVersion.VALUE_FIELD_NUMBER, _value_bytes(version.value))])
+        pieces.append((pb.Fact.VERSIONS_FIELD_NUMBER, value + earlier.SerializeToString()))
+    return message.SerializeToString() + joined(pieces)
+
+
+def _value_bytes(value: FactValue) -> bytes:
+    return value.read(struct_bytes) if isinstance(value, JsonText) else struct_bytes(json.dumps(dict(value)))
+
+
+def _text_of(value: FactValue) -> str:
+    return value.text if isinstance(value, JsonText) else json.dumps(dict(value))
 
 
 def put_to_pb(receipt: FactReceipt) -> pb.PutFactResponse:
@@ -186,9 +114,9 @@ def put_to_pb(receipt: FactReceipt) -> pb.PutFactResponse:
     return message
 
 
-def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.PutFactsResponse:
+def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkPutFactsResponse:
     """What became of each fact of a run."""
-    message = pb.PutFactsResponse()
+    message = pb.BulkPutFactsResponse()
     for outcome in outcomes:
         if isinstance(outcome, Failure):
             message.results.add(error=outcome.to_item_error())
@@ -197,41 +125,50 @@ def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.PutFacts
     return message
 
 
-async def fact_to_pb(fact: Fact) -> pb.GetFactResponse:
-    """One fact; lets other calls through where it is large."""
-    message = pb.GetFactResponse()
-    await fill_any_fact(message.fact, fact)
-    return message
+async def got_to_bytes(fact: Fact) -> bytes:
+    """A GetFactResponse."""
+    return joined([(pb.GetFactResponse.FACT_FIELD_NUMBER, await fact_to_bytes(fact))])
 
 
-async def facts_to_pb(facts: Iterable[Fact]) -> pb.GetFactsResponse:
-    """Several facts; lets other calls through where they are many."""
-    message = pb.GetFactsResponse()
+async def batch_to_bytes(batch: FactBatch) -> bytes:
+    """A BatchGetFactsResponse; lets other calls through where it is long."""
+    answer = AnswerBytes()
+    left = list(batch.left)
     pause = Pause()
-    for fact in facts:
-        await fill_any_fact(message.facts.add(), fact)
+    for place, fact in enumerate(batch.facts):
+        if not answer.add(pb.BatchGetFactsResponse.FACTS_FIELD_NUMBER, await fact_to_bytes(fact)):
+            left = [(one.namespace, one.key) for one in batch.facts[place:]] + left
+            break
         await pause.where_due()
-    return message
+    rest = pb.BatchGetFactsResponse(truncated=bool(left))
+    for namespace, key in left:
+        rest.remaining.add(namespace=namespace, key=key)
+    return answer.finish(rest)
 
 
-async def page_to_pb(page: FactPage, next_page_token: str) -> pb.ListFactsResponse:
-    """The page; lets other calls through where it is long."""
-    message = pb.ListFactsResponse(next_page_token=next_page_token)
+async def page_to_bytes(page: FactPage, token_behind: Callable[[int | None], str]) -> bytes:
+    """A ListFactsResponse; lets other calls through where it is long."""
+    answer = AnswerBytes()
     pause = Pause()
-    for fact in page.facts:
-        await fill_any_fact(message.facts.add(), fact)
+    for place, fact in enumerate(page.facts):
+        if not answer.add(pb.ListFactsResponse.FACTS_FIELD_NUMBER, await fact_to_bytes(fact)):
+            page = replace(page, position=page.positions[place - 1])
+            break
         await pause.where_due()
-    return message
+    return answer.finish(pb.ListFactsResponse(next_page_token=token_behind(page.position)))
 
 
-async def answer_to_pb(answer: FactSearchAnswer) -> pb.SearchFactsResponse:
-    """The answer to a search; lets other calls through where it is long."""
-    message = pb.SearchFactsResponse(diagnostics=diagnostics_to_pb(answer.diagnostics))
+async def answer_to_bytes(found: FactSearchAnswer, view: View = View.STANDARD, *, truncated: bool) -> bytes:
+    """A SearchFactsResponse; lets other calls through where it is long."""
+    answer = AnswerBytes()
     pause = Pause()
-    for match in answer.matches:
-        await fill_match(message.results.add(), match)
+    diagnostics = diagnostics_to_pb(found.diagnostics)
+    for match in found.matches:
+        if not answer.add(pb.SearchFactsResponse.RESULTS_FIELD_NUMBER, await match_to_bytes(match, view)):
+            break
+        diagnostics.returned += 1
         await pause.where_due()
-    return message
+    return answer.finish(pb.SearchFactsResponse(diagnostics=diagnostics, truncated=truncated or answer.is_full))
 
 
 def namespaces_to_pb(page: NamespacePage, next_page_token: str) -> pb.ListNamespacesResponse:
@@ -242,16 +179,19 @@ def namespaces_to_pb(page: NamespacePage, next_page_token: str) -> pb.ListNamesp
     return message
 
 
+def renewals_to_pb(receipt: RenewalReceipt) -> pb.RenewFactsResponse:
+    """What became of each fact whose ttl was to begin anew."""
+    message = pb.RenewFactsResponse(replayed=receipt.replayed)
+    for result in receipt.results:
+        if isinstance(result, FactRenewal):
+            renewal = message.results.add(renewal=pb.FactRenewal()).renewal
+            if result.expires_at is not None:
+                fill_time(renewal.expire_time, result.expires_at)
+        else:
+            message.results.add(error=Failure.of(result).to_item_error())
+    return message
+
+
 def deleted_to_pb(receipt: BulkDeleteReceipt) -> pb.DeleteFactsResponse:
     """What a delete by filter did."""
     return pb.DeleteFactsResponse(deleted_count=receipt.deleted_count, replayed=receipt.replayed)
-
-
-def _known(values: Mapping[int, Value], number: int) -> Value:
-    if number not in values:
-        raise ValueError("the number is not known")
-    return values[number]
-
-
-def _time_or_none(message: pb.Fact, field: str) -> datetime | None:
-    return checked_time_from_pb(getattr(message, field)) if message.HasField(field) else None  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from mnemon.v1 import rules_pb2 as pb
 
 from mnemon_server.domain.rules import (
+    DeletedRule,
     LoadedRules,
     ResolvedRule,
     RuleDict,
@@ -22,6 +23,7 @@ from mnemon_server.domain.rules import (
     RuleReceipt,
 )
 from mnemon_server.services.rules.inheritance import resolved_to_dict
+from mnemon_server.wire import values
 
 RULE_ORDERS: Mapping[int, RuleOrder] = {
     pb.RULE_ORDER_UNSPECIFIED: RuleOrder.REGISTRATION,
@@ -37,8 +39,10 @@ _NANOSECONDS = 10**9
 
 
 def rule_from_pb(message: pb.MergeRuleConfig) -> dict[str, Any]:
-    """The rule as JSON values."""
-    return values_from_pb(message)
+    """The rule as JSON values, without what only the server sets."""
+    found = values_from_pb(message)
+    found.pop("revision", None)
+    return found
 
 
 def values_from_pb(message: Message) -> dict[str, Any]:
@@ -59,14 +63,15 @@ def values_from_pb(message: Message) -> dict[str, Any]:
     return found
 
 
-def fill_rule(target: pb.MergeRuleConfig, rule: RuleDict) -> None:
-    """Writes a rule into a message of its own."""
+def fill_rule(target: pb.MergeRuleConfig, rule: RuleDict, revision: int = 0) -> None:
+    """Writes a rule into a message of its own; with its revision, where it is one that is stored."""
     _fill_values(target, rule)
+    target.revision = revision
 
 
 def fill_receipt(message: Receipt, receipt: RuleReceipt) -> Receipt:
     """The message with a rule as it is stored, and the registry's version."""
-    fill_rule(message.rule, receipt.rule)
+    fill_rule(message.rule, receipt.rule, receipt.revision)
     message.registry_version = receipt.version
     return message
 
@@ -74,8 +79,8 @@ def fill_receipt(message: Receipt, receipt: RuleReceipt) -> Receipt:
 def page_to_pb(page: RulePage, next_page_token: str) -> pb.ListRulesResponse:
     """A page of rules."""
     message = pb.ListRulesResponse(next_page_token=next_page_token, registry_version=page.version)
-    for rule in page.rules:
-        fill_rule(message.rules.add(), rule)
+    for stored in page.rules:
+        fill_rule(message.rules.add(), stored.rule, stored.revision)
     return message
 
 
@@ -98,6 +103,13 @@ def resolved_to_pb(rule: ResolvedRule) -> pb.ResolveRuleResponse:
     fill_resolved(message.rule, rule)
     for field, origin in rule.origins.items():
         message.origins.add(field=field_to_pb(field), rule=origin)
+    return message
+
+
+def deleted_to_pb(deleted: DeletedRule) -> pb.DeleteRuleResponse:
+    """What became of a rule that was to be removed."""
+    message = pb.DeleteRuleResponse(registry_version=deleted.version)
+    values.fill_receipt(message.receipt, deleted.receipt)
     return message
 
 

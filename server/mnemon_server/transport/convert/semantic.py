@@ -1,101 +1,36 @@
-"""Conversion of the semantic memory service's requests and answers. Both directions."""
+"""The semantic memory service's answers as messages."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable
 
+from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
-from mnemon_server.domain.records import Scope
+from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import (
-    MIN_SIMILARITY_DEFAULT,
-    TOP_K_DEFAULT,
-    ConflictPolicy,
     DeletedSemantic,
     IndexState,
     IndexStatus,
     SavedSemantic,
-    SaveSemantic,
-    SemanticFilter,
     SemanticMemory,
     SemanticPage,
     SimilarAnswer,
     SimilarityDiagnostics,
-    SimilarQuery,
+    Snapshot,
 )
+from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
 from mnemon_server.transport.convert.decisions import fill_conflicts, fill_decision
-from mnemon_server.transport.convert.memories import vector_from_pb
-from mnemon_server.transport.convert.shared.filters import expression_from_pb
 from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
-    checked_time_from_pb,
     duration_to_pb,
     fill_metadata,
     fill_receipt,
     fill_scope,
+    fill_score,
     fill_time,
-    metadata_from_pb,
-    scope_from_pb,
-    time_from_pb,
 )
 
-CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
-    pb.CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.IGNORE,
-    pb.CONFLICT_POLICY_IGNORE: ConflictPolicy.IGNORE,
-    pb.CONFLICT_POLICY_DETECT: ConflictPolicy.DETECT,
-    pb.CONFLICT_POLICY_RESOLVE: ConflictPolicy.RESOLVE,
-}
-_STATES_TO_PB = {state: pb.IndexState.Value(f"INDEX_STATE_{state.name}") for state in IndexState}
-_NO_SCOPE = Scope()
-_EVERYTHING = SemanticFilter()
-
-
-def memory_from_pb(message: pb.SemanticMemory) -> SemanticMemory:
-    """The statement as a caller gives it; what only the server sets is left out, and so is its vector."""
-    return SemanticMemory(
-        memory_id="",
-        content=message.content,
-        summary=message.summary,
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
-        importance=message.importance if message.HasField("importance") else None,
-        keywords=tuple(message.keywords),
-        source=message.source,
-        metadata=metadata_from_pb(message.metadata),
-        create_time=time_from_pb(message.create_time) if message.HasField("create_time") else None,
-    )
-
-
-def save_from_pb(message: pb.SaveSemanticMemoryRequest) -> SaveSemantic:
-    """The request to store a statement."""
-    return SaveSemantic(
-        memory=memory_from_pb(message.memory),
-        embedding=vector_from_pb(message.embedding),
-        conflict_policy=CONFLICT_POLICIES.get(message.conflict_policy, ConflictPolicy.IGNORE),
-        rule=message.rule,
-        request_id=message.request_id,
-    )
-
-
-def query_from_pb(message: pb.SearchSimilarRequest) -> SimilarQuery:
-    """The search."""
-    return SimilarQuery(
-        vector=vector_from_pb(message.vector),
-        text=message.query,
-        top_k=message.top_k if message.HasField("top_k") else TOP_K_DEFAULT,
-        min_similarity=message.min_similarity if message.HasField("min_similarity") else MIN_SIMILARITY_DEFAULT,
-        where=filter_from_pb(message.filter) if message.HasField("filter") else _EVERYTHING,
-        embeddings=message.include_embedding,
-    )
-
-
-def filter_from_pb(message: pb.SemanticMemoryFilter) -> SemanticFilter:
-    """Which statements are meant."""
-    return SemanticFilter(
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
-        created_from=checked_time_from_pb(message.created_from) if message.HasField("created_from") else None,
-        created_to=checked_time_from_pb(message.created_to) if message.HasField("created_to") else None,
-        expression=expression_from_pb(message.filter) if message.HasField("filter") else None,
-    )
+_STATES_TO_PB = {state: common_pb2.State.Value(f"STATE_{state.name}") for state in IndexState}
 
 
 def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
@@ -118,6 +53,15 @@ def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
         target.embedding.extend(memory.embedding)
 
 
+def fill_view(target: pb.SemanticMemory, memory: SemanticMemory, view: View) -> None:
+    """The same with as much of it as the view shows."""
+    if view is not View.IDS:
+        fill_memory(target, memory)
+        return
+    target.memory_id = memory.memory_id
+    target.revision = memory.revision
+
+
 def saved_to_pb(saved: SavedSemantic) -> pb.SaveSemanticMemoryResponse:
     """The acknowledgement of a statement."""
     message = pb.SaveSemanticMemoryResponse(duplicate=saved.duplicate)
@@ -125,15 +69,15 @@ def saved_to_pb(saved: SavedSemantic) -> pb.SaveSemanticMemoryResponse:
         fill_memory(message.memory, saved.memory)
     if saved.receipt is not None:
         fill_receipt(message.receipt, saved.receipt)
-    fill_conflicts(message.conflicts, saved.conflicts)
     if saved.decision is not None:
         fill_decision(message.decision, saved.decision)
+    message.truncated = fill_conflicts(message.conflicts, saved.conflicts, ANSWER_BYTES_MAX - message.ByteSize())
     return message
 
 
-def save_results_to_pb(outcomes: Iterable[SavedSemantic | Failure]) -> pb.SaveSemanticMemoriesResponse:
+def save_results_to_pb(outcomes: Iterable[SavedSemantic | Failure]) -> pb.BulkSaveSemanticMemoriesResponse:
     """What became of each statement of a run."""
-    message = pb.SaveSemanticMemoriesResponse()
+    message = pb.BulkSaveSemanticMemoriesResponse()
     for outcome in outcomes:
         result = message.results.add()
         if isinstance(outcome, Failure):
@@ -143,15 +87,17 @@ def save_results_to_pb(outcomes: Iterable[SavedSemantic | Failure]) -> pb.SaveSe
     return message
 
 
-async def answer_to_pb(answer: SimilarAnswer) -> pb.SearchSimilarResponse:
+async def answer_to_pb(
+    answer: SimilarAnswer, view: View = View.STANDARD, *, truncated: bool = False
+) -> pb.SearchSimilarResponse:
     """The answer to a search; lets other calls through where it is long."""
-    message = pb.SearchSimilarResponse()
+    message = pb.SearchSimilarResponse(truncated=truncated)
     _fill_diagnostics(message.diagnostics, answer.diagnostics)
     pause = Pause()
     for match in answer.results:
         target = message.results.add()
-        fill_memory(target.memory, match.memory)
-        target.similarity = match.similarity
+        fill_view(target.memory, match.memory, view)
+        fill_score(target.score, match.similarity, vector=match.similarity)
         await pause.where_due()
     return message
 
@@ -168,9 +114,14 @@ async def page_to_pb(page: SemanticPage, next_page_token: str) -> pb.ListSemanti
 
 def deleted_to_pb(deleted: DeletedSemantic) -> pb.DeleteSemanticMemoriesResponse:
     """What a deletion did."""
-    return pb.DeleteSemanticMemoriesResponse(
+    message = pb.DeleteSemanticMemoriesResponse(
         deleted_count=deleted.deleted_count, superseded_count=deleted.superseded_count, replayed=deleted.replayed
     )
+    for receipt in deleted.receipts:
+        fill_receipt(message.receipts.add(), receipt)
+    if deleted.commit_time is not None:
+        fill_time(message.commit_time, deleted.commit_time)
+    return message
 
 
 def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
@@ -193,11 +144,11 @@ def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
     return message
 
 
-def snapshot_to_pb(written: datetime | None, why_not: str) -> pb.CreateSnapshotResponse:
+def snapshot_to_pb(snapshot: Snapshot) -> pb.CreateSnapshotResponse:
     """When a snapshot was written, or why none was."""
-    message = pb.CreateSnapshotResponse(message=why_not)
-    if written is not None:
-        fill_time(message.snapshot_time, written)
+    message = pb.CreateSnapshotResponse(message=snapshot.message, replayed=snapshot.replayed)
+    if snapshot.time is not None:
+        fill_time(message.snapshot_time, snapshot.time)
     return message
 
 
@@ -219,7 +170,7 @@ def _fill_saved(target: pb.SavedSemanticMemory, saved: SavedSemantic) -> None:
         target.decision_id = saved.decision.decision_id
 
 
-def _fill_diagnostics(target: pb.SimilarityDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
+def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: SimilarityDiagnostics) -> None:
     target.total_candidates = diagnostics.total_candidates
     target.filtered_by_context = diagnostics.filtered_by_context
     target.filtered_by_window = diagnostics.filtered_by_window

@@ -1,126 +1,80 @@
-"""Conversion of the tool service's requests and answers. Both directions.
-
-What is no value raises ValueError; `checks.tools` says what is wrong with it.
-"""
+"""Conversion of what the tool service answers."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from mnemon.v1 import tools_pb2 as pb
 
 from mnemon_server.domain.tool_calls import (
     BlockProblem,
     Fallback,
-    ParseOptions,
     ParseResult,
     Protocol,
     ProtocolStatistics,
+    Repair,
     ToolCall,
     VcpDetails,
 )
 from mnemon_server.domain.tools import (
-    CallTool,
     ExecutedText,
-    ExecuteText,
     ListedTool,
     ToolCallResult,
-    ToolContext,
     ToolKind,
     ToolOutput,
+    UnofferedTool,
 )
-from mnemon_server.transport.convert.facts import fill_match
-from mnemon_server.transport.convert.shared.json_values import fill_object, object_from_pb
+from mnemon_server.services.tools.definitions import MemoryAction
+from mnemon_server.transport.convert.facts import match_to_bytes
+from mnemon_server.transport.convert.shared.json_values import fill_object
 from mnemon_server.transport.convert.shared.pause import Pause
+from mnemon_server.transport.convert.shared.wire import field_start, joined
 from mnemon_server.transport.errors import MessageTooLargeError
 from mnemon_server.transport.incidents import report
-from mnemon_server.wire.values import checked_metadata_from_pb
 
-RESPONSE_FORMATS: Mapping[int, bool] = {
-    pb.RESPONSE_FORMAT_UNSPECIFIED: False,
-    pb.RESPONSE_FORMAT_CONTENT: False,
-    pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT: True,
+ACTIONS: Mapping[int, MemoryAction] = {
+    pb.MemoryAction.Value(f"MEMORY_ACTION_{action.name}"): action for action in MemoryAction
 }
-"""Whether the facts themselves are wanted, too."""
 _PROTOCOLS = {protocol: pb.ToolProtocol.Value(f"TOOL_PROTOCOL_{protocol.name}") for protocol in Protocol}
 _FALLBACKS = {
     Fallback.NONE: pb.TOOL_FALLBACK_UNSPECIFIED,
     Fallback.VCP: pb.TOOL_FALLBACK_VCP,
     Fallback.PLAIN_TEXT: pb.TOOL_FALLBACK_PLAIN_TEXT,
 }
+_ACTIONS_TO_PB = {str(action): number for number, action in ACTIONS.items()}
+REPAIRS = {repair: pb.JsonRepair.Value(f"JSON_REPAIR_{repair.name}") for repair in Repair}
 _KINDS = {kind: pb.ToolKind.Value(f"TOOL_KIND_{kind.name}") for kind in ToolKind}
-_NO_CONTEXT = ToolContext()
 
 
-def call_from_pb(message: pb.CallToolRequest) -> CallTool:
-    """The call."""
-    return CallTool(
-        tool=message.tool,
-        arguments=object_from_pb(message.arguments),
-        context=context_from_pb(message.context) if message.HasField("context") else _NO_CONTEXT,
-        artifact=_artifact(message.response_format),
-        request_id=message.request_id,
-    )
-
-
-def execute_from_pb(message: pb.ExecuteTextRequest) -> ExecuteText:
-    """The text whose calls are to be run."""
-    return ExecuteText(
-        text=message.text,
-        options=options_from_pb(message.options),
-        context=context_from_pb(message.context) if message.HasField("context") else _NO_CONTEXT,
-        artifact=_artifact(message.response_format),
-        request_id=message.request_id,
-    )
-
-
-def context_from_pb(message: pb.ToolContext) -> ToolContext:
-    """What the application knows of a call."""
-    return ToolContext(
-        namespace=tuple(message.namespace),
-        config=object_from_pb(message.config),
-        actions_permitted=tuple(message.actions_permitted),
-        metadata=checked_metadata_from_pb(message.metadata),
-    )
-
-
-def options_from_pb(message: pb.ParseOptions) -> ParseOptions:
-    """How strictly a text is read."""
-    return ParseOptions(
-        strict_envelope=message.strict_envelope,
-        require_end_marker=message.require_end_marker if message.HasField("require_end_marker") else True,
-        strict_boundaries=message.strict_boundaries,
-        dual_mode=message.dual_mode if message.HasField("dual_mode") else True,
-    )
-
-
-def tools_to_pb(tools: Iterable[ListedTool]) -> pb.ListToolsResponse:
-    """The tools as a model is told of them."""
+def tools_to_pb(tools: Iterable[ListedTool], unoffered: Iterable[UnofferedTool] = ()) -> pb.ListToolsResponse:
+    """The tools as a model is told of them, and those that it is not told of."""
     message = pb.ListToolsResponse()
     for tool in tools:
         target = message.tools.add(
             name=tool.name,
             description=tool.description,
-            actions_permitted=tool.actions_permitted,
+            actions_permitted=[_ACTIONS_TO_PB[action] for action in tool.actions_permitted],
             kind=_KINDS[tool.kind],
         )
         fill_object(target.parameters, tool.parameters)
+    for missing in unoffered:
+        message.unoffered.add(name=missing.name, reason=missing.reason)
     return message
 
 
-async def fill_output(target: pb.ToolOutput, output: ToolOutput) -> None:
-    """Writes what a tool returned into a message of its own; lets other calls through where it is long."""
-    target.content = output.content
+async def output_to_bytes(output: ToolOutput) -> bytes:
+    """A ToolOutput; lets other calls through where it is long."""
+    message = pb.ToolOutput(content=output.content, truncated=output.truncated)
+    pieces = [message.SerializeToString()]
     pause = Pause()
     for match in output.artifact:
-        await fill_match(target.artifact.add(), match)
+        pieces.append(joined([(pb.ToolOutput.ARTIFACT_FIELD_NUMBER, await match_to_bytes(match))]))
         await pause.where_due()
+    return b"".join(pieces)
 
 
-async def output_to_pb(output: ToolOutput) -> pb.CallToolResponse:
-    """The same as an answer."""
-    message = pb.CallToolResponse()
-    message.output.SetInParent()
-    await fill_output(message.output, output)
-    return message
+async def called_to_bytes(output: ToolOutput) -> bytes:
+    """A CallToolResponse."""
+    return joined([(pb.CallToolResponse.OUTPUT_FIELD_NUMBER, await output_to_bytes(output))])
 
 
 async def parsed_to_pb(parsed: ParseResult) -> pb.ParseToolCallsResponse:
@@ -130,20 +84,35 @@ async def parsed_to_pb(parsed: ParseResult) -> pb.ParseToolCallsResponse:
     return message
 
 
-async def executed_to_pb(executed: ExecutedText, *, bytes_max: int) -> pb.ExecuteTextResponse:
-    """What was read, and what came of it.
+async def executed_to_bytes(executed: ExecutedText, *, bytes_max: int) -> bytes:
+    """An ExecuteTextResponse: what was read, and what came of it.
 
     Where that is more than `bytes_max`, the longest outputs give way to errors: whoever ran a text must be told what
     became of all of its calls.
     """
     message = pb.ExecuteTextResponse()
     await fill_parsed(message.parsed, executed.parsed)
+    parsed = message.SerializeToString()
+    outputs = {
+        place: await output_to_bytes(result.outcome)
+        for place, result in enumerate(executed.results)
+        if isinstance(result.outcome, ToolOutput)
+    }
+    results = []
     pause = Pause()
-    for result in executed.results:
-        await _fill_result(message.results.add(), result)
+    for place, result in enumerate(executed.results):
+        results.append(_result_to_bytes(result, outputs.get(place)))
         await pause.where_due()
-    _leave_out_longest(message, bytes_max)
-    return message
+    excess = len(parsed) + sum(map(_size_in_answer, results)) - bytes_max
+    for place in sorted(outputs, key=lambda place: len(outputs[place]), reverse=True):
+        if excess <= 0:
+            break
+        what = f"what the tool returned has {len(outputs[place]):,} bytes, too many beside the other answers"
+        error = MessageTooLargeError(f"{what}; ask it for less, or call it by itself")
+        shorter = _result_to_bytes(replace(executed.results[place], outcome=error), None)
+        excess -= _size_in_answer(results[place]) - _size_in_answer(shorter)
+        results[place] = shorter
+    return parsed + joined((pb.ExecuteTextResponse.RESULTS_FIELD_NUMBER, result) for result in results)
 
 
 async def fill_parsed(target: pb.ParsedText, parsed: ParseResult) -> None:
@@ -173,19 +142,13 @@ def statistics_to_pb(statistics: ProtocolStatistics) -> pb.GetProtocolStatsRespo
     )
 
 
-def _artifact(number: int) -> bool:
-    if number not in RESPONSE_FORMATS:
-        raise ValueError("the format is not known")
-    return RESPONSE_FORMATS[number]
-
-
 def _fill_call(target: pb.ToolCall, call: ToolCall) -> None:
     target.call_id = call.id
     target.tool = call.tool
     target.action = call.action
     fill_object(target.parameters, call.parameters)
     target.protocol = _PROTOCOLS[call.protocol]
-    target.repairs.extend(call.repairs)
+    target.repairs.extend(REPAIRS[repair] for repair in call.repairs)
     if call.vcp is not None:
         _fill_vcp(target, call.vcp)
 
@@ -198,37 +161,22 @@ def _fill_vcp(target: pb.ToolCall, details: VcpDetails) -> None:
 
 
 def _fill_problem(target: pb.BlockProblem, problem: BlockProblem) -> None:
-    target.protocol = _PROTOCOLS[problem.protocol]
+    if problem.protocol is not None:
+        target.protocol = _PROTOCOLS[problem.protocol]
     target.reason = problem.reason
     target.tool = problem.tool
     target.offset = problem.offset
     target.line = problem.line
 
 
-async def _fill_result(target: pb.ToolCallResult, result: ToolCallResult) -> None:
-    target.call_id = result.call_id
-    target.command_number = result.command_number
-    target.tool = result.tool
-    if isinstance(result.outcome, ToolOutput):
-        target.output.SetInParent()
-        await fill_output(target.output, result.outcome)
-    else:
-        _fill_error(target, result.outcome)
+def _result_to_bytes(result: ToolCallResult, output: bytes | None) -> bytes:
+    message = pb.ToolCallResult(call_id=result.call_id, command_number=result.command_number, tool=result.tool)
+    if isinstance(result.outcome, Exception):
+        message.error.CopyFrom(report(result.outcome).to_item_error())
+    if output is None:
+        return message.SerializeToString()
+    return message.SerializeToString() + joined([(pb.ToolCallResult.OUTPUT_FIELD_NUMBER, output)])
 
 
-def _leave_out_longest(message: pb.ExecuteTextResponse, bytes_max: int) -> None:
-    excess = message.ByteSize() - bytes_max
-    if excess <= 0:
-        return
-    outputs = [result for result in message.results if result.HasField("output")]
-    for result in sorted(outputs, key=lambda result: result.ByteSize(), reverse=True):
-        if excess <= 0:
-            return
-        size, output_size = result.ByteSize(), result.output.ByteSize()
-        what = f"what the tool returned has {output_size:,} bytes, too many beside the other answers"
-        _fill_error(result, MessageTooLargeError(f"{what}; ask it for less, or call it by itself"))
-        excess -= size - result.ByteSize()
-
-
-def _fill_error(target: pb.ToolCallResult, error: Exception) -> None:
-    target.error.CopyFrom(report(error).to_item_error())
+def _size_in_answer(result: bytes) -> int:
+    return len(field_start(pb.ExecuteTextResponse.RESULTS_FIELD_NUMBER, len(result))) + len(result)

@@ -31,6 +31,8 @@ class Call:
     request_id: str
     reason: str = ""
     incident_id: str = ""
+    awaits_request: bool = False
+    """Clients may leave such calls as often as they like: the log passes over them."""
 
 
 current_call: ContextVar[Call] = ContextVar("current_call")
@@ -58,7 +60,7 @@ class MethodInterceptor(aio.ServerInterceptor):
     """Wraps handlers; subclasses say how for methods with one response and for those with a stream.
 
     Every handler with a stream of responses is an async generator. StreamWriter makes it a coroutine that writes, and
-    as such the interceptors around that one see it.
+    as such the interceptors around that one see it. Those around Receiver see streams of requests alone.
     """
 
     def __init__(self) -> None:

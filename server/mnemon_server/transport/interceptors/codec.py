@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
+from mnemon_server.transport.convert.shared.counts import LARGE_BYTES, cut
 from mnemon_server.transport.errors import MalformedMessageError, MessageTooLargeError
 from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
 
@@ -52,9 +53,12 @@ class Codec(MethodInterceptor):
         def read(data: bytes) -> Any:
             self._check_size(len(data), "the request")
             try:
-                return parse(data)
+                message = parse(data)
             except DecodeError:
                 raise MalformedMessageError(f"the bytes are not a request of {method.path}") from None
+            if len(data) > LARGE_BYTES and isinstance(message, Message):
+                cut(message)
+            return message
 
         async def read_all(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             async for data in messages:

@@ -54,7 +54,8 @@ class RequestLog(MethodInterceptor):
                 code = _name(context.code())
                 raise
             finally:
-                if log.is_enabled_for(level):
+                left = record.awaits_request and code == "CANCELLED"
+                if log.is_enabled_for(level) and not left:
                     fields = {
                         "method": path,
                         "code": code,

@@ -1,6 +1,6 @@
 """ArchiveService over gRPC: records leave and come in streams, a message at a time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 
 from mnemon.v1 import archive_pb2 as pb
@@ -8,8 +8,9 @@ from mnemon.v1 import archive_pb2_grpc
 
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.services.archive.importing import Given, Import
-from mnemon_server.transport.checks import archive as checks
 from mnemon_server.transport.convert import archive as convert
+from mnemon_server.transport.convert import archive_requests as requests
+from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.tenancy import TenantServicer
@@ -21,8 +22,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
     async def ExportRecords(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
-        checks.check_export(request)
-        selection = convert.selection_from_pb(request.selection)
+        selection = requests.read_export(request)
         # Left amid its way, as where the client leaves, the export is ended before the vault is given back.
         async with (
             self.vault(context) as vault,
@@ -38,16 +38,22 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
             importing: Import | None = None
             async for request in request_iterator:
                 if importing is None:
-                    checks.check_start(request)
-                    importing = vault.archive.begin_import(convert.start_from_pb(request.start))
-                checks.check_records(request)
-                became = await importing.take([_given(record) for record in request.records])
+                    importing = vault.archive.begin_import(requests.read_start(request))
+                requests.check_count(request)
+                became = await importing.take([given async for given in _all_given(request.records)])
                 yield convert.results_to_pb(became, report)
+
+
+async def _all_given(records: Iterable[pb.ArchivedRecord]) -> AsyncIterator[Given]:
+    """The records as values, as far as they are some; lets other calls through."""
+    pause = Pause()
+    for record in records:
+        yield _given(record)
+        await pause.where_due()
 
 
 def _given(message: pb.ArchivedRecord) -> Given:
     try:
-        checks.check_record(message)
-        return convert.record_from_pb(message)
+        return requests.read_record(message)
     except InvalidArgumentError as error:
         return error

@@ -1,7 +1,7 @@
 """BridgeService over gRPC. Every method has the same steps: check what may be no value, convert, call, convert."""
 
 from mnemon.v1 import bridge_pb2 as pb
-from mnemon.v1 import bridge_pb2_grpc
+from mnemon.v1 import bridge_pb2_grpc, common_pb2
 
 from mnemon_server.transport.checks import bridge as checks
 from mnemon_server.transport.convert import bridge as convert
@@ -20,7 +20,7 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
             async with self.vault(context) as vault:
                 return convert.status_to_pb(await vault.bridge.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
-            return pb.GetBridgeStatusResponse(message=report(error).message)
+            return pb.GetBridgeStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
 
     async def GetRoutingPolicy(  # noqa: N802
         self, request: pb.GetRoutingPolicyRequest, context: Context
@@ -34,19 +34,24 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
     ) -> pb.UpdateRoutingPolicyResponse:
         checks.check_update_routing_policy(request)
         async with self.vault(context) as vault:
-            policy = await vault.bridge.set_policy(convert.policy_from_pb(request.policy))
-        return pb.UpdateRoutingPolicyResponse(policy=convert.policy_to_pb(policy))
+            updated = await vault.bridge.update_policy(
+                convert.policy_from_pb(request.policy),
+                list(request.update_mask.paths),
+                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+                request_id=request.request_id,
+            )
+        return pb.UpdateRoutingPolicyResponse(policy=convert.policy_to_pb(updated.policy), replayed=updated.replayed)
 
     async def PauseBridge(  # noqa: N802
         self, request: pb.PauseBridgeRequest, context: Context
     ) -> pb.PauseBridgeResponse:
         async with self.vault(context) as vault:
-            await vault.bridge.pause()
-        return pb.PauseBridgeResponse()
+            replayed = await vault.bridge.pause(request_id=request.request_id)
+        return pb.PauseBridgeResponse(replayed=replayed)
 
     async def ResumeBridge(  # noqa: N802
         self, request: pb.ResumeBridgeRequest, context: Context
     ) -> pb.ResumeBridgeResponse:
         async with self.vault(context) as vault:
-            await vault.bridge.resume()
-        return pb.ResumeBridgeResponse()
+            replayed = await vault.bridge.resume(request_id=request.request_id)
+        return pb.ResumeBridgeResponse(replayed=replayed)

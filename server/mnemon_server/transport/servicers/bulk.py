@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
+from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.status import Failure
 
@@ -109,12 +110,16 @@ class ReadAhead(Generic[Request, Response]):
 async def write_each(
     items: Sequence[Request],
     *,
-    check: Callable[[Request], None],
-    convert: Callable[[Request], Value],
+    read: Callable[[Request], Value],
     write: Callable[[list[Value]], Awaitable[Sequence[Written | MnemonError]]],
 ) -> list[Written | Failure]:
-    """What became of each item. One whose check fails is left out of the write, not of the answer."""
-    return await write_taken([_taken(item, check, convert) for item in items], write=write)
+    """What became of each item. One that cannot be read is left out of the write, not of the answer."""
+    taken: list[Value | Failure] = []
+    pause = Pause()
+    for item in items:
+        taken.append(_taken(item, read))
+        await pause.where_due()
+    return await write_taken(taken, write=write)
 
 
 async def write_taken(
@@ -125,12 +130,21 @@ async def write_taken(
     return [item if isinstance(item, Failure) else _outcome(next(written)) for item in taken]
 
 
-def _taken(item: Request, check: Callable[[Request], None], convert: Callable[[Request], Value]) -> Value | Failure:
-    try:
+def checked(check: Callable[[Request], None], convert: Callable[[Request], Value]) -> Callable[[Request], Value]:
+    """Reads an item by a check and a conversion."""
+
+    def read(item: Request) -> Value:
         check(item)
+        return convert(item)
+
+    return read
+
+
+def _taken(item: Request, read: Callable[[Request], Value]) -> Value | Failure:
+    try:
+        return read(item)
     except InvalidArgumentError as error:
         return Failure.of(error)
-    return convert(item)
 
 
 def _outcome(result: Written | MnemonError) -> Written | Failure:

@@ -1,35 +1,34 @@
-"""EventService over gRPC. Every method has the same four steps: check, convert, call, convert."""
+"""ChangeService over gRPC. Every method has the same steps: read, call, tell."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from mnemon.v1 import events_pb2 as pb
-from mnemon.v1 import events_pb2_grpc
+from mnemon.v1 import changes_pb2 as pb
+from mnemon.v1 import changes_pb2_grpc
 
-from mnemon_server.transport.checks import events as checks
+from mnemon_server.transport.convert import change_requests as requests
 from mnemon_server.transport.convert import changes as convert
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.tenancy import TenantServicer
 
 
-class EventServicer(TenantServicer, events_pb2_grpc.EventServiceServicer):
+class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
     """Answers UNAVAILABLE until vaults are attached. A watch keeps its vault open for as long as it lasts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._encoder = convert.WatchEncoder()
-
-    async def WatchEvents(  # noqa: N802 - the promises of the methods are in the proto
-        self, request: pb.WatchEventsRequest, context: Context
-    ) -> AsyncIterator[pb.WatchEventsResponse]:
-        checks.check_watch_events(request)
-        query = convert.watch_query_from_pb(request)
-        async with self.vault(context) as vault, aclosing(vault.feed.watch(query)) as told:
+    async def WatchChanges(  # noqa: N802 - the promises of the methods are in the proto
+        self, request: pb.WatchChangesRequest, context: Context
+    ) -> AsyncIterator[Encoded]:
+        query = requests.read_watch(request)
+        async with (
+            self.vault(context) as vault,
+            aclosing(vault.feed.watch_rendered(query, convert.batch_to_bytes)) as told,
+        ):
             async for message in told:
-                yield self._encoder.message(message)
+                yield message if isinstance(message, bytes) else convert.watch_message_to_pb(message)
 
-    async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:  # noqa: N802
-        checks.check_list_events(request)
+    async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:  # noqa: N802
+        query = requests.read_list(request)
         async with self.vault(context) as vault:
-            page = await vault.feed.list(convert.list_query_from_pb(request))
+            page = await vault.feed.list(query)
         return convert.page_to_pb(page)

@@ -7,7 +7,7 @@ from mnemon_server.transport.checks import conflicts as checks
 from mnemon_server.transport.convert import conflicts as convert
 from mnemon_server.transport.convert.shared.reading import page_size
 from mnemon_server.transport.interceptors.base import Context
-from mnemon_server.transport.servicers.page_tokens import next_page_token, page_query, read_page_token
+from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
 
 
@@ -77,12 +77,12 @@ class ConflictServicer(TenantServicer, conflicts_pb2_grpc.ConflictServiceService
         self, request: pb.ListDecisionsRequest, context: Context
     ) -> pb.ListDecisionsResponse:
         checks.check_list_decisions(request)
-        query = page_query(request)
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.conflicts.list_decisions(
                 user=request.user,
                 memory_id=request.memory_id,
-                before=read_page_token(request.page_token, query),
+                before=pages.position(),
                 limit=page_size(request.page_size),
             )
-        return convert.decisions_to_pb(page, next_page_token(page.next_position, query))
+        return convert.decisions_to_pb(page, pages.next(page.next_position))

@@ -1,13 +1,13 @@
 """EpisodicMemoryService over gRPC. Every method has the same steps: check what may be no value, convert, call, tell."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from mnemon.v1 import common_pb2, episodic_pb2_grpc
 from mnemon.v1 import episodic_pb2 as pb
-from mnemon.v1 import episodic_pb2_grpc
 
-from mnemon_server.domain.episodic import TOP_K_DEFAULT, EventReceipt, RecordEvent, StoredEvent
+from mnemon_server.domain.episodic import LIMIT_DEFAULT, EventReceipt, RecordEvent, StoredEvent
 from mnemon_server.domain.errors import EventNotFoundError, MnemonError
 from mnemon_server.transport.checks import episodic as checks
 from mnemon_server.transport.convert import episodic as convert
@@ -17,16 +17,13 @@ from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.servicers.bulk import ReadAhead
-from mnemon_server.transport.servicers.event_runs import EventRuns, Tally
-from mnemon_server.transport.servicers.page_tokens import next_event_token, page_query, read_event_token
-from mnemon_server.transport.status import Failure
+from mnemon_server.transport.servicers.event_runs import EventRuns
+from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
-from mnemon_server.wire.values import checked_time_from_pb
+from mnemon_server.wire.values import VIEWS, checked_time_from_pb
 
 if TYPE_CHECKING:
     from mnemon_server.services.timeline.store import EpisodicStore
-
-Run = TypeVar("Run", pb.RecordEventsRequest, pb.RecordEventsWithReceiptsRequest)
 
 
 class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceServicer):
@@ -41,42 +38,38 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
             known = await _known(vault.episodic, receipt) if receipt.duplicate else None
         return answers.recorded_to_pb(receipt, known)
 
-    async def RecordEvents(  # noqa: N802
-        self, request_iterator: AsyncIterator[pb.RecordEventsRequest], context: Context
-    ) -> pb.RecordEventsResponse:
-        tally = Tally()
+    async def BulkRecordEvents(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.BulkRecordEventsRequest], context: Context
+    ) -> AsyncIterator[pb.BulkRecordEventsResponse]:
         async with self.vault(context) as vault:
-            async for outcomes in _outcomes(vault.episodic, request_iterator):
-                tally.add(outcomes)
-        return tally.answer()
-
-    async def RecordEventsWithReceipts(  # noqa: N802
-        self, request_iterator: AsyncIterator[pb.RecordEventsWithReceiptsRequest], context: Context
-    ) -> AsyncIterator[pb.RecordEventsWithReceiptsResponse]:
-        async with self.vault(context) as vault:
-            async for outcomes in _outcomes(vault.episodic, request_iterator):
+            # The runs keep their order themselves.
+            runs = ReadAhead(
+                EventRuns(vault.episodic).record, keys=lambda _: (), weight=lambda request: request.ByteSize()
+            )
+            async for outcomes in runs.run(request_iterator):
                 yield await answers.results_to_pb(outcomes)
 
     async def QueryWindow(self, request: pb.QueryWindowRequest, context: Context) -> Encoded:  # noqa: N802
         checks.check_query_window(request)
-        query = page_query(request, "top_k")
-        after = read_event_token(request.page_token, query)
         async with self.vault(context) as vault:
-            page = await vault.episodic.window(convert.window_query_from_pb(request, after))
-        return answers.window_to_bytes(page, next_event_token(page.next_position, query))
+            pages = PageTokens(vault.page_key, request, "limit")
+            query = convert.window_query_from_pb(request, pages.event_position())
+            page = await vault.episodic.window(query, room=self.room(context))
+        return answers.window_to_bytes(page, pages.next(page.next_position), VIEWS[request.view])
 
     async def ListRecentEvents(  # noqa: N802
         self, request: pb.ListRecentEventsRequest, context: Context
     ) -> Encoded:
         checks.check_list_recent_events(request)
-        query = page_query(request)
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.episodic.recent(
                 convert.selection_from_pb(request),
-                read_event_token(request.page_token, query),
-                page_size(request.page_size, TOP_K_DEFAULT),
+                pages.event_position(),
+                page_size(request.page_size, LIMIT_DEFAULT),
+                room=self.room(context),
             )
-        return answers.recent_to_bytes(page, next_event_token(page.next_position, query))
+        return answers.recent_to_bytes(page, pages.next(page.next_position))
 
     async def SummarizeRange(  # noqa: N802
         self, request: pb.SummarizeRangeRequest, context: Context
@@ -88,7 +81,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
 
     async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:  # noqa: N802
         async with self.vault(context) as vault:
-            event = await vault.episodic.get(request.event_id)
+            event = await vault.episodic.get(request.event_id, room=self.room(context))
         return answers.event_to_pb(event)
 
     async def PruneEvents(self, request: pb.PruneEventsRequest, context: Context) -> pb.PruneEventsResponse:  # noqa: N802
@@ -98,6 +91,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
                 before=checked_time_from_pb(request.before) if request.HasField("before") else None,
                 where=convert.selection_from_pb(request),
                 event_ids=tuple(request.event_ids),
+                allow_missing=request.allow_missing,
                 dry_run=request.dry_run,
                 request_id=request.request_id,
             )
@@ -106,7 +100,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
     async def CompactTimeline(  # noqa: N802
         self, request: pb.CompactTimelineRequest, context: Context
     ) -> AsyncIterator[pb.CompactTimelineResponse]:
-        async with self.vault(context) as vault, aclosing(vault.episodic.compact()) as steps:
+        async with self.vault(context) as vault, aclosing(vault.episodic.compact(request.request_id)) as steps:
             async for progress in steps:
                 yield answers.progress_to_pb(progress)
 
@@ -117,14 +111,7 @@ class EpisodicServicer(TenantServicer, episodic_pb2_grpc.EpisodicMemoryServiceSe
             async with self.vault(context) as vault:
                 return answers.status_to_pb(await vault.episodic.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
-            return pb.GetTimelineStatusResponse(state=pb.TIMELINE_STATE_WARMING, message=report(error).message)
-
-
-def _outcomes(store: "EpisodicStore", requests: AsyncIterator[Run]) -> AsyncIterator[Sequence[EventReceipt | Failure]]:
-    """What became of the events of each request of a stream, in order."""
-    # The runs keep their order themselves.
-    ahead = ReadAhead(EventRuns(store).record, keys=lambda _: (), weight=lambda request: request.ByteSize())
-    return ahead.run(requests)
+            return pb.GetTimelineStatusResponse(state=common_pb2.STATE_STARTING, message=report(error).message)
 
 
 async def _record(store: "EpisodicStore", request: RecordEvent) -> EventReceipt:

@@ -8,7 +8,7 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.episodic import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.transport.checks.episodic import checked_event
+from mnemon_server.transport.checks.episodic import checked_record
 from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.status import Failure
@@ -16,8 +16,6 @@ from mnemon_server.transport.status import Failure
 if TYPE_CHECKING:
     from mnemon_server.services.timeline.store import EpisodicStore
 
-ERRORS_MAX = 100
-"""Failures that are told of a stream that is answered once."""
 PART = 1_000
 """Events that are handed on together: while they are stored, the next are read."""
 _AT_A_STRETCH = 50
@@ -31,20 +29,18 @@ class EventRuns:
         self._store = store
         self._turn = asyncio.Lock()
 
-    async def record(
-        self, request: pb.RecordEventsRequest | pb.RecordEventsWithReceiptsRequest
-    ) -> list[EventReceipt | Failure]:
+    async def record(self, request: pb.BulkRecordEventsRequest) -> list[EventReceipt | Failure]:
         """What became of each event of a run.
 
         Raises:
             InvalidArgumentError: the run is empty or too long.
             and what EpisodicStore.record raises.
         """
-        if not 1 <= len(request.events) <= EVENTS_PER_MESSAGE_MAX:
-            raise InvalidArgumentError.of("events", f"must be 1 to {EVENTS_PER_MESSAGE_MAX:,}; send several messages")
+        if not 1 <= len(request.requests) <= EVENTS_PER_MESSAGE_MAX:
+            raise InvalidArgumentError.of("requests", f"must be 1 to {EVENTS_PER_MESSAGE_MAX:,}; send several messages")
         # The next run is read while this one is stored, and a short one does not get ahead of a long one.
         async with self._turn:
-            begun = [self._begin(part) async for part in _parts(request.events)]
+            begun = [self._begin(part) async for part in _parts(request.requests)]
         return [outcome for part in await asyncio.gather(*begun) for outcome in part]
 
     def _begin(self, taken: Sequence[RecordEvent | Failure]) -> "asyncio.Task[list[EventReceipt | Failure]]":
@@ -55,40 +51,7 @@ class EventRuns:
         return [_outcome(next(stored)) if isinstance(event, RecordEvent) else event for event in taken]
 
 
-class Tally:
-    """What became of all runs of a stream that is answered once."""
-
-    def __init__(self) -> None:
-        self._stored, self._duplicates, self._failures = 0, 0, 0
-        self._errors: list[pb.RecordEventError] = []
-
-    def add(self, outcomes: Sequence[EventReceipt | Failure]) -> None:
-        """Counts a run; runs come in the order of the stream."""
-        first = self._stored + self._duplicates + self._failures
-        for index, outcome in enumerate(outcomes, first):
-            if isinstance(outcome, Failure):
-                self._note(index, outcome)
-            elif outcome.duplicate:
-                self._duplicates += 1
-            else:
-                self._stored += 1
-
-    def answer(self) -> pb.RecordEventsResponse:
-        """The counts, and the first failures."""
-        return pb.RecordEventsResponse(
-            stored_count=self._stored,
-            duplicate_count=self._duplicates,
-            failed_count=self._failures,
-            errors=self._errors,
-        )
-
-    def _note(self, index: int, failure: Failure) -> None:
-        self._failures += 1
-        if len(self._errors) < ERRORS_MAX:
-            self._errors.append(pb.RecordEventError(index=index, error=failure.to_item_error()))
-
-
-async def _parts(messages: Sequence[pb.EpisodicEvent]) -> AsyncIterator[list[RecordEvent | Failure]]:
+async def _parts(messages: Sequence[pb.RecordEventRequest]) -> AsyncIterator[list[RecordEvent | Failure]]:
     """The events as values, as far as they are some, in parts; lets other calls through."""
     pause = Pause()
     for start in range(0, len(messages), PART):
@@ -99,9 +62,9 @@ async def _parts(messages: Sequence[pb.EpisodicEvent]) -> AsyncIterator[list[Rec
         yield taken
 
 
-def _value(message: pb.EpisodicEvent) -> RecordEvent | Failure:
+def _value(message: pb.RecordEventRequest) -> RecordEvent | Failure:
     try:
-        return checked_event(message)
+        return checked_record(message)
     except InvalidArgumentError as error:
         return Failure.of(error)
 

@@ -1,4 +1,4 @@
-"""FactService over gRPC. Every method has the same steps: check what may be no value, convert, call, convert."""
+"""FactService over gRPC. Every method has the same steps: read, call, tell."""
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -9,19 +9,15 @@ from mnemon.v1 import facts_pb2_grpc
 
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.facts import PutFact
-from mnemon_server.transport.checks import facts as checks
+from mnemon_server.domain.records import View
+from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.pause import Pause, converted
-from mnemon_server.transport.convert.shared.reading import check_bulk, page_size
+from mnemon_server.transport.convert.shared.reading import check_bulk
 from mnemon_server.transport.interceptors.base import Context
+from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_taken
-from mnemon_server.transport.servicers.page_tokens import (
-    next_namespace_token,
-    next_page_token,
-    page_query,
-    read_namespace_token,
-    read_page_token,
-)
+from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.status import Failure
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.wire.values import receipt_to_pb
@@ -35,106 +31,115 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
 
     async def PutFact(self, request: pb.PutFactRequest, context: Context) -> pb.PutFactResponse:  # noqa: N802 - the promises of the methods are in the proto
         size = request.ByteSize()
-        put = await converted(checks.checked_put, request, size)
+        put = await converted(requests.read_put, request, size)
         async with self.vault(context) as vault:
             receipt = await vault.facts.put(put)
         return await converted(convert.put_to_pb, receipt, size)
 
-    async def PutFacts(  # noqa: N802
-        self, request_iterator: AsyncIterator[pb.PutFactsRequest], context: Context
-    ) -> AsyncIterator[pb.PutFactsResponse]:
+    async def BulkPutFacts(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.BulkPutFactsRequest], context: Context
+    ) -> AsyncIterator[pb.BulkPutFactsResponse]:
         async with self.vault(context) as vault:
-            ahead = ReadAhead(partial(_put_run, vault.facts), keys=_changed, weight=pb.PutFactsRequest.ByteSize)
+            ahead = ReadAhead(partial(_put_run, vault.facts), keys=_changed, weight=pb.BulkPutFactsRequest.ByteSize)
             async for response in ahead.run(request_iterator):
                 yield response
 
-    async def GetFact(self, request: pb.GetFactRequest, context: Context) -> pb.GetFactResponse:  # noqa: N802
-        namespace = checks.checked_name(request)
+    async def GetFact(self, request: pb.GetFactRequest, context: Context) -> Encoded:  # noqa: N802
+        namespace = requests.read_name(request)
         async with self.vault(context) as vault:
             fact = await vault.facts.get(
-                namespace, request.key, renew_ttl=request.renew_ttl, versions=request.show_versions
+                namespace, request.key, versions=request.show_versions, room=self.room(context)
             )
-        return await convert.fact_to_pb(fact)
+        return await convert.got_to_bytes(fact)
 
-    async def GetFacts(self, request: pb.GetFactsRequest, context: Context) -> pb.GetFactsResponse:  # noqa: N802
-        names = checks.checked_names(request)
+    async def BatchGetFacts(self, request: pb.BatchGetFactsRequest, context: Context) -> Encoded:  # noqa: N802
+        names = requests.read_names(request)
         async with self.vault(context) as vault:
-            facts = await vault.facts.get_many(names, renew_ttl=request.renew_ttl)
-        return await convert.facts_to_pb(facts)
+            batch = await vault.facts.get_many(names, room=self.room(context))
+        return await convert.batch_to_bytes(batch)
 
-    async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> pb.SearchFactsResponse:  # noqa: N802
-        query = checks.checked_query(request)
+    async def SearchFacts(self, request: pb.SearchFactsRequest, context: Context) -> Encoded:  # noqa: N802
+        query = await converted(requests.read_search, request, request.ByteSize())
+        room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.facts.search(query)
-        return await convert.answer_to_pb(answer)
+            answer = await vault.facts.search(query, room=room)
+        return await convert.answer_to_bytes(answer, query.view, truncated=room.is_full)
 
-    async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> pb.ListFactsResponse:  # noqa: N802
-        where = checks.checked_list(request)
-        query = page_query(request)
+    async def RenewFacts(self, request: pb.RenewFactsRequest, context: Context) -> pb.RenewFactsResponse:  # noqa: N802
+        names = requests.read_renewal(request)
         async with self.vault(context) as vault:
+            receipt = await vault.facts.renew(names, request_id=request.request_id)
+        return convert.renewals_to_pb(receipt)
+
+    async def ListFacts(self, request: pb.ListFactsRequest, context: Context) -> Encoded:  # noqa: N802
+        where, limit = await converted(requests.read_list, request, request.ByteSize())
+        async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.facts.list(
                 where,
-                after=read_page_token(request.page_token, query),
-                limit=page_size(request.page_size),
+                after=pages.position(),
+                limit=limit,
                 versions=request.show_versions,
+                room=self.room(context),
             )
-        return await convert.page_to_pb(page, next_page_token(page.position, query))
+        return await convert.page_to_bytes(page, pages.next)
 
     async def ListNamespaces(  # noqa: N802
         self, request: pb.ListNamespacesRequest, context: Context
     ) -> pb.ListNamespacesResponse:
-        checks.check_list_namespaces(request)
-        query = page_query(request)
+        limit = requests.read_namespaces(request)
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.facts.namespaces(
                 prefix=tuple(request.prefix),
                 suffix=tuple(request.suffix),
                 max_depth=request.max_depth,
-                after=read_namespace_token(request.page_token, query),
-                limit=page_size(request.page_size),
+                after=pages.labels(),
+                limit=limit,
             )
-        return convert.namespaces_to_pb(page, next_namespace_token(page.last, query))
+        return convert.namespaces_to_pb(page, pages.next(page.last))
 
     async def DeleteFact(self, request: pb.DeleteFactRequest, context: Context) -> pb.DeleteFactResponse:  # noqa: N802
-        namespace, ack = checks.checked_deletion(request)
+        namespace, ack = requests.read_deletion(request)
         async with self.vault(context) as vault:
             receipt = await vault.facts.delete(
                 namespace,
                 request.key,
-                expected_revision=convert.expected_revision(request),
+                expected_revision=requests.expected_revision(request),
+                allow_missing=request.allow_missing,
                 request_id=request.request_id,
                 ack=ack,
             )
         return pb.DeleteFactResponse(receipt=receipt_to_pb(receipt))
 
     async def DeleteFacts(self, request: pb.DeleteFactsRequest, context: Context) -> pb.DeleteFactsResponse:  # noqa: N802
-        where = checks.checked_deletions(request)
+        where = await converted(requests.read_deletions, request, request.ByteSize())
         async with self.vault(context) as vault:
             receipt = await vault.facts.delete_many(where, dry_run=request.dry_run, request_id=request.request_id)
         return convert.deleted_to_pb(receipt)
 
 
-async def _put_run(store: "FactStore", request: pb.PutFactsRequest) -> pb.PutFactsResponse:
+async def _put_run(store: "FactStore", request: pb.BulkPutFactsRequest) -> pb.BulkPutFactsResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_taken(await _taken(request.requests), write=store.put_many)
     return convert.put_results_to_pb(outcomes)
 
 
-async def _taken(requests: Sequence[pb.PutFactRequest]) -> list[PutFact | Failure]:
+async def _taken(items: Sequence[pb.PutFactRequest]) -> list[PutFact | Failure]:
     """The facts as values, as far as they are some; lets other calls through where they are large."""
     taken: list[PutFact | Failure] = []
     pause = Pause()
-    for request in requests:
+    for request in items:
         try:
-            taken.append(await converted(checks.checked_put, request, request.ByteSize()))
+            taken.append(await converted(requests.read_put, request, request.ByteSize()))
         except InvalidArgumentError as error:
             taken.append(Failure.of(error))
         await pause.where_due()
     return taken
 
 
-def _changed(request: pb.PutFactsRequest) -> list[str]:
+def _changed(request: pb.BulkPutFactsRequest) -> list[str]:
     """What the order of two requests matters for: facts with a name, and what was sent before."""
     named = [f"{'.'.join(item.fact.namespace)}.{item.fact.key}" for item in request.requests if item.fact.key]
     return [*named, *(f"request {item.request_id}" for item in request.requests if item.request_id)]

@@ -4,23 +4,23 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mnemon.v1 import common_pb2, knowledge_store_pb2_grpc
 from mnemon.v1 import knowledge_store_pb2 as pb
-from mnemon.v1 import knowledge_store_pb2_grpc
 
+from mnemon_server.domain.records import View
 from mnemon_server.transport.checks import documents as checks
 from mnemon_server.transport.convert import documents as convert
 from mnemon_server.transport.convert.shared.reading import check_bulk, page_size
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
-from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
-from mnemon_server.transport.servicers.page_tokens import next_page_token, page_query, read_page_token
+from mnemon_server.transport.servicers.bulk import ReadAhead, checked, write_each
+from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
 from mnemon_server.wire.values import (
     ACK_LEVELS,
+    VIEWS,
     ignored_to_pb,
-    metadata_from_pb,
     receipt_to_pb,
-    scope_from_pb,
 )
 
 if TYPE_CHECKING:
@@ -38,54 +38,64 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
             receipt = await vault.documents.index(convert.index_request_from_pb(request))
         return pb.IndexDocumentResponse(receipt=receipt_to_pb(receipt))
 
-    async def IndexDocuments(  # noqa: N802
-        self, request_iterator: AsyncIterator[pb.IndexDocumentsRequest], context: Context
-    ) -> AsyncIterator[pb.IndexDocumentsResponse]:
+    async def BulkIndexDocuments(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.BulkIndexDocumentsRequest], context: Context
+    ) -> AsyncIterator[pb.BulkIndexDocumentsResponse]:
         async with self.vault(context) as vault:
             ahead = ReadAhead(
-                partial(_index_run, vault.documents), keys=_doc_ids, weight=pb.IndexDocumentsRequest.ByteSize
+                partial(_index_run, vault.documents), keys=_doc_ids, weight=pb.BulkIndexDocumentsRequest.ByteSize
             )
             async for response in ahead.run(request_iterator):
                 yield response
+
+    async def UpdateDocument(  # noqa: N802
+        self, request: pb.UpdateDocumentRequest, context: Context
+    ) -> pb.UpdateDocumentResponse:
+        checks.check_update_document(request)
+        async with self.vault(context) as vault:
+            receipt = await vault.documents.update(convert.update_request_from_pb(request))
+        return pb.UpdateDocumentResponse(receipt=receipt_to_pb(receipt))
 
     async def SearchDocuments(  # noqa: N802
         self, request: pb.SearchDocumentsRequest, context: Context
     ) -> pb.SearchDocumentsResponse:
         checks.check_search_documents(request)
+        query = convert.search_query_from_pb(request)
+        room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.documents.find(convert.search_query_from_pb(request))
-        return await convert.answer_to_pb(answer, convert.VIEWS[request.view])
+            answer = await vault.documents.find(query, room=room)
+        return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
 
     async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
         checks.check_get_document(request)
-        view = convert.VIEWS[request.view]
+        view = VIEWS[request.view]
+        room = self.room(context, vectors=view is View.FULL)
         async with self.vault(context) as vault:
-            document = await vault.documents.get(request.doc_id, vectors=view.vectors)
+            document = await vault.documents.get(request.doc_id, view=view, room=room)
         return pb.GetDocumentResponse(document=convert.document_to_pb(document, view))
 
     async def ListDocuments(  # noqa: N802
         self, request: pb.ListDocumentsRequest, context: Context
     ) -> pb.ListDocumentsResponse:
         checks.check_list_documents(request)
-        query, view = page_query(request), convert.VIEWS[request.view]
+        view = VIEWS[request.view]
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.documents.list(
-                filters=metadata_from_pb(request.filters),
-                scope=scope_from_pb(request.scope),
-                after=read_page_token(request.page_token, query),
+                where=convert.where_from_pb(request),
+                after=pages.position(),
                 limit=page_size(request.page_size),
-                vectors=view.vectors,
+                view=view,
+                room=self.room(context, vectors=view is View.FULL),
             )
-        return await convert.page_to_pb(page, view, next_page_token(page.next_position, query))
+        return await convert.page_to_pb(page, view, pages.next(page.next_position))
 
     async def CountDocuments(  # noqa: N802
         self, request: pb.CountDocumentsRequest, context: Context
     ) -> pb.CountDocumentsResponse:
         checks.check_count_documents(request)
         async with self.vault(context) as vault:
-            count, ignored = await vault.documents.count(
-                filters=metadata_from_pb(request.filters), scope=scope_from_pb(request.scope)
-            )
+            count, ignored = await vault.documents.count(convert.where_from_pb(request))
         return pb.CountDocumentsResponse(count=count, ignored_filters=ignored_to_pb(ignored))
 
     async def DeleteDocument(  # noqa: N802
@@ -108,8 +118,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         checks.check_delete_documents(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.remove_matching(
-                filters=metadata_from_pb(request.filters),
-                scope=scope_from_pb(request.scope),
+                convert.where_from_pb(request),
                 dry_run=request.dry_run,
                 request_id=request.request_id,
                 ack=ACK_LEVELS[request.ack],
@@ -128,20 +137,19 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
             async with self.vault(context) as vault:
                 return convert.health_to_pb(await vault.documents.check_health())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
-            return pb.CheckHealthResponse(status=pb.HEALTH_STATUS_UNHEALTHY, message=report(error).message)
+            return pb.CheckHealthResponse(state=common_pb2.STATE_UNAVAILABLE, message=report(error).message)
 
 
-async def _index_run(store: "DocumentStore", request: pb.IndexDocumentsRequest) -> pb.IndexDocumentsResponse:
+async def _index_run(store: "DocumentStore", request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_each(
         request.requests,
-        check=checks.check_index_document,
-        convert=convert.index_request_from_pb,
+        read=checked(checks.check_index_document, convert.index_request_from_pb),
         write=store.index_many,
     )
     return convert.index_results_to_pb((item.document.doc_id for item in request.requests), outcomes)
 
 
-def _doc_ids(request: pb.IndexDocumentsRequest) -> list[str]:
+def _doc_ids(request: pb.BulkIndexDocumentsRequest) -> list[str]:
     return [item.document.doc_id for item in request.requests]

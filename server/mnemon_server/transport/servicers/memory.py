@@ -1,22 +1,22 @@
-"""MemoryService over gRPC. Every method has the same steps: check what may be no value, convert, call, convert."""
+"""MemoryService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mnemon.v1 import common_pb2, memory_pb2_grpc
 from mnemon.v1 import memory_pb2 as pb
-from mnemon.v1 import memory_pb2_grpc
 
-from mnemon_server.domain.memories import MIN_CONFIDENCE_DEFAULT
-from mnemon_server.transport.checks import memories as checks
+from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import memories as convert
-from mnemon_server.transport.convert.shared.reading import check_bulk, page_size
+from mnemon_server.transport.convert import memory_requests as requests
+from mnemon_server.transport.convert.shared.reading import check_bulk
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
-from mnemon_server.transport.servicers.page_tokens import next_page_token, page_query, read_page_token
+from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
-from mnemon_server.wire.values import ACK_LEVELS, checked_time_from_pb, receipt_to_pb
+from mnemon_server.wire.values import receipt_to_pb
 
 if TYPE_CHECKING:
     from mnemon_server.services.memories.store import MemoryStore
@@ -28,24 +28,24 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def CreateMemory(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.CreateMemoryRequest, context: Context
     ) -> pb.CreateMemoryResponse:
-        checks.check_create_memory(request)
+        creation = requests.read_create(request)
         async with self.vault(context) as vault:
-            receipt = await vault.memories.create(convert.create_from_pb(request))
+            receipt = await vault.memories.create(creation)
         return convert.fill_change(pb.CreateMemoryResponse(), receipt)
 
-    async def CreateMemories(  # noqa: N802
-        self, request_iterator: AsyncIterator[pb.CreateMemoriesRequest], context: Context
-    ) -> AsyncIterator[pb.CreateMemoriesResponse]:
+    async def BulkCreateMemories(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.BulkCreateMemoriesRequest], context: Context
+    ) -> AsyncIterator[pb.BulkCreateMemoriesResponse]:
         async with self.vault(context) as vault:
             ahead = ReadAhead(
-                partial(_create_run, vault.memories), keys=_request_ids, weight=pb.CreateMemoriesRequest.ByteSize
+                partial(_create_run, vault.memories), keys=_request_ids, weight=pb.BulkCreateMemoriesRequest.ByteSize
             )
             async for response in ahead.run(request_iterator):
                 yield response
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Context) -> pb.GetMemoryResponse:  # noqa: N802
         async with self.vault(context) as vault:
-            memory = await vault.memories.get(request.memory_id)
+            memory = await vault.memories.get(request.memory_id, room=self.room(context))
         response = pb.GetMemoryResponse()
         convert.fill_memory(response.memory, memory)
         return response
@@ -53,31 +53,33 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def ListMemories(  # noqa: N802
         self, request: pb.ListMemoriesRequest, context: Context
     ) -> pb.ListMemoriesResponse:
-        checks.check_list_memories(request)
-        query = page_query(request)
+        where, limit = requests.read_list(request)
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.memories.list(
-                convert.filter_from_pb(request.filter),
-                after=read_page_token(request.page_token, query),
-                limit=page_size(request.page_size),
+                where,
+                after=pages.position(),
+                limit=limit,
                 show_deleted=request.show_deleted,
+                room=self.room(context),
             )
-        return await convert.page_to_pb(page, next_page_token(page.next_position, query))
+        return await convert.page_to_pb(page, pages.next(page.next_position))
 
     async def SearchMemories(  # noqa: N802
         self, request: pb.SearchMemoriesRequest, context: Context
     ) -> pb.SearchMemoriesResponse:
-        checks.check_search_memories(request)
+        query = requests.read_search(request)
+        room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.memories.search(convert.query_from_pb(request))
-        return await convert.answer_to_pb(answer)
+            answer = await vault.memories.search(query, room=room)
+        return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
 
     async def UpdateMemory(  # noqa: N802
         self, request: pb.UpdateMemoryRequest, context: Context
     ) -> pb.UpdateMemoryResponse:
-        checks.check_update_memory(request)
+        change = requests.read_update(request)
         async with self.vault(context) as vault:
-            receipt = await vault.memories.update(convert.update_from_pb(request))
+            receipt = await vault.memories.update(change)
         return convert.fill_change(pb.UpdateMemoryResponse(), receipt)
 
     async def ReinforceMemory(  # noqa: N802
@@ -87,20 +89,21 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             receipt = await vault.memories.reinforce(
                 request.memory_id,
                 request_id=request.request_id,
-                expected_revision=convert.expected_revision(request),
+                expected_revision=requests.expected_revision(request),
             )
         return convert.fill_change(pb.ReinforceMemoryResponse(), receipt)
 
     async def DeleteMemory(  # noqa: N802
         self, request: pb.DeleteMemoryRequest, context: Context
     ) -> pb.DeleteMemoryResponse:
-        checks.check_delete_memory(request)
+        ack = requests.read_deletion(request)
         async with self.vault(context) as vault:
             receipt = await vault.memories.delete(
                 request.memory_id,
                 request_id=request.request_id,
-                expected_revision=convert.expected_revision(request),
-                ack=ACK_LEVELS[request.ack],
+                expected_revision=requests.expected_revision(request),
+                allow_missing=request.allow_missing,
+                ack=ack,
             )
         return pb.DeleteMemoryResponse(receipt=receipt_to_pb(receipt))
 
@@ -111,17 +114,17 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             receipt = await vault.memories.undelete(
                 request.memory_id,
                 request_id=request.request_id,
-                expected_revision=convert.expected_revision(request),
+                expected_revision=requests.expected_revision(request),
             )
         return convert.fill_change(pb.UndeleteMemoryResponse(), receipt)
 
     async def PurgeMemories(  # noqa: N802
         self, request: pb.PurgeMemoriesRequest, context: Context
     ) -> pb.PurgeMemoriesResponse:
-        checks.check_purge_memories(request)
+        where = requests.read_purge(request)
         async with self.vault(context) as vault:
             receipt = await vault.memories.purge(
-                convert.filter_from_pb(request.filter),
+                where,
                 only_deleted=request.only_deleted,
                 dry_run=request.dry_run,
                 request_id=request.request_id,
@@ -131,48 +134,46 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
     async def CountMemories(  # noqa: N802
         self, request: pb.CountMemoriesRequest, context: Context
     ) -> pb.CountMemoriesResponse:
-        checks.check_count_memories(request)
+        where = requests.read_count(request)
         async with self.vault(context) as vault:
-            count = await vault.memories.count(
-                convert.filter_from_pb(request.filter), show_deleted=request.show_deleted
-            )
+            count = await vault.memories.count(where, show_deleted=request.show_deleted)
         return pb.CountMemoriesResponse(count=count)
 
     async def ForecastMemories(  # noqa: N802
         self, request: pb.ForecastMemoriesRequest, context: Context
     ) -> pb.ForecastMemoriesResponse:
-        checks.check_forecast_memories(request)
-        query = page_query(request)
+        fading = requests.read_forecast(request)
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.memories.forecast(
-                convert.filter_from_pb(request.filter),
-                min_confidence=request.min_confidence if request.HasField("min_confidence") else MIN_CONFIDENCE_DEFAULT,
-                by=checked_time_from_pb(request.by_time),
-                after=read_page_token(request.page_token, query),
-                limit=page_size(request.page_size),
+                fading.where,
+                min_confidence=fading.min_confidence,
+                by=fading.by,
+                after=pages.position(),
+                limit=fading.limit,
+                room=self.room(context),
             )
-        return await convert.forecast_to_pb(page, next_page_token(page.next_position, query))
+        return await convert.forecast_to_pb(page, pages.next(page.next_position))
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:  # noqa: N802
         try:
             async with self.vault(context) as vault:
                 return convert.status_to_pb(await vault.memories.status())
         except Exception as error:  # noqa: BLE001 - this method answers whatever happens
-            return pb.GetStatusResponse(status=convert.UNHEALTHY, error=report(error).message)
+            return pb.GetStatusResponse(state=common_pb2.STATE_UNAVAILABLE, message=report(error).message)
 
 
-async def _create_run(store: "MemoryStore", request: pb.CreateMemoriesRequest) -> pb.CreateMemoriesResponse:
+async def _create_run(store: "MemoryStore", request: pb.BulkCreateMemoriesRequest) -> pb.BulkCreateMemoriesResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
     outcomes = await write_each(
         request.requests,
-        check=checks.check_create_memory,
-        convert=convert.create_from_pb,
+        read=requests.read_create,
         write=store.create_many,
     )
     return convert.create_results_to_pb(outcomes)
 
 
-def _request_ids(request: pb.CreateMemoriesRequest) -> list[str]:
+def _request_ids(request: pb.BulkCreateMemoriesRequest) -> list[str]:
     """What the order of two requests matters for: every memory is a new one, unless it was sent before."""
     return [item.request_id for item in request.requests if item.request_id]

@@ -5,10 +5,10 @@ from mnemon.v1 import rules_pb2_grpc
 
 from mnemon_server.transport.checks import rules as checks
 from mnemon_server.transport.convert import rules as convert
-from mnemon_server.transport.convert.semantic import memory_from_pb
+from mnemon_server.transport.convert.semantic_requests import statement_from_pb
 from mnemon_server.transport.convert.shared.reading import page_size
 from mnemon_server.transport.interceptors.base import Context
-from mnemon_server.transport.servicers.page_tokens import next_page_token, page_query, read_page_token
+from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
 
 
@@ -33,34 +33,40 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         async with self.vault(context) as vault:
             receipt = await vault.rules.update(
                 convert.rule_from_pb(request.rule),
-                clear_fields=[convert.field_from_pb(path) for path in request.clear_fields],
-                expected_version=request.expected_version if request.HasField("expected_version") else None,
+                mask=[convert.field_from_pb(path) for path in request.update_mask.paths],
+                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
                 request_id=request.request_id,
             )
         return convert.fill_receipt(pb.UpdateRuleResponse(), receipt)
 
     async def DeleteRule(self, request: pb.DeleteRuleRequest, context: Context) -> pb.DeleteRuleResponse:  # noqa: N802
         async with self.vault(context) as vault:
-            deleted = await vault.rules.delete(request.name, force=request.force, request_id=request.request_id)
-        return pb.DeleteRuleResponse(deleted=deleted.deleted, registry_version=deleted.version)
+            deleted = await vault.rules.delete(
+                request.name,
+                force=request.force,
+                allow_missing=request.allow_missing,
+                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+                request_id=request.request_id,
+            )
+        return convert.deleted_to_pb(deleted)
 
     async def ListRules(self, request: pb.ListRulesRequest, context: Context) -> pb.ListRulesResponse:  # noqa: N802
         checks.check_list_rules(request)
-        query = page_query(request)
         async with self.vault(context) as vault:
+            pages = PageTokens(vault.page_key, request)
             page = await vault.rules.list(
                 convert.RULE_ORDERS[request.order],
-                after=read_page_token(request.page_token, query),
+                after=pages.position(),
                 limit=page_size(request.page_size),
             )
-        return convert.page_to_pb(page, next_page_token(page.next_position, query))
+        return convert.page_to_pb(page, pages.next(page.next_position))
 
     async def FindMatchingRule(  # noqa: N802
         self, request: pb.FindMatchingRuleRequest, context: Context
     ) -> pb.FindMatchingRuleResponse:
         checks.check_find_matching_rule(request)
         async with self.vault(context) as vault:
-            rule = await vault.rules.find_matching(memory_from_pb(request.candidate))
+            rule = await vault.rules.find_matching(statement_from_pb(request.candidate))
         response = pb.FindMatchingRuleResponse()
         convert.fill_resolved(response.rule, rule)
         return response

@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from mnemon_server.domain.episodic import content_digest
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.timeline.index import hash_index
-from mnemon_server.engines.timeline.index.hashes import content_digest, id_hash, key_hash
+from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventKey, EventRow
 from mnemon_server.engines.timeline.index.sealed_block import SealedBlock

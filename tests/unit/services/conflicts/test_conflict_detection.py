@@ -15,8 +15,9 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import Conflict, DetectionConfig, SignalType
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
-from mnemon_server.engines.base import DocumentWrite, PassageInput, Vault
 from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.values import DocumentWrite, PassageInput
+from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.conflicts.detection import find_conflicts
 from mnemon_server.services.conflicts.signals import detect_all

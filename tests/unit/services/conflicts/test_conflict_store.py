@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import (
     ArbitrationAction,
@@ -111,14 +111,14 @@ async def test_two_given_statements_are_decided_between(conflicts: OpenedConflic
 
 async def test_stored_and_given_statements_are_decided_between_and_nothing_changes(conflicts: OpenedConflicts) -> None:
     known = await stored(conflicts, "Ada lives in Berlin", importance=0.9)
-    before = conflicts.vault.events.state()
+    before = conflicts.vault.changes.state()
     answer = await conflicts.store.arbitrate(given("Ada lives in Paris", importance=0.5), known)
     assert (answer.result.winner, answer.result.confidence) == (ArbitrationSide.EXISTING, pytest.approx(0.8))
     weighed = await conflicts.store.arbitrate(known, known, arbitration=NOTHING_DECIDES)
     assert weighed.result.action is ArbitrationAction.MERGE
     [meaning] = [factor for factor in weighed.result.factors if factor.name == "semantic"]
     assert meaning.candidate == pytest.approx(1.0)
-    assert conflicts.vault.events.state() == before
+    assert conflicts.vault.changes.state() == before
 
 
 async def test_given_statements_are_embedded_to_be_weighed(conflicts: OpenedConflicts) -> None:
@@ -136,7 +136,7 @@ async def test_given_statements_are_embedded_to_be_weighed(conflicts: OpenedConf
 async def test_two_stored_statements_are_merged_in_the_order_given(conflicts: OpenedConflicts) -> None:
     first = await stored(conflicts, "Ada drinks tea", vector=HERE)
     second = await stored(conflicts, "Ada has a cat", vector=HERE)
-    head = conflicts.vault.events.state().head
+    head = conflicts.vault.changes.state().head
     merged = await conflicts.store.merge(second, first)
     assert merged.memory.content == "Ada has a cat\nAda drinks tea"
     assert merged.memory.merged_from == (second.memory_id, first.memory_id)
@@ -149,9 +149,9 @@ async def test_two_stored_statements_are_merged_in_the_order_given(conflicts: Op
     assert decision.result_id == merged.memory.memory_id
     assert decision.arbitration.action is ArbitrationAction.MERGE
     assert decision.merge == merged.statistics
-    types = [event.type for event in conflicts.events(head)]
+    types = [change.type for change in conflicts.changes(head)]
     assert sorted(types) == sorted(
-        [EventType.SEMANTIC_PRUNED] * 2 + [EventType.SEMANTIC_SAVED, EventType.CONFLICT_MERGED]
+        [ChangeType.SEMANTIC_PRUNED] * 2 + [ChangeType.SEMANTIC_SAVED, ChangeType.CONFLICT_MERGED]
     )
     undone = await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
     assert {memory.memory_id for memory in undone.restored} == {first.memory_id, second.memory_id}
@@ -180,10 +180,10 @@ async def test_opposite_statements_can_be_merged(conflicts: OpenedConflicts) -> 
 async def test_a_dry_run_answers_the_same_and_changes_nothing(conflicts: OpenedConflicts) -> None:
     first = await stored(conflicts, "Ada drinks tea", importance=0.4)
     second = await stored(conflicts, "Ada has a cat", importance=0.6)
-    before = conflicts.vault.events.state()
+    before = conflicts.vault.changes.state()
     changes = {"content_strategy": "replace", "importance_strategy": "average"}
     dry = await conflicts.store.merge(first, second, merge=changes, dry_run=True)
-    assert conflicts.vault.events.state() == before
+    assert conflicts.vault.changes.state() == before
     assert (dry.memory.memory_id, dry.decision) == ("", None)
     assert (dry.memory.content, dry.memory.importance) == ("Ada has a cat", 0.5)
     done = await conflicts.store.merge(first, second, merge=changes)
@@ -201,11 +201,11 @@ async def test_given_statements_are_merged_without_storing_anything(conflicts: O
 async def test_a_merge_made_again_with_its_request_id_is_the_same_merge(conflicts: OpenedConflicts) -> None:
     first, second = await stored(conflicts, "Ada drinks tea"), await stored(conflicts, "Ada has a cat")
     merged = await conflicts.store.merge(first, second, request_id="r")
-    before = conflicts.vault.events.state()
+    before = conflicts.vault.changes.state()
     assert await conflicts.store.merge(first, second, request_id="r") == merged
     with pytest.raises(RequestIdReusedError):
         await conflicts.store.merge(first, second, merge={"importance_boost": 0.2}, request_id="r")
-    assert conflicts.vault.events.state() == before
+    assert conflicts.vault.changes.state() == before
 
 
 async def test_what_gave_way_already_cannot_be_merged(conflicts: OpenedConflicts) -> None:
@@ -275,10 +275,10 @@ async def test_a_preview_says_what_the_save_then_does_and_changes_nothing(
             "metadata": {"topic": "life", "tags": ("a", "b")},
         }
         known = {document.doc_id: document for document in conflicts.documents()}
-        before = conflicts.vault.events.state()
+        before = conflicts.vault.changes.state()
         memory = SemanticMemory("", content, scope=ADA, **fields)
         preview = await conflicts.store.preview(memory, vector.tolist())
-        assert conflicts.vault.events.state() == before
+        assert conflicts.vault.changes.state() == before
         assert {document.doc_id: document for document in conflicts.documents()} == known
         saved = await conflicts.save(content, vector=vector, **fields)
         assert without_ids(preview, set(known)) == without_ids(saved, set(known))

@@ -64,6 +64,7 @@ DECISIONS = st.builds(
         **dict.fromkeys(("content_length", "keywords_count"), st.integers(0)),
         importance_delta=NUMBERS,
         deduplicated_count=st.integers(0),
+        guarded_count=st.integers(0),
     ),
     create_time=st.none() | TIMES,
     revert_time=st.none() | TIMES,
@@ -76,6 +77,24 @@ def test_a_decision_comes_back_as_it_was_written_but_for_the_words(decision: Dec
     wordless = replace(decision, signals=tuple(replace(signal, keywords=()) for signal in decision.signals))
     assert decision_from_json(decision_to_json(decision)) == wordless
     assert stored_decision(decision_document(decision, decision_to_json(decision))) == wordless
+
+
+def test_a_decision_from_before_the_guard_was_counted_opens_with_none_counted() -> None:
+    arbitration = ArbitrationResult(
+        action=ArbitrationAction.MERGE, strategy=ArbitrationStrategy.MULTI_FACTOR, confidence=0.6, reason="0.1 apart"
+    )
+    decision = Decision(
+        **dict.fromkeys(("decision_id", "candidate_id", "existing_id", "result_id", "rule"), "x"),
+        scope=Scope(user="ada"),
+        signals=(),
+        conflict_count=1,
+        arbitration=arbitration,
+        merge=MergeStatistics(content_length=5, keywords_count=2, importance_delta=0.1, deduplicated_count=1),
+    )
+    written = decision_to_json(decision)
+    earlier = written.replace(',"guarded_count":0', "")
+    assert earlier != written
+    assert decision_from_json(earlier) == decision
 
 
 def test_the_words_that_both_are_about_are_not_written_down() -> None:

@@ -53,9 +53,32 @@ def test_summarize_is_what_both_are_about_and_the_sentences_that_add_something()
 
 
 def test_without_keywords_the_telling_words_of_both_are_what_they_are_about() -> None:
-    assert contents("The tea is for Anna.", "Anna has the tea.", content_strategy=SUMMARIZE) == (
-        "tea, anna\nThe tea is for Anna.\nAnna has the tea."
+    assert contents("The tea is for Anna.", "Anna never has tea.", content_strategy=SUMMARIZE) == (
+        "tea, anna\nThe tea is for Anna.\nAnna never has tea."
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "about"),
+    [
+        ("他住在北京，不喝绿茶。", "用户在北京，喜欢猫。", "北京"),
+        ("用户的妹妹是医生，三十岁。", "他的妹妹是医生。", "妹妹, 医生"),
+        ("她喜欢喝绿茶。", "她从不喝红茶。", ""),
+        ("東京タワーの近くで毎日飲むコーヒー。", "東京ではコーヒーを毎日飲まない。", "東京, コーヒー"),
+        ("电话 from Anna：明天下雨。", "Anna 不接电话。", "anna"),
+        ("안나는 녹차를 마신다.", "안나는 녹차를 안 마셨다.", "안나는, 녹차를"),
+        ("カフェで働く。", "駅前のｶﾌｪにいない。", "カフェ"),
+    ],
+)
+def test_what_both_are_about_is_words_that_readers_know(first: str, second: str, about: str) -> None:
+    content = contents(first, second, content_strategy=SUMMARIZE)
+    assert content == "\n".join(filter(None, (about, first, second)))
+
+
+def test_keywords_that_are_given_are_what_both_are_about_in_any_script() -> None:
+    first = statement("他住在北京。", keywords=("北京", "居住"))
+    second = statement("他没有离开北京。", keywords=("离开", "北京"))
+    assert merged(first, second, content_strategy=SUMMARIZE).memory.content.startswith("北京\n")
 
 
 def test_summarize_of_contents_with_nothing_in_common_has_no_line_for_it() -> None:
@@ -98,6 +121,18 @@ def test_the_threshold_of_the_repetitions_is_configured() -> None:
     assert contents(first, second, content_strategy=CONCATENATE) == "The user likes tea."
     strict = contents(first, second, content_strategy=CONCATENATE, deduplication_threshold=0.95)
     assert strict == f"{first}\n{second}"
+
+
+@pytest.mark.parametrize("strategy", [CONCATENATE, SUMMARIZE])
+def test_the_guard_is_configured_and_what_it_kept_is_counted(strategy: ContentStrategy) -> None:
+    first = statement("The user likes tea.", keywords=("k",))
+    second = statement("The user does not like tea.", keywords=("l",))
+    both = merged(first, second, content_strategy=strategy)
+    assert both.memory.content == f"{first.content}\n{second.content}"
+    assert (both.statistics.deduplicated_count, both.statistics.guarded_count) == (0, 1)
+    unguarded = merged(first, second, content_strategy=strategy, deduplication_guard=False)
+    assert unguarded.memory.content == second.content
+    assert (unguarded.statistics.deduplicated_count, unguarded.statistics.guarded_count) == (1, 0)
 
 
 @pytest.mark.parametrize(

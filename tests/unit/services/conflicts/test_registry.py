@@ -184,6 +184,7 @@ def test_every_field_reaches_the_rule_as_it_applies() -> None:
             "keywords_strategy": "intersection",
             "deduplicate": False,
             "deduplication_threshold": 0.9,
+            "deduplication_guard": False,
             "keep_history": False,
         },
     }
@@ -231,20 +232,23 @@ def test_an_update_merges_objects_and_replaces_lists() -> None:
     assert receipt.version == registry.version == 4
 
 
-def test_a_cleared_field_is_inherited_again() -> None:
+def test_a_field_that_the_mask_names_and_the_change_does_not_is_inherited_again() -> None:
     registry = registry_of(STRICT, HOME)
     receipt = registry.update("home", {}, ["conditions", "arbitration.weights.source", "arbitration.merge_threshold"])
     assert receipt.rule == {"name": "home", "extends": "strict", "arbitration": {"allow_merge": False}}
     assert registry.update("home", {}, ["extends", "arbitration"]).rule == {"name": "home"}
 
 
-def test_a_field_that_is_cleared_and_set_holds_only_what_is_set() -> None:
-    registry = registry_of({"name": "mine", "arbitration": {"source_priority": {"my.own": 9, "other": 3}}})
-    changes = {"arbitration": {"source_priority": {"user": 1}}}
-    registry.update("mine", changes, ["arbitration.source_priority.my.own"])
-    assert registry.get("mine")["arbitration"]["source_priority"] == {"other": 3.0, "user": 1.0}
-    registry.update("mine", changes, ["arbitration.source_priority"])
-    assert registry.get("mine")["arbitration"]["source_priority"] == {"user": 1.0}
+def test_with_a_mask_only_its_fields_change_and_hold_only_what_is_set() -> None:
+    arbitration = {"source_priority": {"my.own": 9, "other": 3}, "weights": {"recency": 0.5, "source": 0.1}}
+    registry = registry_of({"name": "mine", "priority": 1, "arbitration": arbitration})
+    changes = {"priority": 7, "arbitration": {"source_priority": {"user": 1}, "weights": {"source": 0.2}}}
+    mask = ["arbitration.source_priority", "arbitration.weights.source", "arbitration.weights.recency"]
+    assert registry.update("mine", changes, mask).rule == {
+        "name": "mine",
+        "priority": 1,
+        "arbitration": {"source_priority": {"user": 1.0}, "weights": {"source": 0.2}},
+    }
 
 
 def test_an_update_that_changes_nothing_leaves_the_version() -> None:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from mnemon_server.domain.changes import Event
+from mnemon_server.domain.changes import Change
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction, ArbitrationSide, ArbitrationStrategy, SignalType
 from mnemon_server.domain.errors import RuleNotFoundError
@@ -18,16 +18,16 @@ NOTHING_DECIDES = {"priority_importance": False, "priority_recency": False, "pri
 HERE = text_vector("where Ada lives")
 
 
-def told(event: Event) -> tuple[str, str]:
-    """What an event says happened, and why something was pruned."""
-    reason = json.loads(event.details).get("prune_reason", "") if event.details else ""
-    return (event.type.value, reason)
+def told(change: Change) -> tuple[str, str]:
+    """What a change says happened, and why something was pruned."""
+    reason = json.loads(change.details).get("prune_reason", "") if change.details else ""
+    return (change.type.value, reason)
 
 
 async def test_a_newer_statement_takes_the_place_of_the_older_one(conflicts: OpenedConflicts) -> None:
     old = (await conflicts.save("Ada lives in Paris", vector=HERE)).memory
     conflicts.clock.pass_hours(12)
-    head = conflicts.vault.events.state().head
+    head = conflicts.vault.changes.state().head
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE)
     assert old is not None
     assert saved.memory is not None
@@ -42,27 +42,27 @@ async def test_a_newer_statement_takes_the_place_of_the_older_one(conflicts: Ope
     assert decision.arbitration.confidence == 0.5
     assert [signal.type for signal in decision.signals] == [SignalType.SEMANTIC, SignalType.KEYWORD]
     assert decision.signals[1].keywords == ("ada", "in", "lives")
-    events = conflicts.events(head)
-    assert [told(event) for event in events] == [
+    changes = conflicts.changes(head)
+    assert [told(change) for change in changes] == [
         ("memory:conflict:detected", ""),
         ("memory:semantic:pruned", "superseded"),
         ("memory:semantic:saved", ""),
         ("memory:conflict:resolved", ""),
     ]
-    assert [event.record_id for event in events] == [
+    assert [change.record_id for change in changes] == [
         decision.decision_id,
         gone.doc_id,
         kept.doc_id,
         decision.decision_id,
     ]
-    assert len({event.commit for event in events}) == 1
-    assert conflicts.decisions() == [decision_from_json(events[0].details)] == [decision_from_json(events[3].details)]
+    assert len({change.commit for change in changes}) == 1
+    assert conflicts.decisions() == [decision_from_json(changes[0].details)] == [decision_from_json(changes[3].details)]
 
 
 async def test_a_statement_that_loses_is_kept_behind_the_one_that_stays(conflicts: OpenedConflicts) -> None:
     known = (await conflicts.save("Ada lives in Paris", vector=HERE, importance=0.9)).memory
     assert known is not None
-    head = conflicts.vault.events.state().head
+    head = conflicts.vault.changes.state().head
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE, importance=0.3)
     assert saved.memory == known
     assert saved.receipt is not None
@@ -73,7 +73,7 @@ async def test_a_statement_that_loses_is_kept_behind_the_one_that_stays(conflict
     assert saved.decision is not None
     assert (saved.decision.candidate_id, saved.decision.result_id) == (hidden.doc_id, known.memory_id)
     assert saved.decision.arbitration.loser is ArbitrationSide.CANDIDATE
-    assert [told(event) for event in conflicts.events(head)] == [
+    assert [told(change) for change in conflicts.changes(head)] == [
         ("memory:conflict:detected", ""),
         ("memory:semantic:pruned", "superseded"),
         ("memory:conflict:resolved", ""),
@@ -125,7 +125,7 @@ async def test_two_statements_are_merged_into_a_new_one_and_kept_behind_it(confl
     await conflicts.settle(arbitration=NOTHING_DECIDES)
     first, second = unit([1.0, 0.0] + [0.0] * 62), unit([0.9, 0.1] + [0.0] * 62)
     known = (await conflicts.save("Ada drinks tea", vector=first, importance=0.5, keywords=("tea",))).memory
-    head = conflicts.vault.events.state().head
+    head = conflicts.vault.changes.state().head
     saved = await conflicts.save("Ada has a cat", vector=second, importance=0.7, keywords=("cat",))
     assert known is not None
     assert saved.memory is not None
@@ -147,7 +147,7 @@ async def test_two_statements_are_merged_into_a_new_one_and_kept_behind_it(confl
     [stored] = conflicts.vault.collection(SEMANTIC).get_documents([merged.doc_id], vectors=True)
     assert stored is not None
     assert np.allclose(stored.embedding or (), unit((first + second).tolist()), atol=1e-6)
-    assert sorted(told(event) for event in conflicts.events(head)) == [
+    assert sorted(told(change) for change in conflicts.changes(head)) == [
         ("memory:conflict:detected", ""),
         ("memory:conflict:merged", ""),
         ("memory:conflict:resolved", ""),
@@ -171,11 +171,11 @@ async def test_what_is_known_already_is_the_answer_and_nothing_is_written(
     conflicts: OpenedConflicts, policy: ConflictPolicy
 ) -> None:
     known = (await conflicts.save("Ada lives in Paris")).memory
-    before = conflicts.vault.events.state()
+    before = conflicts.vault.changes.state()
     saved = await conflicts.save("  Ada lives  in Paris", policy=policy)
     assert saved.duplicate
     assert saved.memory == known
-    assert conflicts.vault.events.state() == before
+    assert conflicts.vault.changes.state() == before
 
 
 async def test_who_moves_back_says_again_what_was_superseded(conflicts: OpenedConflicts) -> None:
@@ -189,7 +189,7 @@ async def test_who_moves_back_says_again_what_was_superseded(conflicts: OpenedCo
 
 async def test_detecting_saves_and_names_the_conflicts_and_decides_nothing(conflicts: OpenedConflicts) -> None:
     known = (await conflicts.save("Ada lives in Paris", vector=HERE)).memory
-    head = conflicts.vault.events.state().head
+    head = conflicts.vault.changes.state().head
     saved = await conflicts.save("Ada lives in Berlin", vector=HERE, policy=ConflictPolicy.DETECT)
     assert known is not None
     assert saved.memory is not None
@@ -199,10 +199,10 @@ async def test_detecting_saves_and_names_the_conflicts_and_decides_nothing(confl
     assert saved.decision is None
     assert conflicts.decisions() == []
     assert len(conflicts.visible()) == 2
-    events = conflicts.events(head)
-    assert [told(event) for event in events] == [("memory:semantic:saved", ""), ("memory:conflict:detected", "")]
-    named = decision_from_json(events[1].details)
-    assert events[1].record_id == named.candidate_id == saved.memory.memory_id
+    changes = conflicts.changes(head)
+    assert [told(change) for change in changes] == [("memory:semantic:saved", ""), ("memory:conflict:detected", "")]
+    named = decision_from_json(changes[1].details)
+    assert changes[1].record_id == named.candidate_id == saved.memory.memory_id
     assert (named.decision_id, named.existing_id) == ("", known.memory_id)
     assert named.arbitration.action is ArbitrationAction.NONE
 

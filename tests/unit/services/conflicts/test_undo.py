@@ -5,7 +5,7 @@ import random
 from collections import Counter
 
 import pytest
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.conflicts import ArbitrationAction
 from mnemon_server.domain.errors import (
@@ -35,7 +35,7 @@ async def test_a_merge_is_taken_back_and_leaves_nothing_of_itself(conflicts: Ope
     first = await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
     assert merged.memory is not None
-    head = conflicts.vault.events.state().head
+    head = conflicts.vault.changes.state().head
     conflicts.clock.pass_hours(1)
     undone = await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
     assert undone.removed_id == merged.memory.memory_id
@@ -47,17 +47,17 @@ async def test_a_merge_is_taken_back_and_leaves_nothing_of_itself(conflicts: Ope
     assert sorted(memory.content for memory in conflicts.visible()) == ["Ada drinks tea", "Ada has a cat"]
     assert conflicts.vault.collection(SEMANTIC).get_documents([merged.memory.memory_id]) == [None]
     assert conflicts.decisions() == [undone.decision]
-    events = conflicts.events(head)
-    assert Counter(event.type for event in events) == {
-        EventType.SEMANTIC_SAVED: 2,
-        EventType.SEMANTIC_PRUNED: 1,
-        EventType.CONFLICT_REVERTED: 1,
+    changes = conflicts.changes(head)
+    assert Counter(change.type for change in changes) == {
+        ChangeType.SEMANTIC_SAVED: 2,
+        ChangeType.SEMANTIC_PRUNED: 1,
+        ChangeType.CONFLICT_REVERTED: 1,
     }
-    by_type = {event.type: event for event in events}
-    assert json.loads(by_type[EventType.SEMANTIC_PRUNED].details) == {"prune_reason": "unmerged"}
-    assert by_type[EventType.SEMANTIC_PRUNED].record_id == merged.memory.memory_id
-    assert decision_from_json(by_type[EventType.CONFLICT_REVERTED].details) == undone.decision
-    assert len({event.commit for event in events}) == 1
+    by_type = {change.type: change for change in changes}
+    assert json.loads(by_type[ChangeType.SEMANTIC_PRUNED].details) == {"prune_reason": "unmerged"}
+    assert by_type[ChangeType.SEMANTIC_PRUNED].record_id == merged.memory.memory_id
+    assert decision_from_json(by_type[ChangeType.CONFLICT_REVERTED].details) == undone.decision
+    assert len({change.commit for change in changes}) == 1
 
 
 @pytest.mark.parametrize("importance", [0.1, 0.9])
@@ -89,12 +89,12 @@ async def test_a_decision_is_taken_back_only_once(conflicts: OpenedConflicts) ->
     merged = await conflicts.save("Ada has a cat", vector=HERE)
     assert merged.memory is not None
     await conflicts.store.unmerge(decision_id=decision_id(merged))
-    before = conflicts.vault.events.state()
+    before = conflicts.vault.changes.state()
     with pytest.raises(InvalidOperationError, match="taken back already"):
         await conflicts.store.unmerge(decision_id=decision_id(merged))
     with pytest.raises(InvalidOperationError, match="taken back already"):
         await conflicts.store.unmerge(memory_id=merged.memory.memory_id)
-    assert conflicts.vault.events.state() == before
+    assert conflicts.vault.changes.state() == before
 
 
 async def test_a_rejection_cannot_be_taken_back(conflicts: OpenedConflicts) -> None:
@@ -176,9 +176,9 @@ async def test_a_repeated_call_gets_the_first_answer_and_does_nothing(conflicts:
     await conflicts.save("Ada drinks tea", vector=HERE)
     merged = await conflicts.save("Ada has a cat", vector=HERE)
     first = await conflicts.store.unmerge(decision_id=decision_id(merged), request_id="r")
-    before = conflicts.vault.events.state()
+    before = conflicts.vault.changes.state()
     assert await conflicts.store.unmerge(decision_id=decision_id(merged), request_id="r") == first
-    assert conflicts.vault.events.state() == before
+    assert conflicts.vault.changes.state() == before
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -45,6 +45,36 @@ def test_a_call_that_is_cut_by_open_thinking_does_not_count() -> None:
     assert parse_tool_calls('[[ABP_TOOL:t]]{"a": "<think>"}[[END_ABP_TOOL]]').calls == ()
 
 
+@pytest.mark.parametrize("call", [BLOCK, VCP])
+def test_thinking_that_never_closes_is_told_with_what_it_hides(call: str) -> None:
+    text = f"<think>a</think>ok\n{call.format('a')}\n<Thinking>hm {call.format('b')}<think></think>"
+    result = parse_tool_calls(text)
+    assert [found.tool for found in result.calls] == ["a"]
+    [problem] = result.problems
+    start = text.index("<Thinking>")
+    assert (problem.protocol, problem.offset, problem.line) == (None, start, 3)
+    assert f"hides {len(text) - start} characters, a marker of a call among them" in problem.reason
+
+
+def test_thinking_that_hides_no_call_is_told_without_one() -> None:
+    result = parse_tool_calls("So: <think>what now?")
+    assert result.error == "ABP parsing failed"
+    assert not result.has_marker
+    [problem] = result.problems
+    assert "hides 16 characters; " in problem.reason
+
+
+def test_a_call_that_says_think_can_be_written_as_it_is_told() -> None:
+    cut = parse_tool_calls('[[ABP_TOOL:t]]{"a": "the tag <think>"}[[END_ABP_TOOL]]')
+    assert [problem.reason.split(",")[0] for problem in cut.problems] == [
+        "the end marker is missing",
+        "the <think> here never closes",
+    ]
+    assert "write \\u003cthink>" in cut.problems[-1].reason
+    [call] = parse_tool_calls('[[ABP_TOOL:t]]{"a": "the tag \\u003cthink>"}[[END_ABP_TOOL]]').calls
+    assert call.parameters == {"a": "the tag <think>"}
+
+
 def test_every_character_that_stays_knows_where_it_was() -> None:
     text = "ab<think>x</think>cd <thinking><think></think></thinking> ef</think>"
     visible = without_thinking(text)

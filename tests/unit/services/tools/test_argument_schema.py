@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.services.tools.argument_schema import ArgumentSchema
+from mnemon_server.services.tools.argument_schema import ArgumentSchema, UnsupportedSchemaError
 
 ORDER = {
     "type": "object",
@@ -233,3 +233,75 @@ def test_a_text_that_was_read_is_refused_for_what_it_says() -> None:
 def test_the_names_of_the_arguments_are_known() -> None:
     assert ArgumentSchema(ORDER).names[:2] == ("city", "days")
     assert ArgumentSchema({"type": "object"}).names == ()
+
+
+def offering(**keywords: Any) -> ArgumentSchema:
+    return ArgumentSchema({"type": "object", **keywords})
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"properties": {"a": {"pattern": "^(x+)+$"}}, "required": ["a"]},
+        {"properties": {"a": {"$ref": "#/elsewhere"}}, "elsewhere": {"pattern": "^(x+)+$"}},
+        {"patternProperties": {"^(x+)+$": {"type": "integer"}}, "additionalProperties": False},
+        {"patternProperties": {"^(x+)+$": {}}, "additionalProperties": {"type": "integer"}},
+        {"propertyNames": {"pattern": "^(x+)+$"}},
+    ],
+)
+def test_no_text_makes_a_pattern_slow(keywords: dict[str, Any]) -> None:
+    # A matcher that tries one way after the other would not come to an end.
+    slow = "x" * 10_000 + "!"
+    with pytest.raises(InvalidArgumentError):
+        offering(**keywords).check({"a": slow} if "properties" in keywords else {slow: "text"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "no_match"),
+    [
+        ("b", "abc", "ac"),
+        (r"^\u00e9\u{1F600}\uD83D\uDE00$", "é😀😀", "e"),
+        (r"^\\u00e9$", r"\u00e9", "é"),
+        (r"^\cJ\/\-$", "\n/-", "J/-"),
+        ("^a$", "a", "a\n"),
+        (r"^\p{L}+$", "Ünïcode", "5"),
+    ],
+)
+def test_patterns_are_those_of_json_schema(pattern: str, text: str, no_match: str) -> None:
+    schema = offering(properties={"a": {"pattern": pattern}})
+    schema.check({"a": text})
+    with pytest.raises(InvalidArgumentError):
+        schema.check({"a": no_match})
+
+
+def test_a_name_without_letters_is_not_known_either() -> None:
+    with pytest.raises(InvalidArgumentError):
+        offering(additionalProperties=False).check({"": 1})
+
+
+def test_names_that_match_are_checked_against_their_own_schema() -> None:
+    schema = offering(
+        patternProperties={"^n_": {"type": "integer"}, "^t_": {"pattern": "b"}}, additionalProperties=False
+    )
+    schema.check({"n_a": 5, "t_a": "abc"})
+    with pytest.raises(InvalidArgumentError) as caught:
+        schema.check({"n_a": "5", "t_a": "a", "other": 1})
+    assert sorted(violation.field for violation in caught.value.violations) == ["n_a", "other", "t_a"]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "reason"),
+    [
+        ({"properties": {"a": {"pattern": "(?=x)"}}}, r"the pattern '\(\?=x\)' cannot be used here: invalid perl"),
+        ({"patternProperties": {r"(x)\1": {}}}, "cannot be used here: invalid escape sequence"),
+        ({"elsewhere": {"pattern": "(?!x)"}}, "cannot be used here"),
+        ({"patternProperties": {"x": {}}, "allOf": [{"unevaluatedProperties": False}]}, "in one schema"),
+        (
+            {"$defs": {"old": {"$id": "urn:old", "$schema": "http://json-schema.org/draft-07/schema#"}}},
+            "at the top of a schema only",
+        ),
+    ],
+)
+def test_a_schema_that_could_take_without_bound_is_not_supported(keywords: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnsupportedSchemaError, match=reason):
+        offering(**keywords)

@@ -13,7 +13,7 @@ from mnemon._cli.archive.foreign_records import ForeignOptions, import_foreign
 from mnemon._cli.archive.options import map_option
 from mnemon._cli.facts.options import labels
 from mnemon._cli.options import json_option, scope_options
-from mnemon._cli.progress import BulkProgress
+from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.render import plain
 from mnemon._cli.session import Session
 from mnemon._errors import IncompleteArchiveError
@@ -122,7 +122,7 @@ def import_archive(
         raise click.UsageError("--namespace and --embeddings belong to another system's export: give --from or --map")
     if is_foreign and (embed_anew or bridge_events or on_conflict == ImportConflict.NEWER):
         raise click.UsageError("--embed-anew, --bridge-events and --on-conflict newer are for archives alone")
-    with BulkProgress(session.error_console, "importing", 0, quiet=as_json) as progress:
+    with BulkProgress(session.error_console, "importing", count_lines(path), quiet=as_json) as progress:
         report = ImportReport(session, progress, as_json=as_json)
         if is_foreign:
             options = ForeignOptions(system, mapping, template, embeddings, on_conflict or ImportConflict.REPLACE)

@@ -1,20 +1,20 @@
 """The commands that remove documents and rebuild the index."""
 
 import json
+from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mnemon._cli.options import filter_option, json_option, scope_options
+from mnemon._cli.documents.options import which_options
+from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._errors import DocumentNotFoundError
-from mnemon._values import documents as values
 
 
 @click.command()
 @click.argument("doc_ids", nargs=-1, metavar="[DOC_ID]...")
-@filter_option("documents")
-@scope_options
+@which_options
 @click.option("--dry-run", is_flag=True, help="Only count what the filter matches.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
@@ -22,23 +22,23 @@ from mnemon._values import documents as values
 def delete(
     session: Session,
     doc_ids: tuple[str, ...],
-    scope: values.Scope,
+    which: dict[str, Any],
     *,
-    filters: dict[str, values.FilterValue],
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove documents: those named, or all that --filter and the scope match."""
-    filtered = bool(filters) or scope != values.Scope()
-    if bool(doc_ids) == filtered:
-        raise click.UsageError("name documents, or say which with --filter or a scope such as --project; not both")
+    """Remove documents: those named, or all that --filter, --where and the scope match."""
+    if bool(doc_ids) == bool(which):
+        raise click.UsageError(
+            "name documents, or say which with --filter, --where or a scope such as --project; not both"
+        )
     if doc_ids and dry_run:
-        raise click.UsageError("--dry-run goes with --filter or a scope; documents that are named need none")
+        raise click.UsageError("--dry-run goes with a filter or a scope; documents that are named need none")
     if doc_ids:
         _delete_named(session, doc_ids, yes=yes, as_json=as_json)
     else:
-        _delete_matching(session, filters, scope, dry_run=dry_run, yes=yes, as_json=as_json)
+        _delete_matching(session, which, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _delete_named(session: Session, doc_ids: tuple[str, ...], *, yes: bool, as_json: bool) -> None:
@@ -56,19 +56,11 @@ def _delete_named(session: Session, doc_ids: tuple[str, ...], *, yes: bool, as_j
         raise SystemExit(1)
 
 
-def _delete_matching(
-    session: Session,
-    filters: dict[str, values.FilterValue],
-    scope: values.Scope,
-    *,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    found = session.client.delete_many(filters=filters, scope=scope, dry_run=True).deleted_count
+def _delete_matching(session: Session, which: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    found = session.client.delete_many(**which, dry_run=True).deleted_count
     if not dry_run and found:
         _confirm(found, yes=yes)
-        found = session.client.delete_many(filters=filters, scope=scope).deleted_count
+        found = session.client.delete_many(**which).deleted_count
     if as_json:
         click.echo(json.dumps({"deleted_count": found, "dry_run": dry_run}))
     else:

@@ -9,7 +9,15 @@ from typing import Any, Self
 
 import click
 
-from mnemon._cli.documents.sources import Skipped, SourceOptions, Unreadable, find_inputs, read_inputs
+from mnemon._cli.documents.sources import (
+    NOT_TEXT,
+    Skipped,
+    SourceOptions,
+    Unreadable,
+    count_documents,
+    find_inputs,
+    read_inputs,
+)
 from mnemon._cli.options import json_option, meta_option, scope_options
 from mnemon._cli.progress import BulkProgress
 from mnemon._cli.render import plain
@@ -32,6 +40,7 @@ from mnemon._values import documents as values
     show_default=True,
     help="When a document counts as stored: on disk, or also in the vector database.",
 )
+@click.option("--allow-skipped", is_flag=True, help="Exit with 0 although files that are not text were skipped.")
 @click.option("--verbose", "-v", is_flag=True, help="Name every file that is skipped.")
 @json_option
 @click.pass_obj
@@ -41,6 +50,7 @@ def index(
     scope: values.Scope,
     ack: str,
     *,
+    allow_skipped: bool,
     verbose: bool,
     as_json: bool,
     globs: tuple[str, ...],
@@ -53,15 +63,15 @@ def index(
 
     The id of a file is its path inside the folder that was given, or its name; where several paths are given, it begins
     with the path. A .jsonl file holds one document per line: {"doc_id": "...", "content": "...", "metadata": {...}}.
-    Files that are not UTF-8 text are skipped and counted.
+    Files that are not UTF-8 text, such as PDFs and pictures, are skipped and counted, and the exit code is 1.
     """
     options = SourceOptions(globs, hidden=hidden, json_lines=jsonl, id_prefix=id_prefix, metadata=metadata)
     inputs = find_inputs(paths, options)
-    with _Report(session, len(inputs), as_json=as_json, verbose=verbose) as report:
+    with _Report(session, count_documents(inputs, options), as_json=as_json, verbose=verbose) as report:
         documents = report.documents_of(read_inputs(inputs, options))
         for result in session.client.index_many(documents, scope=scope, ack=ack):
             report.show(result)
-    if report.counts["failed"]:
+    if report.counts["failed"] or (report.skipped[NOT_TEXT] and not allow_skipped):
         raise SystemExit(1)
 
 

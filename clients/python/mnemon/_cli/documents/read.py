@@ -3,13 +3,15 @@
 import json
 import warnings
 from itertools import islice
+from typing import Any
 
 import click
 from rich.text import Text
 
 from mnemon._cli import render
+from mnemon._cli.documents.options import lenient_option, which_options
 from mnemon._cli.memories.render import status_table
-from mnemon._cli.options import filter_option, json_option, scope_options
+from mnemon._cli.options import json_option
 from mnemon._cli.session import Session
 from mnemon._errors import UnimplementedError
 from mnemon._values import documents as values
@@ -21,9 +23,9 @@ _PAGE_SIZE_MAX = 1000
 
 @click.command()
 @click.argument("query")
-@click.option("--top-k", "-k", type=int, default=5, show_default=True, help="Most results to show, at most 100.")
-@filter_option("documents")
-@scope_options
+@click.option("--top-k", "-k", type=click.IntRange(1, 100), default=5, show_default=True, help="Most results to show.")
+@which_options
+@lenient_option
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in values.SearchMode]),
@@ -37,16 +39,17 @@ _PAGE_SIZE_MAX = 1000
 def search(
     session: Session,
     query: str,
-    scope: values.Scope,
+    which: dict[str, Any],
     mode: str,
     *,
     top_k: int,
-    filters: dict[str, values.FilterValue],
     min_score: float,
+    lenient: bool,
     as_json: bool,
 ) -> None:
     """Find the documents nearest to QUERY, best first."""
-    answer = session.client.search(query, top_k=top_k, filters=filters, scope=scope, mode=mode, min_score=min_score)
+    answer = session.client.search(query, top_k=top_k, mode=mode, min_score=min_score, strict=not lenient, **which)
+    note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
         return
@@ -70,18 +73,16 @@ def get(session: Session, doc_id: str, *, as_json: bool) -> None:
 
 
 @click.command("list")
-@filter_option("documents")
-@scope_options
+@which_options
+@lenient_option
 @click.option("--limit", type=click.IntRange(min=0), default=LIST_LIMIT, show_default=True, help="0 for all.")
 @json_option
 @click.pass_obj
-def list_documents(
-    session: Session, scope: values.Scope, *, filters: dict[str, values.FilterValue], limit: int, as_json: bool
-) -> None:
+def list_documents(session: Session, which: dict[str, Any], *, limit: int, lenient: bool, as_json: bool) -> None:
     """List documents in the order of their first indexing."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = session.client.list(filters=filters, scope=scope, page_size=page_size_of(limit))
+        found = session.client.list(page_size=page_size_of(limit), strict=not lenient, **which)
         if as_json:
             for document in islice(found, limit or None):
                 click.echo(document.to_json())
@@ -94,15 +95,15 @@ def list_documents(
 
 
 @click.command()
-@filter_option("documents")
-@scope_options
+@which_options
+@lenient_option
 @json_option
 @click.pass_obj
-def count(session: Session, scope: values.Scope, *, filters: dict[str, values.FilterValue], as_json: bool) -> None:
+def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bool) -> None:
     """Count documents."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        number = session.client.count(filters=filters, scope=scope)
+        number = session.client.count(strict=not lenient, **which)
     note([str(each.message) for each in caught])
     click.echo(json.dumps({"count": number}) if as_json else f"{number}")
 
@@ -119,7 +120,7 @@ def health(session: Session, *, as_json: bool) -> None:
         session.console.print(render.health_table(store))
         if memories:
             session.console.print(Text(), status_table(memories))
-    serving = (values.HealthStatus.HEALTHY, values.HealthStatus.DEGRADED)
+    serving = (values.HealthStatus.HEALTHY, values.HealthStatus.STARTING, values.HealthStatus.DEGRADED)
     if store.status not in serving or (memories and memories.status not in serving):
         raise SystemExit(1)
 
@@ -141,6 +142,12 @@ def note_more(limit: int, following: object) -> None:
     """Says that a list was cut, where something follows."""
     if following is not None:
         note([f"there are more; the first {limit:,} are shown, and --limit 0 shows all"])
+
+
+def note_cut(*, truncated: bool) -> None:
+    """Says that an answer ended because of its size."""
+    if truncated:
+        note(["more was found than one answer holds, which is 3 MiB; ask for less of it, or more precisely"])
 
 
 def note(lines: list[str]) -> None:

@@ -10,9 +10,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from mnemon._cli.progress import count_lines
 from mnemon._values.documents import Document, MetadataValue, Scope
 
 STDIN = "-"
+NOT_TEXT = "not UTF-8 text"
 TEXT_BYTES_MAX = 1 << 20
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 
@@ -103,6 +105,14 @@ def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceO
             yield _once(_read_text(given, options), seen, given.path)
 
 
+def count_documents(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> int:
+    """How many there are to come; 0 where one of the inputs does not tell."""
+    counts = [
+        count_lines(each.path) if isinstance(each, Input) and _is_json_lines(each, options) else 1 for each in inputs
+    ]
+    return sum(counts) if all(counts) else 0
+
+
 def _is_json_lines(given: Input, options: SourceOptions) -> bool:
     return options.json_lines or given.path.endswith(_JSON_LINES_SUFFIXES)
 
@@ -122,13 +132,13 @@ def _read_text(given: Input, options: SourceOptions) -> Source:
     except OSError as error:
         return Unreadable(given.path, error.strerror or type(error).__name__)
     if b"\0" in data:
-        return Skipped(given.path, "not UTF-8 text")
+        return Skipped(given.path, NOT_TEXT)
     if len(data) > TEXT_BYTES_MAX:
         return Unreadable(given.path, f"longer than {TEXT_BYTES_MAX:,} bytes; split it into several documents")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return Skipped(given.path, "not UTF-8 text")
+        return Skipped(given.path, NOT_TEXT)
     if not text.strip():
         return Skipped(given.path, "blank")
     return Document(options.id_prefix + given.doc_id, text, {**_file_metadata(given), **options.metadata})

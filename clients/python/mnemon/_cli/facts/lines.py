@@ -11,7 +11,7 @@ from mnemon._values.facts import Fact
 
 _GIVEN = {"namespace", "key", "value", "metadata", "create_time", "update_time", "ttl_s", "index", "embedding"}
 # What `facts list --json` prints beside; the server sets it anew.
-_SET_BY_THE_SERVER = {"revision", "expire_time", "versions"}
+_SET_BY_THE_SERVER = {"revision", "expire_time", "versions", "embeddings"}
 _KINDS = {
     "namespace": (list, "a list of labels"),
     "key": (str, "text"),

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mnemon._cli.options import typed
+from mnemon._cli.options import split_comparison, typed
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -45,12 +45,8 @@ def text_pair(text: str) -> tuple[str, str]:
 
 
 def _comparison(text: str) -> tuple[str, str, Any]:
-    found = _COMPARISON.fullmatch(text)
-    if not found:
-        raise click.BadParameter(
-            f"{text!r} is no comparison, such as category=drinks or score>=3; the operators are {' '.join(_OPERATORS)}"
-        )
-    return found[1].strip(), _OPERATORS[found[2]], typed(found[3].strip())
+    field, operator, value = split_comparison(text, _COMPARISON, "category=drinks or score>=3", _OPERATORS)
+    return field, _OPERATORS[operator], typed(value)
 
 
 def _as_where(

@@ -36,7 +36,7 @@ def fact_table(found: Iterable[facts.Fact]) -> RenderableType:
     table.add_column("fact", ratio=1, overflow="fold")
     for fact in found:
         table.add_row(short_time(fact.update_time), Group(_first_words(fact), _name(fact)))
-    return table
+    return table if table.row_count else Text("no facts")
 
 
 def fact_sheet(fact: facts.Fact) -> RenderableType:

@@ -7,17 +7,20 @@ from typing import Any
 
 import click
 
-from mnemon._cli.documents.read import LIST_LIMIT, note_more, page_size_of
+from mnemon._cli import render
+from mnemon._cli.documents.read import LIST_LIMIT, note_cut, note_more, page_size_of
 from mnemon._cli.facts import render as fact_render
 from mnemon._cli.facts.lines import read_facts
 from mnemon._cli.facts.options import dotted, json_object, labels, namespace_argument, which_facts_options
 from mnemon._cli.json_lines import LineReport
 from mnemon._cli.memories.options import moment
 from mnemon._cli.options import json_option, meta_option
-from mnemon._cli.progress import BulkProgress
+from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._values import documents as values
 from mnemon._values import facts as fact_values
+
+_SHOWN_CHARACTERS_MAX = 100
 
 
 @click.group()
@@ -26,7 +29,10 @@ def facts() -> None:
 
 
 def _value(text: str) -> dict[str, Any]:
-    return json_object(text) if text.lstrip().startswith("{") else {"content": text}
+    """The object that the text is, or the text as the content of one; any other JSON was meant to be an object."""
+    if text.lstrip()[:1] in ("{", "["):
+        return json_object(text)
+    return {"content": text}
 
 
 def _ttl(text: str) -> timedelta:
@@ -88,7 +94,8 @@ def put(
         _put_file(session, path, fields, metadata, mode=mode, as_json=as_json)
     elif value is not None:
         receipt = session.client.facts.put(namespace, key, value, metadata=metadata, index=searched, ttl=ttl, mode=mode)
-        click.echo(receipt.to_json() if as_json else f"stored {dotted(namespace)} {receipt.key}")
+        shown = render.one_line(json.dumps(value, ensure_ascii=False), _SHOWN_CHARACTERS_MAX).plain
+        click.echo(receipt.to_json() if as_json else f"stored {dotted(namespace)} {receipt.key}: {shown}")
 
 
 def _put_file(
@@ -100,7 +107,7 @@ def _put_file(
     mode: str,
     as_json: bool,
 ) -> None:
-    with BulkProgress(session.error_console, "storing", 0, quiet=as_json) as progress:
+    with BulkProgress(session.error_console, "storing", count_lines(path), quiet=as_json) as progress:
         report = LineReport(session, progress, ("stored",), as_json=as_json)
         for result in session.client.facts.put_many(report.items_of(read_facts(path, fields, metadata)), mode=mode):
             report.show("stored", {"key": result.key}, result.error)
@@ -124,7 +131,9 @@ def get(
     as_json: bool,
 ) -> None:
     """Show the fact under KEY of NAMESPACE."""
-    fact = session.client.facts.get(namespace, key, versions=versions, renew_ttl=renew_ttl)
+    if renew_ttl:
+        session.client.facts.renew([(namespace, key)])
+    fact = session.client.facts.get(namespace, key, versions=versions)
     if as_json:
         click.echo(fact.to_json())
     else:
@@ -135,8 +144,8 @@ def get(
 @click.argument("query")
 @namespace_argument(required=False)
 @which_facts_options
-@click.option("--limit", type=int, default=10, show_default=True, help="Most results to show, at most 1,000.")
-@click.option("--offset", type=int, default=0, help="How many of the best to skip.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Most results to show.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="How many of the best to skip.")
 @click.option(
     "--mode",
     type=click.Choice([each.value for each in values.SearchMode]),
@@ -152,6 +161,7 @@ def search(
 ) -> None:
     """Find the facts of NAMESPACE most relevant to QUERY; without NAMESPACE those of all."""
     answer = session.client.facts.search(query, namespace=namespace, subtree=subtree or not namespace, **how)
+    note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
     else:
@@ -260,7 +270,7 @@ def delete(
 def _delete_each(session: Session, namespace: fact_values.Namespace, keys: tuple[str, ...], *, as_json: bool) -> None:
     missing = 0
     for key in keys:
-        receipt = session.client.facts.delete(namespace, key)
+        receipt = session.client.facts.delete(namespace, key, allow_missing=True)
         missing += receipt.outcome is values.WriteOutcome.MISSING
         if as_json:
             click.echo(receipt.to_json())

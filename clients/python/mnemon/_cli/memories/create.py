@@ -1,5 +1,7 @@
 """The command that stores memories."""
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -8,9 +10,26 @@ from mnemon._cli.json_lines import LineReport
 from mnemon._cli.memories.lines import read_lines
 from mnemon._cli.memories.options import memory_options
 from mnemon._cli.options import json_option, meta_option
-from mnemon._cli.progress import BulkProgress
+from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
+from mnemon._errors import MemoryExistsError, MnemonError
 from mnemon._values import documents as values
+from mnemon._values.memories import Memory, MemoryLike
+
+_SAID = (
+    "content",
+    "type",
+    "agent",
+    "project",
+    "personality",
+    "user",
+    "household",
+    "persona",
+    "is_global",
+    "decay",
+    "metadata",
+)
+"""What a line says of a memory."""
 
 
 @click.command()
@@ -45,7 +64,8 @@ def remember(
     """Store TEXT as a memory, or many with --file.
 
     A line of the file is a text, or an object: {"content": "...", "type": "preference", "metadata": {...}}. The
-    options count where a line has none of its own.
+    options count where a line has none of its own. One with the memory_id of a memory that is there is that memory,
+    which then becomes what the line says.
     """
     if (text is None) == (path is None):
         raise click.UsageError("give the TEXT to remember, or --file with many; not both")
@@ -65,9 +85,38 @@ def _remember_file(
     ack: str,
     as_json: bool,
 ) -> None:
-    with BulkProgress(session.error_console, "remembering", 0, quiet=as_json) as progress:
-        report = LineReport(session, progress, ("remembered",), as_json=as_json)
-        items = report.items_of(read_lines(path, fields, metadata))
+    with BulkProgress(session.error_console, "remembering", count_lines(path), quiet=as_json) as progress:
+        report = LineReport(session, progress, ("remembered", "updated", "unchanged"), as_json=as_json)
+        sent: deque[MemoryLike] = deque()
+        items = _noted(report.items_of(read_lines(path, fields, metadata)), sent)
         for result in session.client.remember_many(items, ack=ack):
-            report.show("remembered", {"memory_id": result.memory_id}, result.error)
+            item = sent.popleft()
+            if isinstance(result.error, MemoryExistsError):
+                _show_update(session, report, item, ack)
+            else:
+                report.show("remembered", {"memory_id": result.memory_id}, result.error)
     report.show_summary()
+
+
+def _noted(items: Iterable[MemoryLike], sent: deque[MemoryLike]) -> Iterator[MemoryLike]:
+    for item in items:
+        sent.append(item)
+        yield item
+
+
+def _show_update(session: Session, report: LineReport, item: MemoryLike, ack: str) -> None:
+    """Makes the memory that is there what the line says."""
+    memory, embedding = item if isinstance(item, tuple) else (item, None)
+    if not isinstance(memory, Memory):
+        raise TypeError("a text has no id that could be taken")
+    said = {name: getattr(memory, name) for name in _SAID}
+    outcome, error = "unchanged", None
+    try:
+        stored = session.client.get_memory(memory.memory_id)
+        if said != {name: getattr(stored, name) for name in _SAID}:
+            vector = embedding if memory.content != stored.content else None
+            session.client.update_memory(memory.memory_id, **said, embedding=vector, ack=ack)
+            outcome = "updated"
+    except MnemonError as failure:
+        error = failure
+    report.show(outcome, {"memory_id": memory.memory_id}, error)

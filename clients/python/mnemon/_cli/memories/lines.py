@@ -8,17 +8,17 @@ from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.json_lines import Line, fits, read_json_lines
 from mnemon._values.memories import Memory
 
-_TEXTS = ("content", "type", "agent", "project", "personality", "user", "household", "persona", "decay")
+_TEXTS = ("content", "memory_id", "type", "agent", "project", "personality", "user", "household", "persona", "decay")
 _GIVEN = {*_TEXTS, "is_global", "metadata", "embedding"}
 # What `memories --json` prints beside; the server sets it anew.
 _SET_BY_THE_SERVER = {
-    "memory_id",
     "confidence",
     "revision",
     "create_time",
     "update_time",
     "reinforce_time",
     "delete_time",
+    "embeddings",
 }
 
 

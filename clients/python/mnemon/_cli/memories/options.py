@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mnemon._cli.options import filter_option, typed
+from mnemon._cli.options import filter_option, split_comparison, typed
 from mnemon._values.filters import AllOf, Condition, Filter, Operator
 from mnemon._values.memories import DecayPolicy
 
@@ -77,14 +77,9 @@ def _now_and(distance: timedelta, text: str) -> datetime:
 
 def comparison(text: str) -> Filter:
     """`FIELD OPERATOR VALUE`, such as metadata.score>=3; the value is typed as it reads."""
-    found = _COMPARISON.fullmatch(text)
-    if not found:
-        raise click.BadParameter(
-            f"{text!r} is no comparison, such as metadata.score>=3, agent!=claude or content~tea; "
-            f"the operators are {' '.join(_OPERATORS)}"
-        )
-    field, value = found[1].strip(), found[3].strip()
-    return Condition(field, _OPERATORS[found[2]], (past(value) if field in _TIME_FIELDS else typed(value),))
+    example = "metadata.score>=3, agent!=claude or content~tea"
+    field, operator, value = split_comparison(text, _COMPARISON, example, _OPERATORS)
+    return Condition(field, _OPERATORS[operator], (past(value) if field in _TIME_FIELDS else typed(value),))
 
 
 def some(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

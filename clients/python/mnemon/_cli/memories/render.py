@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mnemon._cli.render import field_table, one_line, plain, short_time
+from mnemon._cli.render import field_table, one_line, plain, removals, short_time
 from mnemon._values import memories
 
 _CONTENT_CHARACTERS_MAX = 400
@@ -37,7 +37,7 @@ def memory_table(found: Iterable[memories.Memory]) -> RenderableType:
         table.add_row(
             short_time(memory.create_time), _percent(memory.confidence), Group(_first_words(memory), _tags(memory))
         )
-    return table
+    return table if table.row_count else Text("no memories")
 
 
 def forecast_table(found: Iterable[memories.MemoryForecast]) -> RenderableType:
@@ -86,6 +86,7 @@ def status_table(status: memories.MemoryStatus) -> RenderableType:
             f"{index.dead_count:,} dead; {index.bytes / (1 << 20):,.1f} MiB",
             "snapshot": short_time(index.snapshot_time) or "none",
             "pending": index.pending,
+            "being removed": removals(index.removal_pending_count, index.removal_out_of_reach_count),
         }
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mnemon._cli.documents.read import note
+from mnemon._cli.documents.read import note, note_cut
 from mnemon._cli.memories import render as memory_render
 from mnemon._cli.memories.options import future, which_options
 from mnemon._cli.options import json_option
@@ -58,6 +58,7 @@ def recall(
     answer = session.client.recall(
         query, limit=limit, min_confidence=min_confidence, mode=mode, min_score=min_score, explain=explain, **which
     )
+    note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
         return

@@ -15,15 +15,17 @@ _TAGS = ("user", "household", "persona", "agent", "project", "source")
 _IDS = ("candidate", "existing", "result")
 
 
-def similarity_table(answer: semantic.SimilarityAnswer) -> RenderableType:
-    """The results of a search, each with the statement's text, its id and its tags."""
+def similarity_table(answer: semantic.SimilarityAnswer, min_similarity: float) -> RenderableType:
+    """The results of a search, each with the statement's text, its id and its tags; dim where they fall short."""
     if not answer:
         return Text("nothing found")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("similarity", justify="right", no_wrap=True)
     table.add_column("statement", ratio=1, overflow="fold")
     for match in answer:
-        table.add_row(f"{match.similarity:.3f}", _lines(match.memory))
+        falls_short = match.similarity < min_similarity
+        score = f"{match.similarity:.3f}{' (below)' if falls_short else ''}"
+        table.add_row(score, _lines(match.memory), style="dim" if falls_short else "")
     return table
 
 
@@ -34,7 +36,7 @@ def statement_table(found: Iterable[semantic.SemanticMemory]) -> RenderableType:
     table.add_column("statement", ratio=1, overflow="fold")
     for memory in found:
         table.add_row(short_time(memory.create_time), _lines(memory))
-    return table
+    return table if table.row_count else Text("nothing is known")
 
 
 def statement_sheet(memory: semantic.SemanticMemory) -> RenderableType:
@@ -78,12 +80,12 @@ def decision_line(decision: decisions.Decision) -> str:
 
 def index_table(status: semantic.SemanticIndexStatus) -> RenderableType:
     """How the semantic index is."""
-    warming = status.state == semantic.IndexState.WARMING
+    starting = status.state == semantic.IndexState.STARTING
     return field_table(
         {
             "state": status.state,
             "message": status.message,
-            "progress": f"{status.indexed_count:,} of {status.total_count:,} vectors" if warming else "",
+            "progress": f"{status.indexed_count:,} of {status.total_count:,} vectors" if starting else "",
             "statements": f"{status.record_count:,}, and {status.superseded_count:,} superseded",
             "capacity": f"{status.capacity:,}",
             "write latency": f"{status.write_latency_s * 1000:.1f} ms, at most "

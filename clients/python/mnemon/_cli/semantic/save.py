@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from mnemon._cli.documents.read import note_cut
 from mnemon._cli.memories.options import past
 from mnemon._cli.options import json_option, meta_option
 from mnemon._cli.semantic import render as statement_render
@@ -65,6 +66,7 @@ def learn(
         _say(answer.memory, answer.decision, duplicate=answer.duplicate, dry_run=dry_run)
         for conflict in getattr(answer, "conflicts", ()):
             click.echo(statement_render.conflict_line(conflict))
+    note_cut(truncated=getattr(answer, "truncated", False))
 
 
 def _policy(*, detect: bool, resolve: bool) -> semantic.ConflictPolicy:

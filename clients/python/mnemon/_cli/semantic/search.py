@@ -5,40 +5,48 @@ from typing import Any
 
 import click
 
-from mnemon._cli.documents.read import LIST_LIMIT, note, note_more, page_size_of
+from mnemon._cli.documents.read import LIST_LIMIT, note, note_cut, note_more, page_size_of
 from mnemon._cli.options import json_option
 from mnemon._cli.semantic import render as statement_render
 from mnemon._cli.semantic.options import which_statements_options
 from mnemon._cli.session import Session
 
+MIN_SIMILARITY = 0.7
+"""What a statement must have to count as found, unless the caller says otherwise."""
+
 
 @click.command()
 @click.argument("query")
-@click.option("--top-k", "-k", type=int, default=3, show_default=True, help="Most results to show, at most 100.")
+@click.option("--top-k", "-k", type=click.IntRange(1, 100), default=3, show_default=True, help="Most results to show.")
 @click.option(
     "--min-similarity",
     type=click.FloatRange(0, 1),
-    default=0.7,
-    show_default=True,
-    help="Leave out results below this similarity.",
+    help=f"Leave out results below this similarity.  [default: mark those below {MIN_SIMILARITY:g}]",
 )
 @which_statements_options
 @json_option
 @click.pass_obj
 def similar(
-    session: Session, query: str, *, top_k: int, min_similarity: float, which: dict[str, Any], as_json: bool
+    session: Session, query: str, *, top_k: int, min_similarity: float | None, which: dict[str, Any], as_json: bool
 ) -> None:
-    """Find the statements nearest to QUERY by meaning, most similar first."""
-    answer = session.client.search_similar(query, top_k=top_k, min_similarity=min_similarity, **which)
+    """Find the statements nearest to QUERY by meaning, most similar first.
+
+    A program that searches gets none below the threshold unless it asks for them, and neither does --json; a person
+    sees the nearest ones all the same, and which of them fall short.
+    """
+    least = min_similarity
+    if least is None:
+        least = MIN_SIMILARITY if as_json else 0.0
+    answer = session.client.search_similar(query, top_k=top_k, min_similarity=least, **which)
+    note_cut(truncated=answer.truncated)
     if as_json:
         click.echo(answer.to_json())
         return
-    session.console.print(statement_render.similarity_table(answer))
-    said = answer.diagnostics
-    if not answer and said.filtered_by_threshold:
-        note(
-            [f"{said.filtered_by_threshold:,} are less similar than {min_similarity:g}; --min-similarity says how much"]
-        )
+    threshold = MIN_SIMILARITY if min_similarity is None else min_similarity
+    session.console.print(statement_render.similarity_table(answer, threshold))
+    below = sum(match.similarity < threshold for match in answer) or answer.diagnostics.filtered_by_threshold
+    if below:
+        note([f"below {threshold:g}: {below:,}"])
 
 
 @click.command()
@@ -106,8 +114,8 @@ def unmerge(session: Session, decision_id: str | None, memory_id: str | None, *,
     if as_json:
         click.echo(answer.to_json())
         return
-    for memory in answer.restored:
-        click.echo(f"restored {memory.memory_id}")
+    for restored_id in (*(memory.memory_id for memory in answer.restored), *answer.remaining_ids):
+        click.echo(f"restored {restored_id}")
     if answer.removed_id:
         click.echo(f"removed {answer.removed_id}")
 

@@ -1,6 +1,5 @@
 """The commands for the bridge from the timeline to what is known of users."""
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -73,8 +72,7 @@ def policy(session: Session, /, *, reset: bool, as_json: bool, **given: Any) -> 
     """Show which events become statements, and how; or change what is given."""
     changes = {name: value for name, value in given.items() if value not in (None, ())}
     if reset or changes:
-        before = bridge_values.RoutingPolicy() if reset else session.client.routing_policy()
-        held = session.client.update_routing_policy(replace(before, **changes))
+        held = session.client.update_routing_policy(bridge_values.RoutingPolicy() if reset else None, **changes)
     else:
         held = session.client.routing_policy()
     if as_json:

@@ -20,6 +20,7 @@ from mnemon._values import timeline
 @click.argument("event_ids", nargs=-1, metavar="[EVENT_ID]...")
 @click.option("--before", type=past, metavar="TIME|AGE", help="Only what happened before then. 2027-01-31, 12h, 30d.")
 @which_events_options
+@click.option("--allow-missing", is_flag=True, help="Pass over ids that are not there.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
@@ -30,6 +31,7 @@ def prune(
     *,
     before: datetime | None,
     which: dict[str, Any],
+    allow_missing: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -37,11 +39,12 @@ def prune(
     """Remove events for good: those named, or all that the options match; what the bridge made of them goes, too."""
     if bool(event_ids) == bool(which or before):
         raise click.UsageError("name events, or say which with options such as --before or --user; not both")
-    receipt = session.client.prune_events(event_ids, before=before, dry_run=True, **which)
+    asked: dict[str, Any] = {"before": before, "allow_missing": allow_missing, **which}
+    receipt = session.client.prune_events(event_ids, dry_run=True, **asked)
     if not dry_run and receipt.pruned_count:
         if not yes:
             click.confirm(f"Remove {_number(receipt)} for good?", abort=True, err=True)
-        receipt = session.client.prune_events(event_ids, before=before, **which)
+        receipt = session.client.prune_events(event_ids, **asked)
     if as_json:
         click.echo(json.dumps({**receipt.to_dict(), "dry_run": dry_run}))
     else:

@@ -6,7 +6,7 @@ import click
 
 from mnemon._cli.json_lines import LineReport
 from mnemon._cli.options import json_option, meta_option
-from mnemon._cli.progress import BulkProgress
+from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._cli.timeline.lines import read_events
 from mnemon._cli.timeline.options import event_options
@@ -54,7 +54,7 @@ def record(
 def _record_file(
     session: Session, path: str, fields: dict[str, Any], metadata: dict[str, values.MetadataValue], *, as_json: bool
 ) -> None:
-    with BulkProgress(session.error_console, "recording", 0, quiet=as_json) as progress:
+    with BulkProgress(session.error_console, "recording", count_lines(path), quiet=as_json) as progress:
         report = LineReport(session, progress, ("recorded", "known"), as_json=as_json)
         for result in session.client.record_events(report.items_of(read_events(path, fields, metadata))):
             said = {"event_id": result.event_id, "duplicate": result.duplicate}

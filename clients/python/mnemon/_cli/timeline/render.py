@@ -28,9 +28,9 @@ def answer_table(answer: timeline.WindowAnswer) -> RenderableType:
     if not answer:
         return Text("nothing found")
     table = _table("score")
-    for event, score in zip(answer, answer.scores, strict=True):
-        row = (short_time(event.event_time), plain(event.event_type), _lines(event))
-        table.add_row(f"{score.relevance:.3f}", *row)
+    for match in answer.results:
+        event, score = match.event, f"{match.score.relevance:.3f}" if match.score else ""
+        table.add_row(score, short_time(event.event_time), plain(event.event_type), _lines(event))
     return table
 
 
@@ -87,6 +87,7 @@ def bridge_table(status: bridge.BridgeStatus) -> RenderableType:
     return field_table(
         {
             "state": status.state,
+            "activity": status.activity,
             "message": status.message,
             "waiting": f"{status.queue_depth:,} events of the feed",
             "saved": f"{status.routed_count:,} statements, {status.linked_count:,} known ones linked",

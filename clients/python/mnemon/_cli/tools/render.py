@@ -24,7 +24,7 @@ def tool_table(found: Iterable[tools.Tool]) -> RenderableType:
         by = "an endpoint" if tool.kind == tools.ToolKind.FORWARDED else "this server"
         arguments = plain(", ".join(tool.parameters.get("properties", {})), "dim")
         table.add_row(plain(tool.name), by, Group(plain(tool.description), arguments))
-    return table
+    return table if table.row_count else Text("no tools")
 
 
 def parsed_table(parsed: tools.ParsedText) -> RenderableType:

@@ -8,8 +8,8 @@ import apsw
 from mnemon_server.domain.collections import COLLECTIONS, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import ConfigurationError
-from mnemon_server.engines.base import PassageInput
 from mnemon_server.engines.folder import FolderLock
+from mnemon_server.engines.promises.values import PassageInput
 from mnemon_server.engines.sqlite import changes
 from mnemon_server.engines.sqlite.documents import DocumentTable
 from mnemon_server.engines.sqlite.schema import open_writer

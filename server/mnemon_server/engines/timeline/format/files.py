@@ -1,18 +1,14 @@
 """The files of one folder, as far as segments need them: a narrow layer that tests replace with one that fails."""
 
 import contextlib
-import errno
-import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from mnemon_server.domain.errors import StorageFailedError, StorageFullError
+from mnemon_server.engines.file_errors import storage_error, translated
+from mnemon_server.engines.private import create_folder
 
-log = logging.getLogger(__name__)
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _COPY_BYTES = 1 << 20
 
 
@@ -136,7 +132,7 @@ class OsFiles:
     def create(self, name: str) -> AppendFile:
         with translated("create", name):
             if not self._folder.is_dir():
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                create_folder(self._folder)
                 _sync_entries(self._folder.parent)
             return _OsAppendFile(self._folder / name, os.O_CREAT | os.O_EXCL)
 
@@ -191,30 +187,6 @@ def copy_file(source: Files, name: str, target: Files) -> None:
         raise
     target.rename(draft, name)
     target.sync_folder()
-
-
-@contextlib.contextmanager
-def translated(action: str, name: str) -> Iterator[None]:
-    """Turns errors of the operating system into the product's; the log says which it was.
-
-    Raises:
-        StorageFullError: no space is left.
-        StorageFailedError: any other error of the operating system.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(action, name, error) from error
-
-
-def storage_error(action: str, name: str, error: OSError) -> StorageFullError | StorageFailedError:
-    """The product's error for one of the operating system, such as "could not append to {name}"."""
-    # A reader may come a moment after a file was rewritten under another name; who misses one for good says so.
-    log.log(logging.INFO if error.errno == errno.ENOENT else logging.ERROR, "could not %s %s: %s", action, name, error)
-    what = f"could not {action} {name}"
-    if error.errno in _FULL:
-        return StorageFullError(f"{what}: no space is left on the disk; free some, or enlarge it")
-    return StorageFailedError(f"{what}: the disk failed ({errno.errorcode.get(error.errno or 0, 'unknown error')})")
 
 
 def _sync_entries(folder: Path) -> None:

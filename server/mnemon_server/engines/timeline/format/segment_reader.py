@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
@@ -122,19 +123,30 @@ class SegmentReader:
         """
         return self._parse(self._guess(offset, _GUESS_BYTES), offset, offset)
 
-    def read_many(self, offsets: Sequence[int]) -> list[Frame]:
+    def read_many(self, offsets: Sequence[int], bytes_max: int | None = None) -> list[Frame]:
         """The events whose frames begin at `offsets`, in that order; what lies close together is read at once.
+
+        With `bytes_max`, it ends with the one that brings their bodies to so many bytes, and the rest may be left out.
 
         Raises:
             SegmentDamagedError: at one of them, no whole event does.
         """
         frames: dict[int, Frame] = {}
-        for run in close_runs(sorted(set(offsets))):
+        size = 0
+        for run in self._runs(offsets):
+            if bytes_max is not None and size >= bytes_max:
+                break
             seed, start = self._any_header.seed, run[0]
             data = self._guess(start, run[-1] - start + _GUESS_BYTES)
             for offset in run:
                 frames[offset] = event_at(seed, offset, data, offset - start) or self._parse(data, start, offset)
-        return [frames[offset] for offset in offsets]
+                size += len(frames[offset].body)
+        return [frames[offset] for offset in takewhile(frames.__contains__, offsets)]
+
+    def _runs(self, offsets: Sequence[int]) -> list[list[int]]:
+        """What is read at once, in the order of what is wanted first."""
+        place = {offset: number for number, offset in reversed(list(enumerate(offsets)))}
+        return sorted(close_runs(sorted(place)), key=lambda run: min(map(place.__getitem__, run)))
 
     def frames(self, from_offset: int = HEADER_BYTES, to: int | None = None) -> Iterator[Frame]:
         """Every event from `from_offset` to `to`, both of which are ends of frames.

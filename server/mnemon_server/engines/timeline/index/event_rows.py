@@ -1,7 +1,8 @@
 """What the index is told of an event, read from the event's body."""
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.engines.timeline.index.hashes import content_digest, id_hash, key_hash
+from mnemon_server.domain.episodic import content_digest
+from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
 from mnemon_server.engines.timeline.index.rows import NO_OFFSET, EventRow
 from mnemon_server.wire.events import decode
 

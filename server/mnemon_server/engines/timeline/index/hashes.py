@@ -14,11 +14,6 @@ def id_hash(event_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=_HASH_BYTES).digest(), "little")
 
 
-def content_digest(content: str) -> bytes:
-    """SHA-256 of an event's content in UTF-8: 32 bytes."""
-    return hashlib.sha256(content.encode()).digest()
-
-
 def key_hash(user: str, persona: str, event_type: str, time_us: int, digest: bytes) -> int:
     """64 bits of what makes two events the same: the first 8 bytes of a SHA-256, read little-endian.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import from_microseconds
 from mnemon_server.domain.encoding import scope_values
 from mnemon_server.domain.episodic import EventReceipt
@@ -27,7 +27,7 @@ from mnemon_server.engines.timeline.rows.tables import signed
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow, SegmentState
 
-_SAVED = EventType.EPISODIC_SAVED.value
+_SAVED = ChangeType.EPISODIC_SAVED.value
 _IMPORTED = ', "imported": true'
 
 

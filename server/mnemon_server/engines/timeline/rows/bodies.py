@@ -49,8 +49,10 @@ class BodyReader:
         self._readers = readers
         self._repair = repair
 
-    def read(self, refs: Sequence[EventRef]) -> Bodies:
+    def read(self, refs: Sequence[EventRef], bytes_max: int | None = None) -> Bodies:
         """The bodies of these events; of those that are gone, by removal or damage, there is none.
+
+        With `bytes_max`, reading ends about where they have so many bytes, and then others are missing as well.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -58,9 +60,9 @@ class BodyReader:
         bodies: Bodies = {}
         wanted = list(refs)
         for _ in range(ATTEMPTS_MAX):
-            self._read_all(wanted, bodies)
+            self._read_all(wanted, bodies, bytes_max)
             missing = [ref for ref in wanted if ref.sequence not in bodies]
-            if not missing:
+            if not missing or is_full(bodies, bytes_max):
                 return bodies
             wanted = self._find_again(missing)
         raise StorageFailedError("a segment of the timeline cannot be read; the log says why")
@@ -82,13 +84,13 @@ class BodyReader:
             self._read_sealed([ref], bodies)
         return bodies, {ref.segment_id for ref in again if ref.sequence not in bodies and ref.offset != NO_OFFSET}
 
-    def _read_all(self, refs: Sequence[EventRef], bodies: Bodies) -> None:
+    def _read_all(self, refs: Sequence[EventRef], bodies: Bodies, bytes_max: int | None) -> None:
         """Adds the bodies that are where the references say."""
         if unsealed := _unsealed(refs):
             with self._connections.lend() as connection:
-                bodies.update(event_bodies(connection, unsealed))
+                bodies.update(event_bodies(connection, unsealed, bytes_max))
         if len(unsealed) < len(refs):
-            self._read_sealed(refs, bodies)
+            self._read_sealed(refs, bodies, bytes_max)
 
     def _find_again(self, missing: Sequence[EventRef]) -> list[EventRef]:
         """Where they are now; segments that hold one, and did so before, are repaired first."""
@@ -102,7 +104,7 @@ class BodyReader:
         # A row that is gone although its segment is not sealed was removed: the index is told a moment later.
         return [ref for ref in found if ref.offset != NO_OFFSET or ref not in before]
 
-    def _read_sealed(self, refs: Sequence[EventRef], bodies: Bodies) -> None:
+    def _read_sealed(self, refs: Sequence[EventRef], bodies: Bodies, bytes_max: int | None = None) -> None:
         sealed: dict[int, tuple[list[int], list[int]]] = {}
         for _, sequence, segment_id, offset in refs:
             if offset != NO_OFFSET:
@@ -110,18 +112,25 @@ class BodyReader:
                 sequences.append(sequence)
                 offsets.append(offset)
         for segment_id, (sequences, offsets) in sealed.items():
+            if is_full(bodies, bytes_max):
+                break
             for name in self._ledger.file_names(segment_id):
-                frames = self._frames(name, offsets)
-                if [frame.sequence for frame in frames] == sequences:
-                    bodies.update(zip(sequences, [frame.body for frame in frames], strict=True))
+                frames = self._frames(name, offsets, bytes_max)
+                if frames and [frame.sequence for frame in frames] == sequences[: len(frames)]:
+                    bodies.update((frame.sequence, frame.body) for frame in frames)
                     break
 
-    def _frames(self, name: str, offsets: Sequence[int]) -> list[Frame]:
+    def _frames(self, name: str, offsets: Sequence[int], bytes_max: int | None) -> list[Frame]:
         """Nothing where one of them cannot be read: the file is damaged or gone, or another generation was meant."""
         try:
-            return self._readers.get(name).read_many(offsets)
+            return self._readers.get(name).read_many(offsets, bytes_max)
         except (SegmentDamagedError, StorageFailedError):
             return []
+
+
+def is_full(bodies: Bodies, bytes_max: int | None) -> bool:
+    """Whether reading may have ended because of `bytes_max`."""
+    return bytes_max is not None and sum(map(len, bodies.values())) >= bytes_max
 
 
 def _unsealed(refs: Sequence[EventRef]) -> list[int]:

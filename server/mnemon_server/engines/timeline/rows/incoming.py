@@ -3,10 +3,10 @@
 from typing import NamedTuple, TypeAlias
 
 from mnemon_server.domain.clock import to_microseconds
-from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.episodic import EpisodicEvent, content_digest
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.promises.timeline import EventWrite
-from mnemon_server.engines.timeline.index.hashes import content_digest, id_hash, key_hash
+from mnemon_server.engines.timeline.index.hashes import id_hash, key_hash
 from mnemon_server.wire.events import encode
 
 KeyTexts: TypeAlias = tuple[str, str, str, int, bytes]

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import apsw
 
-from mnemon_server.domain.changes import EventType
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.encoding import scope_values
-from mnemon_server.domain.episodic import PruneReason, StoredEvent
+from mnemon_server.domain.episodic import PruneReason, StoredEvent, content_digest
 from mnemon_server.domain.records import RequestKey, Scope
 from mnemon_server.engines.promises.timeline import TimelineWarning
 from mnemon_server.engines.sqlite import requests
+from mnemon_server.engines.sqlite.connections import Removals
 from mnemon_server.engines.sqlite.journal import Journal, Operation
-from mnemon_server.engines.timeline.index.hashes import content_digest
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.rows import segments as timeline_segments
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
@@ -44,10 +44,11 @@ def removal(stored: StoredEvent) -> Removal:
 class Prunes:
     """Removes events inside the writer's transaction."""
 
-    def __init__(self, journal: Journal, ledger: Ledger, index: TimelineIndex) -> None:
+    def __init__(self, journal: Journal, ledger: Ledger, index: TimelineIndex, removals: Removals) -> None:
         self._journal = journal
         self._ledger = ledger
         self._index = index
+        self._removals = removals
 
     def run(
         self,
@@ -78,6 +79,7 @@ class Prunes:
         for (segment_id, scope), some in groups.items():
             self._note(operation, segment_id, scope, some, reason)
         self._ledger.remove(sequences)
+        self._removals.stage(events=len(sequences))
         self._journal.stage(operation)
         return len(there)
 
@@ -95,14 +97,14 @@ class Prunes:
         for some in _runs([[one.event_id, one.content_hash] for one in removals]):
             details = json.dumps({"segment_id": segment_id, "reason": reason.value, "events": some})
             sequence = self._journal.next_sequence()
-            operation.add(sequence, EventType.EPISODIC_PRUNED, str(segment_id), 0, texts, details=details)
+            operation.add(sequence, ChangeType.EPISODIC_PRUNED, str(segment_id), 0, texts, details=details)
 
 
 def note_health(connection: apsw.Connection, journal: Journal, warning: TimelineWarning | None) -> None:
     """Notes what is wrong with the timeline, or with None that nothing is any more. For the writer's thread."""
     timeline_segments.set_warned(connection, is_warned=warning is not None)
     operation = journal.begin(None)
-    event, said = (EventType.EPISODIC_WARNING, warning) if warning else (EventType.EPISODIC_HEALTHY, HEALTHY)
+    event, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)
     details = json.dumps({"severity": said.severity, "message": said.message, "remediation": said.remediation})
     operation.add(journal.next_sequence(), event, RECORD_ID, 0, scope_values(Scope()), details=details)
     journal.stage(operation)

@@ -1,10 +1,10 @@
 """Reading the timeline: the index says which events and where, and their bodies are read there."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from operator import itemgetter
 
 import numpy as np
@@ -13,17 +13,19 @@ from mnemon_server.domain.clock import from_microseconds, to_microseconds
 from mnemon_server.domain.episodic import EventPosition, EventSelection, RangeSummary, StoredEvent
 from mnemon_server.domain.filters import matches
 from mnemon_server.engines.promises.timeline import SLICE_BYTES_MAX, Expired, Sequences, WindowSlice
+from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.timeline.index.event_fields import field_reader
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.rows import EventRef
 from mnemon_server.engines.timeline.index.selection import Selection
-from mnemon_server.engines.timeline.rows.bodies import BodyReader
+from mnemon_server.engines.timeline.rows.bodies import Bodies, BodyReader, is_full
 from mnemon_server.wire.events import decode, event_id_of
 
 BODIES_AT_ONCE = 64
-"""So many bodies, of up to a mebibyte each, are in memory at once, beside those of an answer."""
+BODY_BYTES_AT_ONCE = 1 << 20
+"""So many bodies, or so many bytes of them and one more, are in memory at once, beside those of an answer."""
 TIED_AT_ONCE = 512
-"""Of more events of one time, the ids are read first, and the bodies again in their order."""
+"""Of more events of one time, the ids are read first, and the bodies again in their order; likewise of larger ones."""
 REFS_AT_ONCE = 1_000
 DAY_US = 86_400_000_000
 
@@ -54,6 +56,7 @@ class Reads:
             in_context=counts.in_context,
             in_window=counts.in_window,
             rejected=found.read - len(found.events),
+            truncated=found.truncated,
         )
 
     def count(self, where: EventSelection) -> int:
@@ -62,10 +65,16 @@ class Reads:
             return self._index.counts(selection_of(where)).in_window
         return sum(1 for _ in self._matching(where))
 
-    def get(self, event_ids: Sequence[str]) -> list[StoredEvent | None]:
+    def get(self, event_ids: Sequence[str], fits: Fits | None = None) -> list[StoredEvent | None]:
         """See Timeline."""
         found = self._index.find_ids(event_ids)
-        stored = {one.position.event_id: one for one in self._stored(ref for refs in found for ref in refs)}
+        wanted = set(event_ids)
+        stored = {
+            event_id: one
+            for one in self._stored(ref for refs in found for ref in refs)
+            # Ids are found by their hashes, and another may share one.
+            if (event_id := one.position.event_id) in wanted and (fits is None or fits(event_id, len(one.body)))
+        }
         return [stored.get(event_id) for event_id in event_ids]
 
     def summarize(self, where: EventSelection) -> RangeSummary:
@@ -81,10 +90,16 @@ class Reads:
             return self._index.sequences(selection_of(where))
         return np.array([stored.sequence for stored in self._matching(where)], np.int64)
 
-    def read(self, sequences: Sequence[int]) -> list[StoredEvent]:
+    def read(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[StoredEvent]:
         """See Timeline."""
-        stored = {one.sequence: one for one in self._stored(self._index.locate(sequences))}
-        return [stored[sequence] for sequence in sequences if sequence in stored]
+        found: list[StoredEvent] = []
+        size = 0
+        for stored in self._in_turn(sequences):
+            size += len(stored.body)
+            if bytes_max is not None and size > bytes_max and found:
+                break
+            found.append(stored)
+        return found
 
     def expired(self, before: datetime, limit: int) -> Expired:
         """See Timeline."""
@@ -137,26 +152,53 @@ class Reads:
     def _in_order(self, refs: Sequence[EventRef], after: EventPosition | None) -> Iterator[Sequence[StoredEvent]]:
         """These events, which are all of their times, in order; those up to a position are left out."""
         if len(refs) <= TIED_AT_ONCE:
-            run = sorted(self._stored(refs), key=_position, reverse=True)
-            yield (
-                run
-                if after is None or not run or run[0].position < after
-                else [one for one in run if one.position < after]
-            )
-            return
+            run = self._few(refs)
+            if run is not None:
+                run.sort(key=_position, reverse=True)
+                yield (
+                    run
+                    if after is None or not run or run[0].position < after
+                    else [one for one in run if one.position < after]
+                )
+                return
         named = ((one.position, one.sequence) for one in self._stored(refs))
         ordered = sorted((one for one in named if after is None or one[0] < after), reverse=True)
         for start in range(0, len(ordered), BODIES_AT_ONCE):
-            yield self.read([sequence for _, sequence in ordered[start : start + BODIES_AT_ONCE]])
+            for stored in self._in_turn([sequence for _, sequence in ordered[start : start + BODIES_AT_ONCE]]):
+                yield [stored]
+
+    def _few(self, refs: Sequence[EventRef]) -> list[StoredEvent] | None:
+        """All of these events; None where they are too large to be in memory together."""
+        run: list[StoredEvent] = []
+        size = 0
+        for stored in self._stored(refs):
+            run.append(stored)
+            size += len(stored.body)
+            if size > BODY_BYTES_AT_ONCE and len(run) < len(refs):
+                return None
+        return run
+
+    def _in_turn(self, sequences: Sequence[int]) -> Iterator[StoredEvent]:
+        """The events with these sequences, in their order, read as they are asked for."""
+        found = {ref.sequence: ref for ref in self._index.locate(sequences)}
+        return self._stored(found[sequence] for sequence in sequences if sequence in found)
 
     def _stored(self, refs: Iterable[EventRef]) -> Iterator[StoredEvent]:
-        """The events where they are read, some at a time; those that are gone are left out."""
+        """The events in this order, some at a time; those that are gone are left out."""
         rest = iter(refs)
-        while some := list(islice(rest, BODIES_AT_ONCE)):
-            bodies = self._bodies.read(some)
+        some: list[EventRef] = []
+        while some := some or list(islice(rest, BODIES_AT_ONCE)):
+            bodies = self._bodies.read(some, BODY_BYTES_AT_ONCE)
+            read = some
+            if is_full(bodies, BODY_BYTES_AT_ONCE) and len(bodies) < len(some):
+                # What is missing may not have been read yet. Where that is the first one, it is read by itself.
+                read = list(takewhile(_is_in(bodies), some)) or some[:1]
+                if read[0].sequence not in bodies:
+                    bodies = self._bodies.read(read)
+            some = some[len(read) :]
             yield from [
                 StoredEvent(EventPosition(time_us, event_id_of(body)), sequence, segment_id, body)
-                for time_us, sequence, segment_id, _ in some
+                for time_us, sequence, segment_id, _ in read
                 if (body := bodies.get(sequence)) is not None
             ]
 
@@ -169,12 +211,15 @@ class _Slice:
         self.read = 0
         self.end: EventPosition | None = None
         """Where to go on; None as long as nothing was left behind it."""
+        self.truncated = False
         self._where = where
         self._limit = limit
         self._reads_max = reads_max
         self._size = 0
         self._last: EventPosition | None = None
         """Of the event with which the slice is full."""
+        self._before: EventPosition | None = None
+        """Of the last event that was looked at."""
 
     def take(self, run: Sequence[StoredEvent]) -> bool:
         """Takes events in order; False once it is known whether there is more than the slice holds."""
@@ -185,10 +230,14 @@ class _Slice:
             if self._last is not None:
                 self.end = self._last
                 return False
-            self.read += 1
             if _passes(stored, self._where):
-                self.events.append(stored)
                 self._size += len(stored.body)
+                if self._size > SLICE_BYTES_MAX and self.events:
+                    self.end, self.truncated = self._before, True
+                    return False
+                self.events.append(stored)
+            self.read += 1
+            self._before = stored.position
             if self._is_full():
                 self._last = stored.position
         return True
@@ -197,18 +246,23 @@ class _Slice:
         """Takes as many as wanted at once, where their bodies are small; the others are left."""
         some = run[: self._limit - len(self.events)]
         size = self._size + sum([len(stored.body) for stored in some])
-        if size >= SLICE_BYTES_MAX or not some:
+        if size > SLICE_BYTES_MAX or not some:
             return iter(run)
         self.events += some
         self.read += len(some)
         self._size = size
+        self._before = some[-1].position
         if len(self.events) == self._limit:
-            self._last = some[-1].position
+            self._last = self._before
         return islice(run, len(some), None)
 
     def _is_full(self) -> bool:
         too_many = self._where.expression is not None and self.read == self._reads_max
-        return len(self.events) == self._limit or self._size >= SLICE_BYTES_MAX or too_many
+        return len(self.events) == self._limit or too_many
+
+
+def _is_in(bodies: Bodies) -> Callable[[EventRef], bool]:
+    return lambda ref: ref.sequence in bodies
 
 
 _position = itemgetter(0)

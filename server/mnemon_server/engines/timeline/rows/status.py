@@ -48,8 +48,8 @@ def status(
         latest=latest,
         index_bytes=index.nbytes,
         loaded_segment_count=keeper.loaded_segment_count,
-        # An event may wait for both.
-        removal_pending_count=max(stored.removal_pending_count, texts.removed_count),
+        # An event may wait for all of them.
+        removal_pending_count=max(stored.removal_pending_count, texts.removed_count, connections.removals.events),
         lost=stored.lost,
         scrub_time=None if stored.scrub_time_us is None else from_microseconds(stored.scrub_time_us),
         text_pending_count=texts.pending_count if is_warm else 0,
@@ -58,7 +58,7 @@ def status(
 
 def _state(message: str, *, is_warm: bool) -> TimelineState:
     if not is_warm:
-        return TimelineState.WARMING
+        return TimelineState.STARTING
     return TimelineState.DEGRADED if message else TimelineState.READY
 
 

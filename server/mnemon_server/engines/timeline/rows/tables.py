@@ -6,7 +6,7 @@ writer's.
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import apsw
 
@@ -19,62 +19,6 @@ REMOVED_AT_ONCE_MAX = 2_000
 """Rows that one transaction removes: deleted text is overwritten, and other writes wait meanwhile."""
 REMOVED_BYTES_MAX = 4 << 20
 """It ends with the row that brings their bodies to so many bytes."""
-
-CREATE_STATEMENTS = (
-    # Events whose segment is not sealed, and those that have yet to go since it was. Hashes: see index/hashes.py,
-    # as signed numbers. time: microseconds. body: what the frame in the file holds.
-    """
-CREATE TABLE timeline_event (
-  sequence INTEGER PRIMARY KEY,
-  segment_id INTEGER NOT NULL,
-  time INTEGER NOT NULL,
-  id_hash INTEGER NOT NULL,
-  key_hash INTEGER NOT NULL,
-  user TEXT NOT NULL,
-  household TEXT NOT NULL,
-  persona TEXT NOT NULL,
-  agent TEXT NOT NULL,
-  project TEXT NOT NULL,
-  type TEXT NOT NULL,
-  importance REAL,
-  body BLOB NOT NULL
-) STRICT""",
-    # See SegmentRow.
-    """
-CREATE TABLE timeline_segment (
-  segment_id INTEGER PRIMARY KEY,
-  generation INTEGER NOT NULL,
-  state TEXT NOT NULL,
-  first_sequence INTEGER NOT NULL,
-  last_sequence INTEGER NOT NULL,
-  event_count INTEGER NOT NULL,
-  byte_count INTEGER NOT NULL,
-  create_time INTEGER NOT NULL,
-  seed INTEGER NOT NULL,
-  synced_offset INTEGER NOT NULL,
-  synced_sequence INTEGER NOT NULL,
-  min_time INTEGER,
-  max_time INTEGER,
-  sha256 BLOB
-) STRICT""",
-    # Events that were removed, for as long as a file may hold their bytes.
-    """
-CREATE TABLE timeline_dead (
-  segment_id INTEGER NOT NULL,
-  sequence INTEGER NOT NULL,
-  PRIMARY KEY (segment_id, sequence)
-) STRICT, WITHOUT ROWID""",
-    # Events that damage took along.
-    """
-CREATE TABLE timeline_lost (
-  segment_id INTEGER NOT NULL,
-  first_sequence INTEGER NOT NULL,
-  last_sequence INTEGER NOT NULL,
-  event_count INTEGER NOT NULL,
-  notice_time INTEGER NOT NULL,
-  PRIMARY KEY (segment_id, first_sequence)
-) STRICT, WITHOUT ROWID""",
-)
 
 SEQUENCE_KEY = "timeline.sequence"
 SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
@@ -151,10 +95,26 @@ def event_rows(
     return rows
 
 
-def event_bodies(connection: apsw.Connection, sequences: Sequence[int]) -> dict[int, bytes]:
-    """The bodies of those events that have a row, by their sequences."""
-    statement = "SELECT sequence, body FROM timeline_event WHERE sequence IN (SELECT value FROM carray(?))"
-    return dict(fetch(connection, statement, (id_array(sequences),)))
+def event_bodies(
+    connection: apsw.Connection, sequences: Sequence[int], bytes_max: int | None = None
+) -> dict[int, bytes]:
+    """The bodies of those events that have a row, by their sequences.
+
+    With `bytes_max`, it ends with the one that brings them to so many bytes.
+    """
+    statement = (
+        "SELECT e.sequence, e.body FROM carray(?) AS wanted CROSS JOIN timeline_event AS e ON e.sequence = wanted.value"
+    )
+    bodies: dict[int, bytes] = {}
+    size = 0
+    row: Any
+    # One after the other: what is not wanted any more is not read.
+    for row in connection.execute(statement, (id_array(sequences),)):
+        bodies[row[0]] = row[1]
+        size += len(row[1])
+        if bytes_max is not None and size >= bytes_max:
+            break
+    return bodies
 
 
 def delete_events(connection: apsw.Connection, sequences: Sequence[int]) -> None:

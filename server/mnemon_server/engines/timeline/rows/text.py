@@ -9,11 +9,10 @@ from pathlib import Path
 import apsw
 import numpy as np
 
-from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.domain.records import SearchMode
-from mnemon_server.engines.base import Vector
 from mnemon_server.engines.promises.timeline import Sequences, TextScores
+from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite.connections import Connections
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.rows import tables as timeline_tables
@@ -82,7 +81,6 @@ class TextIndex:
         source: TextSource,
         *,
         epoch: bytes,
-        clock: Clock,
         model_identity: str,
         embed: EmbedTexts | None,
         wait_until_warm: Callable[[float], bool],
@@ -95,7 +93,6 @@ class TextIndex:
             folder: the vault's; the file lies in `timeline-index`.
             source: the events.
             epoch: of the vault.
-            clock: names damaged files.
             model_identity: of the model that makes the vectors.
             embed: makes the vectors; None where there are to be none.
             context_weight: what a word counts for the next event, see `keyword_context`.
@@ -108,7 +105,7 @@ class TextIndex:
         self._source = source
         self._context_weight = context_weight
         self._fusion = fusion
-        self._work = TextWork(folder, source, identity=identity, embed=embed, clock=clock)
+        self._work = TextWork(folder, source, identity=identity, embed=embed)
         self._thread = TextThread(self._work, wait_until_warm)
         self.appended, self.removed = self._thread.appended, self._thread.removed
         """To be called after a commit of events, and after one of removals, with their sequences."""

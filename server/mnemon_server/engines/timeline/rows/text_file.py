@@ -13,13 +13,15 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from mnemon_server.engines.base import Vector
+from mnemon_server.engines.private import create_file, tighten_database
 from mnemon_server.engines.promises.timeline import Sequences
+from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.sqlite import keyword_index
 from mnemon_server.engines.sqlite.keyword_index import KeywordTables
 from mnemon_server.engines.sqlite.query import fetch, fetch_chunks, id_array
 from mnemon_server.engines.sqlite.readers import ReaderPool
 from mnemon_server.engines.sqlite.schema import close_quietly, open_reader
+from mnemon_server.engines.sqlite.write_ahead_log import WriteAheadLog
 from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 FORMAT = 1
@@ -27,7 +29,7 @@ FILE_NAME = "text.db"
 PART_SEQUENCES = 1 << 16
 
 _CACHE_KIB = 8_192
-_CHECKPOINT_PAGES = 4_000
+_LOG_PAGES = 4_000
 """Of 4 KiB: what is written over and over while words come in reaches the file once."""
 _VECTORS_AT_ONCE = 4_096
 _VECTOR_TYPE = np.dtype("<f2")
@@ -85,11 +87,16 @@ class TextFile:
             ForeignFileError: what is there is of something else.
         """
         self.path = path
+        create_file(path)
         self._connection = apsw.Connection(str(path))
+        self._log_ahead = WriteAheadLog(path, pages_few=_LOG_PAGES, pages_max=4 * _LOG_PAGES)
         self.readers = ReaderPool(lambda: open_reader(path))
         try:
             _configure(self._connection)
+            # What was removed before a crash may be there still.
+            self._log_ahead.empty(self._connection)
             self._check(f"{FORMAT} {identity}")
+            tighten_database(path)
             self._progress = read_progress(self._connection)
         except BaseException:
             self.close()
@@ -104,6 +111,7 @@ class TextFile:
         """Waits for those who read, and closes the file."""
         self.readers.close()
         close_quietly(self._connection)
+        self._log_ahead.close()
 
     def part_counts(self) -> dict[int, int]:
         """Events in each part."""
@@ -133,6 +141,7 @@ class TextFile:
                     "UPDATE part SET event_count = event_count + ? WHERE number = ?", (len(texts), number)
                 )
             self._connection.execute(_SET_META, ("words", until))
+        self._log_ahead.tend(self._connection)
         self._progress = replace(self._progress, words=until)
 
     def add_vectors(self, vectors: Iterable[tuple[int, Vector | None]], *, until: int) -> None:
@@ -143,6 +152,7 @@ class TextFile:
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO vector (sequence, vector) VALUES (?, ?)", rows)
             self._connection.execute(_SET_META, ("vectors", until))
+        self._log_ahead.tend(self._connection)
         self._progress = replace(self._progress, vectors=until)
 
     def go_back(self, sequence: int) -> None:
@@ -170,7 +180,8 @@ class TextFile:
 
     def empty_log(self) -> None:
         """What was removed leaves the log of the last writes, too; apsw.BusyError where readers hold it for long."""
-        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        if not self._log_ahead.empty(self._connection):
+            raise apsw.BusyError("older readers hold the log")
 
     def _check(self, identity: str) -> None:
         if not self._connection.execute("SELECT count(*) FROM sqlite_schema").get:
@@ -226,19 +237,14 @@ def similarities(connection: apsw.Connection, query: Vector, among: Sequences) -
     return np.concatenate(found), np.clip(np.concatenate(scores), 0.0, 1.0)
 
 
-def discard(path: Path, quarantine: Path | None, name: str) -> None:
-    """Removes a file that is closed, or moves it into a folder where it is damaged.
+def discard(path: Path) -> None:
+    """Removes a file that is closed.
 
     Raises:
         OSError: it cannot be.
     """
-    for suffix in ("-wal", "-shm"):
+    for suffix in ("-wal", "-shm", ""):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    if quarantine is None:
-        path.unlink(missing_ok=True)
-    elif path.exists():
-        quarantine.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.rename(quarantine / name)
 
 
 def _configure(connection: apsw.Connection) -> None:
@@ -251,6 +257,6 @@ def _configure(connection: apsw.Connection) -> None:
     connection.pragma("secure_delete", True)
     connection.pragma("temp_store", "memory")
     connection.pragma("journal_mode", "wal")
-    connection.wal_autocheckpoint(_CHECKPOINT_PAGES)
+    connection.wal_autocheckpoint(0)
     # A power cut may take the last writes along; they are made again.
     connection.pragma("synchronous", "normal")

@@ -76,13 +76,16 @@ class TextThread:
             self._work.close()
 
     def _turn(self) -> bool:
-        """One step; says whether there is more to do now. Words go first: vectors take long."""
+        """One step; says whether there is more to do now.
+
+        Words go first, since vectors take long, but only those that are behind: where events keep coming the vectors
+        have their turn after each batch of words.
+        """
         started, appends = time.monotonic(), self._appends
         more = self._attempt("words", self._work.tend) or self._attempt("vectors", self._work.embed_some)
-        if more:
-            spent = time.monotonic() - started
-            share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
-            self._closing.wait(spent / share - spent)
+        spent = time.monotonic() - started
+        share = _SHARE_IDLE if appends == self._appends else _SHARE_BUSY
+        self._closing.wait(spent / share - spent)
         return more
 
     def _attempt(self, name: str, step: Callable[[], bool]) -> bool:

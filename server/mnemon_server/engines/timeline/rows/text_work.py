@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 import apsw
 import numpy as np
 
-from mnemon_server.domain.clock import Clock
-from mnemon_server.engines.base import Vector
+from mnemon_server.engines.private import create_folder
 from mnemon_server.engines.promises.timeline import Sequences
+from mnemon_server.engines.promises.values import Vector
 from mnemon_server.engines.timeline.rows import text_file as timeline_text_file
 from mnemon_server.engines.timeline.rows.text_file import FILE_NAME, PART_SEQUENCES, ForeignFileError, TextFile
 
@@ -78,9 +78,7 @@ def is_passing(error: Exception) -> bool:
 class TextWork:
     """Steps, for one thread. Any thread may call `note_removed`, `note_damaged` and read `file` and the counts."""
 
-    def __init__(
-        self, folder: Path, source: TextSource, *, identity: str, embed: EmbedTexts | None, clock: Clock
-    ) -> None:
+    def __init__(self, folder: Path, source: TextSource, *, identity: str, embed: EmbedTexts | None) -> None:
         """Touches nothing yet.
 
         Args:
@@ -88,25 +86,23 @@ class TextWork:
             source: the events.
             identity: of the vault, and of the model where there is one.
             embed: makes the vectors, where there are to be any.
-            clock: names damaged files.
         """
         self._path = folder / "timeline-index" / FILE_NAME
-        self._quarantine = folder / "quarantine"
         self._source = source
         self._identity = identity
         self._embed = embed
-        self._clock = clock
         self.file: TextFile | None = None
         self._lock = threading.Lock()
         self._damaged: TextFile | None = None
         self._untidy: set[int] = set()
         self._removed_count = 0
+        self._is_compared = not self._path.exists()
         self._log_is_full = False
 
     @property
     def removed_count(self) -> int:
-        """Removed events whose words may still be there."""
-        return self._removed_count
+        """Removed events whose words may still be there; 1 while a file that was there has yet to be looked at."""
+        return self._removed_count or int(not self._is_compared)
 
     @property
     def done(self) -> int:
@@ -133,15 +129,19 @@ class TextWork:
     # The thread
 
     def tend(self) -> bool:
-        """Opens the file, lets go of what was removed, takes the next words; says whether there is more to do."""
+        """Opens the file, lets go of what was removed, takes the next words.
+
+        Says whether there is more to do of what there was when it began: where events keep coming and going there is
+        always something, and other work would never have its turn.
+        """
         file = self._opened()
-        if self._tidy(file):
-            return True
-        if self._log_is_full:
-            file.empty_log()
-            self._log_is_full = False
-        self._forget_removed()
-        return self._add_words(file)
+        is_untidy = self._tidy(file)
+        if not is_untidy:
+            if self._log_is_full:
+                file.empty_log()
+                self._log_is_full = False
+            self._forget_removed()
+        return self._add_words(file) or is_untidy
 
     def embed_some(self) -> bool:
         """Makes the next vectors; says whether there may be more to do."""
@@ -159,11 +159,13 @@ class TextWork:
         return True
 
     def discard(self) -> None:
-        """Puts a damaged file aside; the next step begins a new one."""
-        log.warning("the text index of the timeline is damaged; it is moved into quarantine and built anew")
+        """Removes a damaged file; the next step begins a new one.
+
+        It is not kept: it holds words of events, nothing but those, and nobody could remove some of them later.
+        """
+        log.warning("the text index of the timeline is damaged; it is removed and built anew")
         self.close()
-        name = f"{self._path.parent.name}-{self._clock():%Y%m%dT%H%M%S%fZ}.db"
-        timeline_text_file.discard(self._path, self._quarantine, name)
+        timeline_text_file.discard(self._path)
 
     def close(self) -> None:
         """Closes the file."""
@@ -177,7 +179,7 @@ class TextWork:
         if is_damaged:
             self.discard()
         if self.file is None:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_folder(self._path.parent)
             self.file = self._open()
         return self.file
 
@@ -190,10 +192,13 @@ class TextWork:
                 raise ForeignFileError(self._path.name)
         except ForeignFileError:
             log.info("the text index of the timeline is of other events or another model; it is built anew")
-            timeline_text_file.discard(self._path, None, "")
+            timeline_text_file.discard(self._path)
             file = TextFile(self._path, self._identity)
         with self._lock:
             self._untidy.update(self._differing(file))
+            # How many were removed before the file was opened, nobody remembers.
+            self._removed_count = max(self._removed_count, len(self._untidy))
+            self._is_compared = True
         return file
 
     def _differing(self, file: TextFile) -> list[int]:
@@ -203,10 +208,14 @@ class TextWork:
         return [part for part in parts if counts.get(part, 0) != len(self._source.alive(*_bounds(part, words)))]
 
     def _tidy(self, file: TextFile) -> bool:
-        """Removes from a part what is not there any more, and has the index go back to what it lacks."""
+        """Removes from a part what is not there any more, and has the index go back to what it lacks.
+
+        Says whether other parts are left.
+        """
         with self._lock:
             number = min(self._untidy, default=None)
             self._untidy.discard(-1 if number is None else number)
+            are_left = bool(self._untidy)
         if number is None:
             return False
         try:
@@ -223,7 +232,7 @@ class TextWork:
             with self._lock:
                 self._untidy.add(number)
             raise
-        return True
+        return are_left
 
     def _forget_removed(self) -> None:
         with self._lock:
@@ -231,13 +240,13 @@ class TextWork:
                 self._removed_count = 0
 
     def _add_words(self, file: TextFile) -> bool:
-        first = file.progress.words + 1
-        missing, until = self._missing(first, self._source.last_sequence, file.stored)
+        first, last = file.progress.words + 1, self._source.last_sequence
+        missing, until = self._missing(first, last, file.stored)
         if until < first:
             return False
         texts, until = self._read(missing, until, WORDS_AT_ONCE)
         file.add_words(texts, until=until)
-        return True
+        return until < last
 
     def _missing(self, first: int, last: int, stored: Callable[[int, int], Sequences]) -> tuple[Sequences, int]:
         """What is not stored from `first` on, in its part and up to `last`, and how far that was looked for."""

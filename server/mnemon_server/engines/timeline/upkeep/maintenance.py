@@ -48,7 +48,7 @@ class Chores:
         self._jobs = Jobs()
         self._waiting_bytes = 0
         self._agenda = Agenda(settings.retry_s, settings.retry_s_max, monotonic)
-        self._chores: dict[str, Callable[[], bool | None]] = {
+        self._chores: dict[str, Callable[[], object]] = {
             "repair": self._repair_damaged,
             "rolling": self._roll_open,
             "erasing": self._erase,
@@ -117,7 +117,7 @@ class Chores:
         self._jobs.close(error)
         self._drafts.close()
 
-    def _attempt(self, name: str, chore: Callable[[], bool | None]) -> bool:
+    def _attempt(self, name: str, chore: Callable[[], object]) -> bool:
         """Does something now, unless it failed a moment ago; says whether it was done."""
         if self._agenda.is_held(name):
             return False
@@ -184,10 +184,13 @@ class Chores:
         age = (to_microseconds(self._clock()) - row.create_time_us) / 1e6
         return min(max(age_max - age, 0.0), age_max)
 
-    def _roll_open(self) -> None:
-        for row in self._unsealed():
+    def _roll_open(self) -> list[SegmentRow]:
+        """Ends the open segment; returns what is to be sealed now."""
+        rows = self._unsealed()
+        for row in rows:
             if row.state is SegmentState.OPEN:
                 self._roll(row)
+        return rows
 
     def _roll(self, row: SegmentRow) -> None:
         self._store.manifest.roll(row.segment_id)
@@ -270,9 +273,9 @@ class Chores:
         yield from Compaction(self._store, self._settings, joined_min=self._settings.joined_min).run()
 
     def _compact_all(self, report: Callable[[CompactionProgress], None]) -> Steps:
-        self._roll_open()
-        unsealed = {row.segment_id for row in self._unsealed()}
-        while unsealed & {row.segment_id for row in self._unsealed()}:
+        # What is recorded from now on begins a segment of its own, which may stay open for as long as it likes.
+        rolled = {row.segment_id for row in self._roll_open()}
+        while any(row.segment_id in rolled for row in self._unsealed()):
             self._write()
             yield
         compaction = Compaction(self._store, self._settings, joined_min=2, report=report)

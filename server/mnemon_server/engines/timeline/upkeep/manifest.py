@@ -125,7 +125,11 @@ class Manifest(Protocol):
         """Writes what was noted, where it was not yet written."""
 
     def roll(self, segment_id: int) -> None:
-        """Ends a segment where it is open: the next event begins a new one."""
+        """Ends a segment where it is open: the next event begins a new one.
+
+        Once it returns, everything that was committed to the segment is in the index, too: what is read here may have
+        been committed a moment before the index hears of it.
+        """
 
     def commit(self, change: Change) -> None:
         """One transaction."""

@@ -22,6 +22,7 @@ def seal_segment(store: SegmentStore, drafts: Drafts, row: SegmentRow) -> bool:
         StorageFullError: no space is left.
         StorageFailedError: the disk failed, or what was read back is not what was written.
     """
+    store.manifest.roll(row.segment_id)
     if store.manifest.dead(row.segment_id):
         _seal_anew(store, row)
         drafts.forget(row.segment_id)

@@ -13,6 +13,7 @@ from mnemon_server.engines.timeline.format.readers import ReaderCache
 from mnemon_server.engines.timeline.index.index import TimelineIndex
 from mnemon_server.engines.timeline.index.sealed_block import SealedBlock
 from mnemon_server.engines.timeline.upkeep.manifest import Change, Manifest, SegmentRow
+from mnemon_server.engines.timeline.upkeep.quarantine import erase
 
 UNREADABLE_SUFFIX = ".unreadable"
 
@@ -101,6 +102,8 @@ class SegmentStore:
 
         Where the transaction fails nobody may know whether it happened: `settle` finds out, once records.db works.
         """
+        # Before records.db forgets that these are to go, so that a crash in between forgets nothing.
+        erase(self.quarantine, self.manifest.epoch, {row: swap.erased.get(row.segment_id, ()) for row in swap.removed})
         self._unsettled = swap
         self.manifest.commit(swap.change)
         self._finish(swap)

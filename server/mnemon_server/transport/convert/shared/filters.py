@@ -1,44 +1,96 @@
-"""Conversion of filters that clients send."""
+"""Filters that clients send, as expressions. None is walked deeper than is allowed.
 
-from collections.abc import Mapping
+What the parts of a filter may say depends on the service, which checks it itself.
+"""
+
+from collections.abc import Callable, Mapping
 
 from mnemon.v1 import common_pb2 as pb
 
-from mnemon_server.domain.filters import DEPTH_MAX, AllOf, AnyOf, Condition, Expression, Negation, Operator
-from mnemon_server.wire.values import value_from_pb
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.filters import (
+    DEPTH_MAX,
+    PARTS_MAX,
+    VALUES_MAX,
+    AllOf,
+    AnyOf,
+    Condition,
+    Expression,
+    NoneOf,
+    Operator,
+)
+from mnemon_server.transport.convert.shared.reader import Reader
 
 OPERATORS: Mapping[int, Operator] = {
-    pb.FilterOperator.Value(f"FILTER_OPERATOR_{operator.name}"): operator for operator in Operator
+    pb.Comparator.Value(f"COMPARATOR_{operator.name}"): operator for operator in Operator
 }
 
 
-def expression_from_pb(message: pb.Filter, *, levels: int = DEPTH_MAX) -> Expression:
-    """The filter as an expression; `checks.filters` has found nothing wrong with it.
+def read_filter(reader: Reader, field: str, message: pb.Filter) -> Expression | None:
+    """The filter as an expression; None if it is invalid, and the reader has noted why."""
+    walk = _Walk()
+    expression = walk.part(field, message, levels=DEPTH_MAX)
+    wrong = [FieldViolation(field, walk.exceeded)] if walk.exceeded else walk.reader.violations
+    reader.violations += wrong
+    return None if wrong else expression
 
-    Raises:
-        ValueError: it is deeper than `levels`, or a part of it is unset.
-    """
-    if levels == 0:
+
+def expression_from_pb(message: pb.Filter) -> Expression:
+    """The same of a filter that was read before; raises ValueError if it is invalid."""
+    expression = read_filter(Reader(), "filter", message)
+    if expression is None:
         raise ValueError("the filter was not checked")
-    match message.WhichOneof("kind"):
-        case "condition":
-            return _condition_from_pb(message.condition)
-        case "all_of":
-            return AllOf(tuple(expression_from_pb(part, levels=levels - 1) for part in message.all_of.filters))
-        case "any_of":
-            return AnyOf(tuple(expression_from_pb(part, levels=levels - 1) for part in message.any_of.filters))
-        case "not":
-            return Negation(expression_from_pb(negated(message), levels=levels - 1))
-        case _:
-            raise ValueError("the filter was not checked")
+    return expression
 
 
-def negated(message: pb.Filter) -> pb.Filter:
-    """What a negation is about; its field has the name of a Python keyword."""
-    part: pb.Filter = getattr(message, "not")
-    return part
+class _Walk:
+    """Goes through a filter part by part, and no further than its limits."""
 
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self.exceeded = ""
+        """The limit that the filter as a whole exceeds; empty where it exceeds none."""
+        self._parts_left = PARTS_MAX
 
-def _condition_from_pb(message: pb.Condition) -> Condition:
-    values = (value_from_pb(value) for value in message.values)
-    return Condition(message.field, OPERATORS[message.operator], tuple(value for value in values if value is not None))
+    def part(self, path: str, message: pb.Filter, *, levels: int) -> Expression | None:
+        """The part at `path`, which may have so many levels; None if it is invalid."""
+        self._parts_left -= 1
+        if levels == 0:
+            self.exceeded = f"must be at most {DEPTH_MAX} levels deep"
+        elif self._parts_left < 0:
+            self.exceeded = f"must have at most {PARTS_MAX} parts"
+        if self.exceeded:
+            return None
+        match message.WhichOneof("kind"):
+            case "condition":
+                return self._condition(f"{path}.condition", message.condition)
+            case "all_of":
+                return self._joined(AllOf, f"{path}.all_of.filters", message.all_of, levels=levels - 1)
+            case "any_of":
+                return self._joined(AnyOf, f"{path}.any_of.filters", message.any_of, levels=levels - 1)
+            case "none_of":
+                return self._joined(NoneOf, f"{path}.none_of.filters", message.none_of, levels=levels - 1)
+            case _:
+                self.reader.note(path, "must be set: all_of, any_of, none_of or condition")
+                return None
+
+    def _joined(
+        self, join: Callable[[tuple[Expression, ...]], Expression], path: str, message: pb.FilterList, *, levels: int
+    ) -> Expression:
+        if not message.filters:
+            self.reader.note(path, "must have at least one part")
+        parts = []
+        for index, each in enumerate(message.filters):
+            if self.exceeded:
+                break
+            if part := self.part(f"{path}[{index}]", each, levels=levels):
+                parts.append(part)
+        return join(tuple(parts))
+
+    def _condition(self, path: str, message: pb.Condition) -> Condition:
+        operator = self.reader.enum(f"{path}.comparator", message.comparator, OPERATORS)
+        if len(message.values) > VALUES_MAX:
+            self.reader.note(f"{path}.values", f"must be at most {VALUES_MAX}")
+            return Condition(message.field, operator, ())
+        read = (self.reader.value(f"{path}.values[{index}]", value) for index, value in enumerate(message.values))
+        return Condition(message.field, operator, tuple(value for value in read if value is not None))

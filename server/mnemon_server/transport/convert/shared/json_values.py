@@ -3,25 +3,42 @@
 A message knows no whole numbers; a double that is one within 2^53 either way becomes one, so that 5 comes back as 5.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from google.protobuf import struct_pb2 as pb
 
-OBJECT_BYTES_MAX = 6 << 20
-"""Of a message: a number takes 11 bytes instead of 2, and nothing grows more, so that no object of 1 MiB is larger."""
+from mnemon_server.transport.convert.shared.reader import Reader
+
+OBJECT_BYTES_MAX = 3 << 20
+"""Of a message, so that an answer has room for it: a number takes 11 bytes there and as JSON 2."""
+VALUES_MAX = 100_000
+"""Values of an object, inside of each other or not: a million empty lists are a small text, but need much memory."""
 _WHOLE_MAX = 2**53
 
 
-def object_from_pb(message: pb.Struct) -> dict[str, Any]:
+def object_from_pb(message: pb.Struct, values_max: int = VALUES_MAX) -> dict[str, Any]:
     """The object, its keys sorted. How deep it can be is bounded by what can be read as a message: 33 levels.
 
     Raises:
-        ValueError: it is larger than OBJECT_BYTES_MAX, or a value in it is unset; the text says which.
+        ValueError: it is larger than OBJECT_BYTES_MAX, holds more than `values_max` values, or one that is unset; the
+            text says which.
     """
+    contents = _Contents(values_max)
+    # Where a message has a million entries, its size takes long, too.
+    contents.count(message.fields)
     if message.ByteSize() > OBJECT_BYTES_MAX:
         raise ValueError(f"must be at most {OBJECT_BYTES_MAX:,} bytes as a message")
-    return _object(message)
+    return contents.members(message)
+
+
+def read_object(reader: Reader, field: str, message: pb.Struct) -> dict[str, Any]:
+    """The same; empty if it is invalid, and the reader has noted why."""
+    try:
+        return object_from_pb(message)
+    except ValueError as error:
+        reader.note(field, str(error))
+        return {}
 
 
 def fill_object(target: pb.Struct, value: Mapping[str, Any]) -> None:
@@ -32,9 +49,41 @@ def fill_object(target: pb.Struct, value: Mapping[str, Any]) -> None:
         _fill_value(fields[key], item)
 
 
-def _object(message: pb.Struct) -> dict[str, Any]:
-    # A message has no order, and reads in another one in every process.
-    return {key: _READERS[value.WhichOneof("kind")](value) for key, value in sorted(message.fields.items())}
+class _Contents:
+    """Reads one object; counts what is in a list or an object before it goes through it."""
+
+    def __init__(self, values_max: int) -> None:
+        self._values_max = self._values_left = values_max
+        self._readers: Mapping[str | None, Callable[[pb.Value], Any]] = {
+            "string_value": lambda value: value.string_value,
+            "number_value": _number,
+            "struct_value": lambda value: self._object(value.struct_value),
+            "list_value": lambda value: self._list(value.list_value),
+            "bool_value": lambda value: value.bool_value,
+            "null_value": lambda _: None,
+            None: _refuse,
+        }
+
+    def count(self, values: Sized) -> None:
+        """Raises ValueError where these are too many, with those counted before."""
+        self._values_left -= len(values)
+        if self._values_left < 0:
+            raise ValueError(f"must hold at most {self._values_max:,} values")
+
+    def members(self, message: pb.Struct) -> dict[str, Any]:
+        """The object of a message whose members have been counted."""
+        # A message has no order, and reads in another one in every process.
+        readers = self._readers
+        return {key: readers[value.WhichOneof("kind")](value) for key, value in sorted(message.fields.items())}
+
+    def _object(self, message: pb.Struct) -> dict[str, Any]:
+        self.count(message.fields)
+        return self.members(message)
+
+    def _list(self, message: pb.ListValue) -> list[Any]:
+        self.count(message.values)
+        readers = self._readers
+        return [readers[item.WhichOneof("kind")](item) for item in message.values]
 
 
 def _number(value: pb.Value) -> int | float:
@@ -44,17 +93,6 @@ def _number(value: pb.Value) -> int | float:
 
 def _refuse(_: pb.Value) -> Any:
     raise ValueError("must hold no value that is unset; null is a value of its own")
-
-
-_READERS: Mapping[str | None, Callable[[pb.Value], Any]] = {
-    "string_value": lambda value: value.string_value,
-    "number_value": _number,
-    "struct_value": lambda value: _object(value.struct_value),
-    "list_value": lambda value: [_READERS[item.WhichOneof("kind")](item) for item in value.list_value.values],
-    "bool_value": lambda value: value.bool_value,
-    "null_value": lambda _: None,
-    None: _refuse,
-}
 
 
 def _fill_value(target: pb.Value, value: Any) -> None:

@@ -1,0 +1,19 @@
+"""The blocking client's method for what the server is."""
+
+from mnemon._connection import Connection
+from mnemon._messages.server import info_from_pb
+from mnemon._values.server import ServerInfo
+from mnemon.v1 import server_pb2 as pb
+from mnemon.v1.server_pb2_grpc import ServerServiceStub
+
+
+class ServerMethods(Connection):
+    """What the server is."""
+
+    def server_info(self, *, timeout: float | None = None) -> ServerInfo:
+        """Tells what this client may rely on: version, capabilities, limits, embedding model and vault."""
+        return info_from_pb(self._call(self._info.GetServerInfo, pb.GetServerInfoRequest(), timeout))
+
+    @property
+    def _info(self) -> ServerServiceStub:
+        return self._stub(ServerServiceStub)

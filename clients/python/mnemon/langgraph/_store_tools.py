@@ -1,0 +1,152 @@
+"""The two memory tools on a store of LangGraph's that is not Mnemon's, with the answers that they give on a server."""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping
+from operator import methodcaller
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from langgraph.store.base import BaseStore, SearchItem
+
+from mnemon._errors import ConfigurationError, FactNotFoundError, InvalidArgumentError
+from mnemon._namespaces import LABEL_BYTES_MAX, is_label, needed_of, template_keys, template_labels
+from mnemon._tool_definitions import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    OFFSET_MAX,
+    MemoryAction,
+    ResponseFormat,
+    chosen_action,
+    chosen_format,
+    permitted_actions,
+)
+
+Step: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""Calls a method of the store: the one that blocks, and the one that is awaited."""
+Steps: TypeAlias = Generator[Step, Any, Any]
+Tool: TypeAlias = Callable[..., Steps]
+"""Takes a tool's arguments and `config`, and yields what it does to the store; what that gave is sent to it."""
+
+
+def manage_steps(namespace: Iterable[str] | str | None, actions: Iterable[str]) -> Tool:
+    """`manage_memory`; raises InvalidArgumentError and ConfigurationError as `mnemon.create_manage_memory_tool`."""
+    labels, permitted = template_labels(namespace), permitted_actions(actions)
+
+    def manage(*, config: Mapping[str, Any], action: Any = None, content: Any = None, id: Any = None) -> Steps:  # noqa: A002 - the argument's name in the tool
+        verb, place = chosen_action(action, id, permitted), _filled(labels, config)
+        if verb is MemoryAction.DELETE:
+            yield _step("delete", place, str(id))
+            return f"Deleted memory {id}"
+        if content is None or content == "":
+            raise InvalidArgumentError.of("content", f"must say what to {verb}")
+        key, value = str(id or uuid4()), {"content": content}
+        if verb is MemoryAction.UPDATE:
+            known = yield _step("get", place, key)
+            if known is None:
+                raise FactNotFoundError(f"there is no memory {key[:80]!r} to update", reason="FACT_NOT_FOUND")
+            value = {**known.value, **value}
+        yield _step("put", place, key, value)
+        return f"{verb}d memory {key}"
+
+    return manage
+
+
+def search_steps(namespace: Iterable[str] | str | None, response_format: str) -> Tool:
+    """`search_memory`; raises InvalidArgumentError and ConfigurationError as `mnemon.create_search_memory_tool`."""
+    labels, chosen = template_labels(namespace), chosen_format(response_format)
+
+    def search(
+        *,
+        config: Mapping[str, Any],
+        query: Any = None,
+        limit: Any = None,
+        offset: Any = None,
+        filter: Any = None,  # noqa: A002 - the argument's name in the tool
+    ) -> Steps:
+        if not isinstance(query, str):
+            raise InvalidArgumentError.of("query", "must be text")
+        if filter is not None and not isinstance(filter, Mapping):
+            raise InvalidArgumentError.of("filter", "must be an object")
+        found = yield _step(
+            "search",
+            _filled(labels, config),
+            query=query,
+            filter=filter,
+            limit=_whole("limit", limit, LIMIT_DEFAULT, 1, LIMIT_MAX),
+            offset=_whole("offset", offset, 0, 0, OFFSET_MAX),
+        )
+        text = json.dumps([_described(item) for item in found], ensure_ascii=False)
+        return text if chosen is ResponseFormat.CONTENT else (text, list(found))
+
+    return search
+
+
+def run(steps: Steps, store: BaseStore) -> Any:
+    """Takes the steps on a store; returns the tool's answer."""
+    try:
+        call, _ = next(steps)
+        while True:
+            call, _ = steps.send(call(store))
+    except StopIteration as end:
+        return end.value
+
+
+async def arun(steps: Steps, store: BaseStore) -> Any:
+    """As `run`, by the store's asynchronous methods."""
+    try:
+        _, call = next(steps)
+        while True:
+            _, call = steps.send(await call(store))
+    except StopIteration as end:
+        return end.value
+
+
+def _step(name: str, *arguments: Any, **options: Any) -> Step:
+    return methodcaller(name, *arguments, **options), methodcaller(f"a{name}", *arguments, **options)
+
+
+def _filled(labels: tuple[str, ...], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The namespace for a configuration; without a template by its `org_id`, `user_id` and `agent_id`."""
+    keys = template_keys(labels)
+    known = {key: value for key, value in needed_of(config, keys).items() if value is not None}
+    for key, value in known.items():
+        if not is_label(value):
+            raise _bad(f'the configuration\'s {key!r} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
+    if not labels:
+        return _by_default(known)
+    if missing := [key for key in keys if key not in known]:
+        raise _bad(f"the configuration lacks {missing[0]!r}; its keys are {', '.join(sorted(map(repr, config)))}")
+    return tuple(known[label[1:-1]] if label.startswith("{") else label for label in labels)
+
+
+def _by_default(known: Mapping[str, str]) -> tuple[str, ...]:
+    org, user, agent = (known.get(key) for key in ("org_id", "user_id", "agent_id"))
+    of_user, of_agent = (("user", user) if user else ()), (("agent", agent) if agent else ())
+    if org:
+        return ("org", org, *of_agent[1:], *of_user)
+    if not (of_user or of_agent):
+        raise _bad("the configuration needs 'org_id', 'user_id' or 'agent_id'")
+    return (*of_user, *of_agent)
+
+
+def _whole(name: str, given: Any, default: int, least: int, most: int) -> int:
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+        raise InvalidArgumentError.of(name, f"must be a whole number from {least:,} to {most:,}")
+    return given
+
+
+def _described(item: SearchItem) -> dict[str, Any]:
+    return {
+        "namespace": list(item.namespace),
+        "key": item.key,
+        "value": item.value,
+        "created_at": item.created_at.isoformat(),
+        "updated_at": item.updated_at.isoformat(),
+        "score": item.score,
+    }
+
+
+def _bad(message: str) -> ConfigurationError:
+    return ConfigurationError(message, reason="CONFIGURATION")

@@ -1,0 +1,86 @@
+"""The command `mnemon-server verify`: reads all that is stored, and names what is damaged."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mnemon_server.config.settings import load_settings
+from mnemon_server.domain.errors import MnemonError, StorageFailedError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(folder: Path | None, *, as_json: bool) -> None:
+    """Read every record and every segment in FOLDER (default: data_dir); exit code 1 where anything is damaged.
+
+    Nothing is changed. A server may be running: it is held up no longer than by a search, except while SQLite checks a
+    large table, which may keep its log from being tidied for so long.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from mnemon_server.engines.sqlite.upkeep.verification import find_records
+
+    try:
+        folder = folder or load_settings(environ=os.environ).settings.data_dir
+        files = find_records(folder)
+        with Progress(console=Console(stderr=True)) as bar:
+            damages = [damage for file in files for damage in _records(file, folder, bar)]
+            damages += _segments(folder, bar)
+    except MnemonError as error:
+        click.echo(f"mnemon-server: {error}", err=True)
+        sys.exit(2)
+    if as_json:
+        click.echo(json.dumps({"sound": not damages, "vaults": len(files), "damages": damages}, indent=2))
+    else:
+        for damage in damages:
+            click.echo(f"{damage['file']}: {damage['text']}")
+        click.echo(f"{len(files):,} vaults; {len(damages):,} places are damaged")
+    sys.exit(1 if damages else 0)
+
+
+def _records(file: Path, folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+    from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier
+
+    name = str(file.relative_to(folder))
+    try:
+        opened = RecordsVerifier(file)
+    except StorageFailedError as error:
+        yield {"file": name, "text": str(error)}
+        return
+    with opened as verifier:
+        task = bar.add_task(f"{name}{' (in use)' if verifier.is_served else ''}", total=verifier.row_count)
+        for step in verifier.run():
+            bar.advance(task, step.rows)
+            for each in step.damages:
+                text = str(each)
+                yield {"file": name, "table": each.table, "row": each.row, "problem": each.problem, "text": text}
+
+
+def _segments(folder: Path, bar: "Progress") -> Iterator[dict[str, Any]]:
+    from mnemon_server.engines.timeline.format.inspection import (
+        find_contradictions,
+        find_segments,
+        inspect_folder,
+        render,
+    )
+
+    paths = find_segments(folder)
+    task = bar.add_task("timeline", total=len(paths))
+    reports = []
+    for report in inspect_folder(paths):
+        bar.advance(task)
+        reports.append(report)
+        if not report.is_sound:
+            yield {"file": str(report.path.relative_to(folder)), "text": render(report)}
+    for text in find_contradictions(reports):
+        yield {"file": "timeline", "text": text}

@@ -1,0 +1,392 @@
+"""Reads everything in a records.db, and tells what is damaged: for an operator, with or without a server that runs.
+
+Nothing is changed. Every row is read and decoded; records are held against their digests, their metadata, passages and
+index rows; SQLite's own checks are made table by table. Rows are read in short transactions, so that a server that
+writes meanwhile is held up no longer than by a search.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+
+from mnemon_server.domain.collections import COLLECTIONS
+from mnemon_server.domain.damage import UNREADABLE
+from mnemon_server.domain.documents import Document
+from mnemon_server.domain.encoding import document_digest
+from mnemon_server.domain.errors import ConfigurationError, MnemonError, StorageFailedError
+from mnemon_server.engines.sqlite import keyword_index
+from mnemon_server.engines.sqlite.change_log import read_change
+from mnemon_server.engines.sqlite.documents import NORM_MAX, DocumentTable
+from mnemon_server.engines.sqlite.filters import metadata_rows
+from mnemon_server.engines.sqlite.query import fetch, id_array
+from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
+from mnemon_server.wire.events import decode, encode
+
+# ruff: noqa: S608 - names of tables and columns are those of the file itself, and quoted
+
+ROWS_MAX = 250
+"""Read in one transaction."""
+PROBLEMS_MAX = 1_000
+"""Of SQLite's own checks."""
+NORM_MIN = 0.999
+
+_UNREADABLE = (*UNREADABLE, apsw.Error, MnemonError)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRow:
+    """What is wrong with a row: `row` is the id of a record or the key of a row; empty for the table as a whole."""
+
+    table: str
+    row: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.table}{f' {self.row}' if self.row else ''}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How much further it has come, and what was found on the way."""
+
+    rows: int
+    damages: tuple[DamagedRow, ...] = ()
+
+
+class RecordsVerifier:
+    """Reads one records.db. A context manager."""
+
+    def __init__(self, file: Path) -> None:
+        """Opens it.
+
+        Raises:
+            ConfigurationError: it is none of ours, or has another format.
+            StorageFailedError: it cannot be read at all.
+        """
+        self._lock = _held_still(file.parent)
+        try:
+            self._connection = _open(file, is_still=self._lock is not None)
+            _check_format(self._connection, file)
+            self._tables = _tables(self._connection)
+            self._dimension = _dimension(self._connection)
+            self._total = sum(_count(self._connection, table) for table in self._tables)
+        except apsw.Error as error:
+            self.__exit__()
+            raise StorageFailedError(f"{file} cannot be read: {error}") from error
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> "RecordsVerifier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if hasattr(self, "_connection"):
+            self._connection.close(True)
+        if self._lock is not None:
+            os.close(self._lock)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server has the file open."""
+        return self._lock is None
+
+    @property
+    def row_count(self) -> int:
+        """About how many rows `run` reads."""
+        return 2 * self._total
+
+    def run(self) -> Iterator[Step]:
+        """Reads everything, step by step."""
+        for table in self._tables:
+            yield Step(_count(self._connection, table), tuple(self._checked_by_sqlite(table)))
+        yield Step(0, tuple(self._foreign()))
+        collections = {collection.name: collection for collection in COLLECTIONS}
+        for table in self._tables:
+            if table in collections:
+                yield from self._documents(DocumentTable(collections[table]))
+            elif table == "event":
+                yield from self._changes()
+            elif table == "timeline_event":
+                yield from self._timeline()
+            else:
+                yield from self._rows(table)
+
+    # What SQLite knows
+
+    def _checked_by_sqlite(self, table: str) -> Iterator[DamagedRow]:
+        try:
+            for (said,) in fetch(self._connection, f'PRAGMA integrity_check("{table}")'):
+                if said != "ok":
+                    yield DamagedRow(table, "", str(said))
+        except _UNREADABLE as error:
+            yield DamagedRow(table, "", str(error))
+
+    def _foreign(self) -> Iterator[DamagedRow]:
+        try:
+            for table, row, parent, _ in fetch(self._connection, "PRAGMA foreign_key_check")[:PROBLEMS_MAX]:
+                yield DamagedRow(str(table), f"row {row}", f"belongs to a row of {parent} that is not there")
+        except _UNREADABLE as error:
+            yield DamagedRow("records.db", "", str(error))
+
+    # Records
+
+    def _documents(self, table: DocumentTable) -> Iterator[Step]:
+        name = table.tables.documents
+        for positions in self._chunks(name, "position"):
+            with self._moment():
+                yield Step(len(positions), tuple(self._checked_documents(table, positions)))
+        yield Step(0, tuple(self._orphans(table)))
+
+    def _checked_documents(self, table: DocumentTable, positions: Sequence[int]) -> Iterator[DamagedRow]:
+        try:
+            chunk = id_array(positions)
+            found = table.select(
+                self._connection, "d.position IN (SELECT value FROM carray(?))", (chunk,), vectors=True
+            )
+        except _UNREADABLE:
+            found = []
+        if len(found) == len(positions):
+            for position, _, document in found:
+                yield from self._checked(table, position, document)
+            return
+        for position in positions:
+            # One by one: what is damaged must not hide what is beside it.
+            try:
+                rows = table.select(self._connection, "d.position = ?", (position,), vectors=True)
+            except _UNREADABLE as error:
+                yield DamagedRow(table.tables.documents, self._name(table, position), _said(error))
+                continue
+            for _, _, document in rows:
+                yield from self._checked(table, position, document)
+
+    def _checked(self, table: DocumentTable, position: int, document: Document) -> Iterator[DamagedRow]:
+        try:
+            for problem in self._problems(table, position, document):
+                yield DamagedRow(table.tables.documents, repr(document.doc_id), problem)
+        except _UNREADABLE as error:
+            yield DamagedRow(table.tables.documents, repr(document.doc_id), _said(error))
+
+    def _problems(self, table: DocumentTable, position: int, document: Document) -> Iterator[str]:
+        tables, connection = table.tables, self._connection
+        digest = connection.execute(f"SELECT digest FROM {tables.documents} WHERE position = ?", (position,)).get
+        if digest != document_digest(document):
+            yield "its content, metadata, scope or fields are not those that its digest was made of"
+        wanted = sorted((key, *row) for key, value in document.metadata.items() for row in set(metadata_rows(value)))
+        statement = f"SELECT key, type, value FROM {tables.metadata} WHERE position = ?"
+        if sorted(fetch(connection, statement, (position,)), key=repr) != sorted(wanted, key=repr):
+            yield "the index of its metadata says something else"
+        yield from _passage_problems(document, self._dimension)
+        statement = f"SELECT id FROM {tables.passages} WHERE position = ?"
+        ids = [row[0] for row in fetch(connection, statement, (position,))]
+        if tables.collection.words and ids:
+            found = sum(len(keyword_index.stored_ids(connection, tables.keywords, each, each)) for each in ids)
+            if found != (0 if document.hidden else len(ids)):
+                yield "the index of words has other passages of it"
+
+    def _orphans(self, table: DocumentTable) -> Iterator[DamagedRow]:
+        """Rows of indexes that no foreign key ties to their record."""
+        tables = table.tables
+        statements = []
+        if tables.collection.words:
+            index = f"{tables.keywords.index}_docsize"
+            statements.append(
+                (index, f"SELECT id FROM {index} WHERE id >> 8 NOT IN (SELECT id FROM {tables.passages})")
+            )
+        if table.related is not None:
+            there = f"SELECT position FROM {tables.documents} WHERE hidden = 0"
+            statements.append(
+                (tables.related, f"SELECT DISTINCT position FROM {tables.related} WHERE position NOT IN ({there})")
+            )
+        for name, statement in statements:
+            try:
+                for (row,) in fetch(self._connection, statement):
+                    yield DamagedRow(name, f"row {row}", "belongs to a record that is not there")
+            except _UNREADABLE as error:
+                yield DamagedRow(name, "", _said(error))
+
+    def _name(self, table: DocumentTable, position: int) -> str:
+        try:
+            statement = f"SELECT CAST(id AS BLOB) FROM {table.tables.documents} WHERE position = ?"
+            found: bytes = self._connection.execute(statement, (position,)).get
+        except _UNREADABLE:
+            return f"row {position}"
+        return repr(found.decode("utf-8", "backslashreplace"))
+
+    # The log and the timeline
+
+    def _changes(self) -> Iterator[Step]:
+        for sequences in self._chunks("event", "sequence"):
+            yield Step(len(sequences), tuple(self._each("event", sequences, self._check_change)))
+
+    def _check_change(self, sequence: int) -> None:
+        change = read_change(self._connection, sequence)
+        if change is not None and change.details:
+            json.loads(change.details)
+
+    def _timeline(self) -> Iterator[Step]:
+        for sequences in self._chunks("timeline_event", "sequence"):
+            yield Step(len(sequences), tuple(self._each("timeline_event", sequences, self._check_timeline_event)))
+
+    def _check_timeline_event(self, sequence: int) -> None:
+        statement = "SELECT body, user, type FROM timeline_event WHERE sequence = ?"
+        for body, user, event_type in fetch(self._connection, statement, (sequence,)):
+            event = decode(body)
+            if encode(event) != body or (event.scope.user, event.event_type) != (user, event_type):
+                raise ValueError("its body is not what was written")
+
+    def _each(self, table: str, keys: Sequence[int], check: Any) -> Iterator[DamagedRow]:
+        for key in keys:
+            try:
+                check(key)
+            except Exception as error:  # noqa: BLE001 - whatever is raised, the row is not what it was
+                yield DamagedRow(table, str(key), _said(error))
+
+    # Everything else
+
+    def _rows(self, table: str) -> Iterator[Step]:
+        """Reads the rows of a small table: every text must be UTF-8, and what is JSON must be read."""
+        columns = fetch(self._connection, f'PRAGMA table_info("{table}")')
+        # As bytes: what is not UTF-8 must not hide the rows behind it.
+        read = ", ".join(f'CAST("{c[1]}" AS BLOB)' if c[2] == "TEXT" else f'"{c[1]}"' for c in columns)
+        keys = [number for number, column in enumerate(columns) if column[5]] or [0]
+        damages = []
+        count = 0
+        try:
+            for row in self._connection.execute(f'SELECT {read} FROM "{table}"'):
+                count += 1
+                if problem := _problem_of_row(table, columns, row):
+                    name = " ".join(_shown(row[key]) for key in keys)
+                    damages.append(DamagedRow(table, name, problem))
+        except _UNREADABLE as error:
+            damages.append(DamagedRow(table, f"behind row {count}", _said(error)))
+        yield Step(count, tuple(damages))
+
+    def _chunks(self, table: str, key: str) -> Iterator[list[int]]:
+        after = -(2**63)
+        statement = f"SELECT {key} FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT ?"
+        while True:
+            try:
+                keys = [row[0] for row in fetch(self._connection, statement, (after, ROWS_MAX))]
+            except apsw.Error:
+                return  # SQLite's own check has said so
+            if not keys:
+                return
+            yield keys
+            after = keys[-1]
+
+    @contextmanager
+    def _moment(self) -> Iterator[None]:
+        """What is read inside is of one moment."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            # A statement that met damage says so once more here.
+            with suppress(apsw.Error):
+                self._connection.execute("ROLLBACK")
+
+
+def find_records(folder: Path) -> list[Path]:
+    """The records in a folder and all folders below it."""
+    return sorted(path for path in folder.rglob("records.db") if path.is_file())
+
+
+def _dimension(connection: apsw.Connection) -> int:
+    """Numbers of a vector, which the name of the model ends with."""
+    identity = str(connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get)
+    size = identity.rpartition("/")[2]
+    return int(size) if size.isdigit() else 0
+
+
+def _passage_problems(document: Document, dimension: int) -> Iterator[str]:
+    for number, passage in enumerate(document.passages):
+        if passage.index != number or not 0 <= passage.start <= passage.end <= len(document.content):
+            yield f"passage {number} is no part of its content"
+        vector = np.array(passage.embedding or (), np.float32)
+        norm = float(np.sqrt(np.dot(vector, vector)))
+        if norm != 0.0 and not NORM_MIN <= norm <= NORM_MAX:
+            yield f"the vector of passage {number} has the length {norm:g}, not 1"
+        if dimension and len(vector) != dimension:
+            yield f"the vector of passage {number} has {len(vector)} numbers, not {dimension}"
+
+
+def _problem_of_row(table: str, columns: Sequence[Any], row: Sequence[Any]) -> str:
+    for column, value in zip(columns, row, strict=True):
+        if column[2] != "TEXT" or value is None:
+            continue
+        try:
+            text = value.decode()
+            if (table, column[1]) == ("request", "answer"):
+                json.loads(text)
+        except ValueError as error:
+            return f"{column[1]}: {_said(error)}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    return repr(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value)
+
+
+def _said(error: BaseException) -> str:
+    """What is wrong, without the bytes of any record."""
+    cause = error.__cause__ if isinstance(error, MnemonError) and error.__cause__ else error
+    if isinstance(cause, UnicodeDecodeError):
+        return f"a text is no UTF-8 at byte {cause.start}"
+    if isinstance(cause, json.JSONDecodeError):
+        return f"a text is no JSON at character {cause.pos}"
+    return f"cannot be read: {type(cause).__name__}" if isinstance(cause, KeyError) else f"cannot be read: {cause}"
+
+
+def _tables(connection: apsw.Connection) -> list[str]:
+    """The tables that hold rows of ours: not those that belong to an index of words."""
+    statement = "SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main' ORDER BY name"
+    return [row[0] for row in fetch(connection, statement) if not row[0].startswith("sqlite_")]
+
+
+def _count(connection: apsw.Connection, table: str) -> int:
+    try:
+        return int(connection.execute(f'SELECT count(*) FROM "{table}"').get)
+    except apsw.Error:
+        return 0  # SQLite's own check says so
+
+
+def _held_still(folder: Path) -> int | None:
+    """A lock that keeps a server from opening the folder meanwhile; None where one has it open."""
+    try:
+        descriptor = os.open(folder / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _open(file: Path, *, is_still: bool) -> apsw.Connection:
+    log = file.with_name(f"{file.name}-wal")
+    if is_still and not (log.exists() and log.stat().st_size):
+        # Not even the files that readers share are made.
+        uri = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
+        return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    return open_reader(file)
+
+
+def _check_format(connection: apsw.Connection, file: Path) -> None:
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise ConfigurationError(f"{file} is not a file of Mnemon")
+    if (version := connection.pragma("user_version")) != SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"{file} has format {version}, and this program verifies format {SCHEMA_VERSION}: "
+            "use the program that wrote it, or let a server open it first"
+        )

@@ -1,0 +1,103 @@
+"""What was removed leaves the copies of damaged segments, too."""
+
+import contextlib
+import logging
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
+
+from mnemon_server.domain.errors import StorageFailedError
+from mnemon_server.engines.timeline.format.files import Files, ReadFile
+from mnemon_server.engines.timeline.format.frames import FRAME_HEADER_BYTES, FRAME_OVERHEAD, parse_frame_header
+from mnemon_server.engines.timeline.format.layout import (
+    HEADER_BYTES,
+    SegmentDamagedError,
+    SegmentFormatError,
+    SegmentHeader,
+    parse_segment_name,
+)
+from mnemon_server.engines.timeline.format.salvage import salvage_frames
+from mnemon_server.engines.timeline.upkeep.manifest import SegmentRow
+
+_DRAFT_SUFFIX = ".tmp"
+_COPY_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def erase(quarantine: Files, epoch: bytes, erased: Mapping[SegmentRow, Collection[int]]) -> None:
+    """Removes events from the copies of their segments.
+
+    Where an event is found, its bytes are overwritten, and all else stays for whoever wants to look at the damage.
+    Where it is not, it may be in the damage itself, and the copy is removed: what was sound of the others is in the
+    segment.
+
+    Args:
+        quarantine: the folder of the copies.
+        epoch: of the vault; files of others are nobody's business here.
+        erased: removed events by the segment that records.db names.
+
+    Raises:
+        StorageFullError: no space is left to rewrite a copy; it is as it was.
+        StorageFailedError: a copy can neither be read or written, nor be removed.
+    """
+    for row, sequences in erased.items():
+        for name in quarantine.names() if sequences else ():
+            first = (parse_segment_name(name) or (0, 0))[0]
+            # Segments that were joined have copies under their former numbers.
+            if row.segment_id <= first <= row.last_sequence:
+                try:
+                    _erase_in(quarantine, name, epoch, {one for one in sequences if one >= first})
+                except StorageFailedError:
+                    _remove(quarantine, name)
+
+
+def _erase_in(quarantine: Files, name: str, epoch: bytes, sequences: Collection[int]) -> None:
+    with contextlib.closing(quarantine.open_read(name)) as file:
+        header = _header(name, file)
+        if header is not None and header.epoch != epoch:
+            return
+        salvage = salvage_frames(file, header, file.pread(HEADER_BYTES, 0))
+        if salvage.footer is not None:
+            sequences = {one for one in sequences if one <= salvage.footer.last_sequence}
+        found = {one: at for one, at in zip(salvage.sequences, salvage.offsets, strict=True) if one in sequences}
+        if header is None or (salvage.damages and len(found) < len(sequences)):
+            _remove(quarantine, name)
+        elif found:
+            _rewrite(quarantine, name, file, [_frame(file, header.seed, offset) for offset in found.values()])
+
+
+def _remove(quarantine: Files, name: str) -> None:
+    quarantine.unlink(name)
+    quarantine.sync_folder()
+    log.warning("%s left the quarantine: it may hold an event that was removed", name)
+
+
+def _header(name: str, file: ReadFile) -> SegmentHeader | None:
+    with contextlib.suppress(SegmentDamagedError, SegmentFormatError):
+        return SegmentHeader.decode(name, file.pread(HEADER_BYTES, 0))
+    return None
+
+
+def _frame(file: ReadFile, seed: int, offset: int) -> tuple[int, int]:
+    """Where a sound frame begins and ends."""
+    header = parse_frame_header(seed, offset, file.pread(FRAME_HEADER_BYTES, offset), 0)
+    return offset, offset + FRAME_OVERHEAD + header.length
+
+
+def _rewrite(quarantine: Files, name: str, file: ReadFile, ranges: list[tuple[int, int]]) -> None:
+    """Puts a copy with zeros in these ranges of bytes, which ascend, in the place of a file."""
+    draft = name + _DRAFT_SUFFIX
+    quarantine.unlink(draft)
+    ends = [end for _, end in ranges]
+    with contextlib.closing(quarantine.create(draft)) as copy:
+        while chunk := bytearray(file.pread(_COPY_BYTES, copy.size)):
+            begin, behind = copy.size, copy.size + len(chunk)
+            for start, end in ranges[bisect_left(ends, begin) :]:
+                if start >= behind:
+                    break
+                first, last = max(start, begin) - begin, min(end, behind) - begin
+                chunk[first:last] = bytes(last - first)
+            copy.append(bytes(chunk))
+        copy.sync()
+    quarantine.rename(draft, name)
+    quarantine.sync_folder()

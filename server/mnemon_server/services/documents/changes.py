@@ -1,0 +1,127 @@
+"""How documents change: decided inside the transaction that makes the change, after the check for a replay."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from mnemon_server.domain.changes import ChangeType
+from mnemon_server.domain.documents import Document, UpdateDocument
+from mnemon_server.domain.encoding import document_digest
+from mnemon_server.domain.errors import DocumentNotFoundError, FieldViolation
+from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
+from mnemon_server.domain.validation import (
+    content_violations,
+    doc_id_violations,
+    metadata_violations,
+    normalised,
+    refuse,
+    request_id_violations,
+    revision_violations,
+    scope_violations,
+)
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
+from mnemon_server.services.search.embedded_passages import embed_passages
+from mnemon_server.services.shared import field_masks as masks
+from mnemon_server.services.shared.completions import completion
+from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.writes import request_key
+
+_FIELDS = ("content", "metadata", "scope")
+_OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_count", "embeddings")
+
+
+class _ContentMovedError(Exception):
+    """The stored content was the new one, and is it no longer."""
+
+
+class DocumentChanges:
+    """Changes documents; any number of calls at the same time."""
+
+    def __init__(
+        self, records: RecordEngine, embedder: EmbeddingBatcher, reads: "GatheredReads[Document | None]"
+    ) -> None:
+        self._records = records
+        self._embedder = embedder
+        self._reads = reads
+
+    async def update(self, request: UpdateDocument) -> WriteReceipt:
+        """Changes what the request names. DocumentNotFoundError where there is no document."""
+        refuse(update_violations(request))
+        try:
+            receipt = await self._write(request, await self._new_passages(request))
+        except _ContentMovedError:
+            receipt = await self._write(request, await self._embedded(request))
+        if receipt.outcome is WriteOutcome.MISSING:
+            raise DocumentNotFoundError(request.document.doc_id)
+        return receipt
+
+    async def _new_passages(self, request: UpdateDocument) -> Sequence[PassageInput] | None:
+        """None where the content stays as it is, so that nothing is embedded for it."""
+        if "content" not in request.mask:
+            return None
+        stored = await self._reads.get(request.document.doc_id)
+        if stored is None or stored.content == request.document.content:
+            return None
+        return await self._embedded(request)
+
+    async def _embedded(self, request: UpdateDocument) -> Sequence[PassageInput]:
+        [passages] = await embed_passages(self._embedder, [request.document.content])
+        return passages
+
+    async def _write(self, request: UpdateDocument, passages: Sequence[PassageInput] | None) -> WriteReceipt:
+        def update(stored: Document) -> Document:
+            new = _changed(stored, request)
+            if passages is None and new.content != stored.content:
+                raise _ContentMovedError
+            refuse(metadata_violations(new.metadata, "set_metadata"))
+            return new
+
+        change = DocumentUpdate(
+            doc_id=request.document.doc_id,
+            update=update,
+            change=ChangeType.KNOWLEDGE_INDEXED,
+            passages=passages,
+            request=_key(request),
+            expected_revision=request.expected_revision,
+        )
+        return await completion(self._records.update_document(change))
+
+
+def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
+    """What is wrong with a change, as far as it can be known without the document; of its values, those that count."""
+    document, mask = request.document, request.mask
+    yield from doc_id_violations(document.doc_id, "document.doc_id")
+    yield from masks.change_violations(request, _FIELDS, output_only=_OUTPUT_ONLY)
+    if "content" in mask:
+        yield from content_violations(document.content, "document.content")
+    if "metadata" in mask:
+        yield from metadata_violations(document.metadata, "document.metadata")
+    for violation in scope_violations(document.scope):
+        if any(masks.covers(path, violation.field) for path in mask):
+            yield FieldViolation(f"document.{violation.field}", violation.description)
+    yield from request_id_violations(request.request_id)
+    yield from revision_violations(request.expected_revision)
+
+
+def _changed(stored: Document, request: UpdateDocument) -> Document:
+    """The stored document with the change made."""
+    document = stored
+    for path in request.mask:
+        if masks.is_part_of_scope(path):
+            document = replace(document, scope=masks.with_part(document.scope, request.document.scope, path))
+        else:
+            document = replace(document, **{path: getattr(request.document, path)})
+    return normalised(replace(document, metadata=masks.with_keys(document.metadata, request)))
+
+
+def _key(request: UpdateDocument) -> RequestKey | None:
+    asked = _changed(Document(request.document.doc_id, ""), request)
+    return request_key(
+        request.request_id,
+        "update-document",
+        document_digest(asked),
+        sorted(set(request.mask)),
+        sorted(set(request.remove_metadata)),
+        request.expected_revision,
+    )

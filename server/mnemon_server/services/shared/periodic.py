@@ -1,0 +1,56 @@
+"""What is done again and again in the background, whatever happened the time before."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+from mnemon_server.domain.errors import MnemonError
+
+log = logging.getLogger(__name__)
+
+
+class Periodic(ABC):
+    """Does its work at once, and then every so many seconds. An async context manager; belongs to one event loop.
+
+    Work that fails is told to the log, and done again when it is due.
+    """
+
+    def __init__(self, failure: str, *, interval_s: float) -> None:
+        """Does nothing yet.
+
+        Args:
+            failure: what the log says where the work failed, such as "expired facts could not be removed".
+            interval_s: seconds from the end of one turn to the beginning of the next.
+        """
+        self._failure = failure
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    @abstractmethod
+    async def _turn(self) -> float | None:
+        """Does the work; returns after how many seconds to come again where that is sooner than usual."""
+
+    async def _run(self) -> None:
+        while True:
+            wait_s = None
+            try:
+                wait_s = await self._turn()
+            except MnemonError as error:
+                # The engine refuses for now; the next turn may succeed.
+                log.warning("%s: %s", self._failure, error)
+            except Exception:
+                log.exception(self._failure)
+            await asyncio.sleep(self._interval_s if wait_s is None else min(wait_s, self._interval_s))

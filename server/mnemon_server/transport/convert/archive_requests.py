@@ -1,0 +1,147 @@
+"""Requests to the archive service, and the records that come in, as values.
+
+Each function raises InvalidArgumentError with everything that is wrong, where something is no value; see `Reader`.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from mnemon.v1 import archive_pb2 as pb
+from mnemon.v1 import episodic_pb2
+
+from mnemon_server.domain.archive import (
+    RECORDS_MAX,
+    ArchivedRecord,
+    ArchiveHeader,
+    ExportSelection,
+    ImportConflict,
+    ImportStart,
+    RecordKind,
+    VectorModel,
+)
+from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.episodic import EpisodicEvent
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.records import MetadataValue
+from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
+from mnemon_server.transport.convert.episodic import event_from_pb
+from mnemon_server.transport.convert.shared.namespaces import read_namespace
+from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reading import Metadata, unset_values
+from mnemon_server.wire.values import scope_from_pb, value_from_pb
+
+KINDS_MAX = 64
+"""Kinds that an export may name, one of them several times included."""
+CONFLICTS: Mapping[int, ImportConflict] = {
+    pb.IMPORT_CONFLICT_UNSPECIFIED: ImportConflict.NEWER,
+    **{pb.ImportConflict.Value(f"IMPORT_CONFLICT_{each.name}"): each for each in ImportConflict},
+}
+_RECORD = "record"
+
+
+def read_export(request: pb.ExportRecordsRequest) -> ExportSelection:
+    """What is to be exported."""
+    message = request.selection
+    if len(message.kinds) > KINDS_MAX:
+        raise InvalidArgumentError.of("selection.kinds", f"must be at most {KINDS_MAX}; each one is needed once only")
+    reader = Reader()
+    has_namespace = message.HasField("namespace")
+    selection = ExportSelection(
+        kinds=frozenset(reader.enum("selection.kinds", number, KINDS) for number in message.kinds),
+        namespace=read_namespace(reader, "selection.namespace", message.namespace.labels) if has_namespace else None,
+        exact_namespace=message.exact_namespace,
+        scope=scope_from_pb(message.scope),
+    )
+    reader.finish()
+    return selection
+
+
+def read_start(request: pb.ImportRecordsRequest) -> ImportStart:
+    """On what terms an import begins."""
+    if not request.HasField("start"):
+        raise InvalidArgumentError.of("start", "is required in the first message")
+    message, reader = request.start, Reader()
+    start = ImportStart(
+        header=_header(message.header) if message.HasField("header") else None,
+        on_conflict=reader.enum("start.on_conflict", message.on_conflict, CONFLICTS),
+        embed_anew=message.embed_anew,
+        bridge_events=message.bridge_events,
+    )
+    reader.finish()
+    return start
+
+
+def check_count(request: pb.ImportRecordsRequest) -> None:
+    """Raises InvalidArgumentError where a message holds too many records."""
+    if len(request.records) > RECORDS_MAX:
+        raise InvalidArgumentError.of("records", f"must be at most {RECORDS_MAX:,}; send several messages")
+
+
+def read_record(message: pb.ArchivedRecord) -> ArchivedRecord:
+    """A record."""
+    reader = Reader()
+    kind = reader.enum(f"{_RECORD}.kind", message.kind, KINDS)
+    document = _document(reader, message)
+    event = _event(reader, message.event) if message.HasField("event") else None
+    reader.finish()
+    return ArchivedRecord(kind, event=event) if kind is RecordKind.EVENT else ArchivedRecord(kind, document)
+
+
+def _document(reader: Reader, message: pb.ArchivedRecord) -> Document:
+    return Document(
+        message.id,
+        message.content,
+        reader.metadata(f"{_RECORD}.metadata", message.metadata),
+        scope=scope_from_pb(message.scope),
+        revision=message.revision,
+        create_time=reader.time(f"{_RECORD}.create_time", message, "create_time"),
+        update_time=reader.time(f"{_RECORD}.update_time", message, "update_time"),
+        passages=tuple(_passage(reader, number, each) for number, each in enumerate(message.passages)),
+        fields=_fields(reader, message.fields),
+        hidden=message.hidden,
+    )
+
+
+def _fields(reader: Reader, entries: Metadata) -> dict[str, MetadataValue | None]:
+    """The fields of a collection, which have lists of any length."""
+    values = {name: value_from_pb(value, None) for name, value in entries.items()}
+    if None in values.values():
+        reader.violations += unset_values(f"{_RECORD}.fields", entries)
+    return values
+
+
+def _passage(reader: Reader, number: int, message: pb.ArchivedPassage) -> Passage:
+    if len(message.vector) % VECTOR_TYPE.itemsize:
+        place = f"{_RECORD}.passages[{number}].vector"
+        reader.note(place, f"must have {VECTOR_TYPE.itemsize} bytes for each number")
+        return Passage(number, message.start, message.end)
+    return Passage(number, message.start, message.end, tuple(np.frombuffer(message.vector, VECTOR_TYPE).tolist()))
+
+
+def _event(reader: Reader, message: episodic_pb2.EpisodicEvent) -> EpisodicEvent | None:
+    """An event; None if it cannot be read."""
+    field = f"{_RECORD}.event"
+    recorded = reader.time(f"{field}.record_time", message, "record_time")
+    try:
+        event = event_from_pb(message)
+    except ValueError:
+        if not message.HasField("event_time"):
+            reader.note(f"{field}.event_time", "must be set")
+        reader.time(f"{field}.event_time", message, "event_time")
+        reader.metadata(f"{field}.metadata", message.metadata)
+        return None
+    if recorded is not None:
+        event.record_time = recorded
+    return event
+
+
+def _header(message: pb.ArchiveHeader) -> ArchiveHeader:
+    """What an import needs of a header."""
+    model = message.embedding_model
+    return ArchiveHeader(
+        format_version=message.format_version,
+        model=VectorModel(model.name, model.revision, model.precision, model.dimension)
+        if message.HasField("embedding_model")
+        else None,
+        rules_version=message.rules_version,
+    )

@@ -1,0 +1,142 @@
+"""Requests to the semantic memory service as values.
+
+Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
+`Reader`. Requests for one statement are values as they come, but for their view.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mnemon.v1 import semantic_pb2 as pb
+
+from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.records import Scope, View
+from mnemon_server.domain.semantic import (
+    MIN_SIMILARITY_DEFAULT,
+    TOP_K_DEFAULT,
+    ConflictPolicy,
+    SaveSemantic,
+    SemanticFilter,
+    SemanticMemory,
+    SimilarQuery,
+)
+from mnemon_server.services.semantic.checks import deletion_violations, query_violations, save_violations
+from mnemon_server.services.semantic.filters import filter_violations
+from mnemon_server.transport.convert.memories import vector_from_pb
+from mnemon_server.transport.convert.shared.filters import read_filter
+from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.wire.values import VIEWS, scope_from_pb
+
+CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
+    pb.CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.IGNORE,
+    pb.CONFLICT_POLICY_IGNORE: ConflictPolicy.IGNORE,
+    pb.CONFLICT_POLICY_DETECT: ConflictPolicy.DETECT,
+    pb.CONFLICT_POLICY_RESOLVE: ConflictPolicy.RESOLVE,
+}
+_NO_SCOPE = Scope()
+_EVERYTHING = SemanticFilter()
+
+
+class Page(NamedTuple):
+    """Which statements a page is of, and how many it has at most."""
+
+    where: SemanticFilter
+    limit: int
+
+
+def read_save(request: pb.SaveSemanticMemoryRequest) -> SaveSemantic:
+    """The statement to store."""
+    if not request.HasField("memory"):
+        raise InvalidArgumentError.of("memory", "is required")
+    reader = Reader()
+    save = SaveSemantic(
+        memory=read_statement(reader, "memory", request.memory),
+        embedding=vector_from_pb(request.embedding),
+        conflict_policy=reader.enum("conflict_policy", request.conflict_policy, CONFLICT_POLICIES),
+        rule=request.rule,
+        request_id=request.request_id,
+    )
+    reader.finish(save_violations(save, len(request.embedding)))
+    return save
+
+
+def read_search(request: pb.SearchSimilarRequest) -> SimilarQuery:
+    """The search."""
+    reader = Reader()
+    query = SimilarQuery(
+        vector=vector_from_pb(request.vector),
+        text=request.query,
+        top_k=request.limit or TOP_K_DEFAULT,
+        min_similarity=request.min_score if request.HasField("min_score") else MIN_SIMILARITY_DEFAULT,
+        where=_filter(reader, request.filter) if request.HasField("filter") else _EVERYTHING,
+        view=reader.enum("view", request.view, VIEWS),
+    )
+    reader.finish(query_violations(query, len(request.vector)))
+    return query
+
+
+def read_view(request: pb.GetSemanticMemoryRequest) -> View:
+    """How much of a statement is asked for."""
+    reader = Reader()
+    view = reader.enum("view", request.view, VIEWS)
+    reader.finish()
+    return view
+
+
+def read_list(request: pb.ListSemanticMemoriesRequest) -> Page:
+    """The page."""
+    reader = Reader()
+    page = Page(_filter(reader, request.filter), reader.page_size(request.page_size))
+    reader.finish(filter_violations(page.where))
+    return page
+
+
+def read_deletion(request: pb.DeleteSemanticMemoriesRequest) -> SemanticFilter:
+    """What is to be deleted, where it is not named."""
+    reader = Reader()
+    where = _filter(reader, request.filter)
+    reader.finish(deletion_violations(request.memory_ids, where, request.request_id, expected_revision(request)))
+    return where
+
+
+def expected_revision(request: pb.DeleteSemanticMemoriesRequest) -> int | None:
+    """The revision that the statement must have; None where any will do."""
+    return request.expected_revision if request.HasField("expected_revision") else None
+
+
+def read_statement(reader: Reader, field: str, message: pb.SemanticMemory) -> SemanticMemory:
+    """The statement as a caller gives it; what only the server sets is left out, and so is its vector."""
+    return SemanticMemory(
+        memory_id="",
+        content=message.content,
+        summary=message.summary,
+        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        importance=message.importance if message.HasField("importance") else None,
+        keywords=tuple(message.keywords),
+        source=message.source,
+        metadata=reader.metadata(f"{field}.metadata", message.metadata),
+        create_time=reader.time(f"{field}.create_time", message, "create_time"),
+    )
+
+
+def statement_from_pb(message: pb.SemanticMemory) -> SemanticMemory:
+    """The same of a statement that was checked."""
+    return read_statement(Reader(), "memory", message)
+
+
+def shape_violations(message: pb.SemanticMemory, field: str) -> list[FieldViolation]:
+    """Why a statement that is given is no value."""
+    reader = Reader()
+    read_statement(reader, field, message)
+    return reader.violations
+
+
+def _filter(reader: Reader, message: pb.SemanticMemoryFilter) -> SemanticFilter:
+    """Which statements are meant."""
+    created_from, created_to = reader.span("filter.created", message.created)
+    return SemanticFilter(
+        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        created_from=created_from,
+        created_to=created_to,
+        expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
+    )

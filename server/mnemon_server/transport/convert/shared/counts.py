@@ -1,0 +1,127 @@
+"""How many entries the lists and maps of requests may have, so that nobody walks what is refused anyway.
+
+A message of some megabytes can hold a million of them, and to read these for the one sentence that they are too many
+would keep everybody waiting. So what is longer than it may be is cut to one entry more before anything looks at it: the
+check of its field, be it of a request or of one item of many, then says so in its own words.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from mnemon_server.domain.archive import RECORDS_MAX
+from mnemon_server.domain.changes import RECORD_IDS_MAX
+from mnemon_server.domain.episodic import EVENT_TYPES_MAX, EVENTS_PER_MESSAGE_MAX, IDS_MAX
+from mnemon_server.domain.feed import TYPES_MAX
+from mnemon_server.domain.namespaces import LABELS_MAX
+from mnemon_server.domain.records import METADATA_KEYS_MAX
+from mnemon_server.domain.rules import RULES_MAX
+from mnemon_server.domain.semantic import IDS_MAX as MEMORY_IDS_MAX
+from mnemon_server.domain.semantic import KEYWORDS_MAX
+from mnemon_server.services.facts.checks import NAMES_MAX
+from mnemon_server.services.facts.texts import PATHS_MAX
+from mnemon_server.services.rules.schema import ENTRIES_MAX
+from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
+from mnemon_server.services.tools.memory_tools import ACTIONS_MAX
+from mnemon_server.transport.convert.archive_requests import KINDS_MAX
+from mnemon_server.transport.convert.shared.reading import BULK_REQUESTS_MAX
+
+LARGE_BYTES = 16 << 10
+"""Of a message; a smaller one holds too little to cut."""
+VECTOR_MAX = 65_536
+"""Numbers of a vector: more than any model gives."""
+FIELDS_MAX, PASSAGES_MAX = 64, 16_384
+"""Of a record of an archive. Its collection has fewer fields, and no message has room for so many passages' vectors."""
+
+_BY_NAME: Mapping[str, int] = {
+    **dict.fromkeys(("metadata", "filters", "set_metadata", "remove_metadata"), METADATA_KEYS_MAX),
+    **dict.fromkeys(("embedding", "vector", "values"), VECTOR_MAX),
+    **dict.fromkeys(("namespace", "labels", "prefix", "suffix"), LABELS_MAX),
+    **dict.fromkeys(("users", "personas", "sources", "source_priority"), ENTRIES_MAX),
+    **dict.fromkeys(("signals", "required_signals"), ENTRIES_MAX),
+    **dict.fromkeys(("kinds", "counts"), KINDS_MAX),
+    "actions_permitted": ACTIONS_MAX,
+    "embeddings": 0,
+    "event_ids": IDS_MAX,
+    "event_types": EVENT_TYPES_MAX,
+    "fields": FIELDS_MAX,
+    "keywords": KEYWORDS_MAX,
+    "memory_ids": MEMORY_IDS_MAX,
+    "merged_from": 0,
+    "names": NAMES_MAX,
+    "passages": PASSAGES_MAX,
+    "paths": PATHS_MAX,
+    "record_ids": RECORD_IDS_MAX,
+    "records": RECORDS_MAX,
+    "requests": BULK_REQUESTS_MAX,
+    "rules": RULES_MAX,
+    "types": TYPES_MAX,
+    "versions": 0,
+}
+"""By the name of a field; 0 for what only the server sets, which is not looked at."""
+_BY_FULL_NAME: Mapping[str, int] = {
+    "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
+    "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
+}
+COUNTED_ELSEWHERE = frozenset(("google.protobuf.Struct", "mnemon.v1.Filter", "mnemon.v1.MetadataValue"))
+"""Messages whose own readers count them: `json_values.py` and `filters.py` beside this, and `wire/values.py`."""
+
+
+class _Field(NamedTuple):
+    """A field that is cut, that has others inside of it, or both; `most` is None where it is no list or map."""
+
+    name: str
+    most: int | None
+    is_map: bool
+    inner: tuple["_Field", ...]
+
+
+def entries_max(field: FieldDescriptor) -> int:
+    """How many entries a list or map may have. Raises KeyError where nobody has decided that."""
+    return _BY_FULL_NAME[field.full_name] if field.full_name in _BY_FULL_NAME else _BY_NAME[field.name]
+
+
+def cut(message: Message) -> None:
+    """Cuts every list and map of a request that is longer than it may be to one entry more."""
+    _cut(message, _fields(message.DESCRIPTOR))
+
+
+@lru_cache(maxsize=256)
+def _fields(descriptor: Descriptor) -> tuple[_Field, ...]:
+    found = (_field(field) for field in descriptor.fields)
+    return tuple(field for field in found if field.most is not None or field.inner)
+
+
+def _field(field: FieldDescriptor) -> _Field:
+    kind = field.message_type
+    is_map = kind is not None and kind.GetOptions().map_entry
+    inner = () if kind is None or is_map or kind.full_name in COUNTED_ELSEWHERE else _fields(kind)
+    return _Field(field.name, entries_max(field) if field.is_repeated else None, is_map, inner)
+
+
+def _cut(message: Any, fields: tuple[_Field, ...]) -> None:
+    for name, most, is_map, inner in fields:
+        if most is None:
+            if message.HasField(name):
+                _cut(getattr(message, name), inner)
+            continue
+        entries = getattr(message, name)
+        if len(entries) > most + 1:
+            _shorten(message, name, most + 1, is_map=is_map)
+        if inner:
+            for entry in entries:
+                _cut(entry, inner)
+
+
+def _shorten(message: Any, name: str, most: int, *, is_map: bool) -> None:
+    entries = getattr(message, name)
+    if not is_map:
+        del entries[most:]
+        return
+    kept = type(message)(**{name: {key: entries[key] for key in islice(entries, most)}})
+    message.ClearField(name)
+    message.MergeFrom(kept)

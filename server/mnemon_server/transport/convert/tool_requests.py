@@ -1,0 +1,92 @@
+"""Requests to the tool service as values.
+
+Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
+`Reader`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from mnemon.v1 import tools_pb2 as pb
+
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.tool_calls import ParseOptions
+from mnemon_server.domain.tools import CallTool, ExecuteText, ToolContext
+from mnemon_server.domain.validation import metadata_violations, request_id_violations
+from mnemon_server.services.tools.definitions import MemoryAction
+from mnemon_server.transport.convert.shared.json_values import read_object
+from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.tools import ACTIONS
+
+RESPONSE_FORMATS: Mapping[int, bool] = {
+    pb.RESPONSE_FORMAT_UNSPECIFIED: False,
+    pb.RESPONSE_FORMAT_CONTENT: False,
+    pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT: True,
+}
+"""Whether the facts themselves are wanted, too."""
+_NO_CONTEXT = ToolContext()
+
+
+def read_call(request: pb.CallToolRequest) -> CallTool:
+    """The call."""
+    reader = Reader()
+    call = CallTool(
+        tool=request.tool,
+        arguments=read_object(reader, "arguments", request.arguments),
+        context=_context(reader, request.context) if request.HasField("context") else _NO_CONTEXT,
+        artifact=reader.enum("response_format", request.response_format, RESPONSE_FORMATS),
+        request_id=request.request_id,
+    )
+    reader.finish(_violations(call))
+    return call
+
+
+def read_execute(request: pb.ExecuteTextRequest) -> ExecuteText:
+    """The text whose calls are to be run."""
+    reader = Reader()
+    text = ExecuteText(
+        text=request.text,
+        options=options_from_pb(request.options),
+        context=_context(reader, request.context) if request.HasField("context") else _NO_CONTEXT,
+        artifact=reader.enum("response_format", request.response_format, RESPONSE_FORMATS),
+        request_id=request.request_id,
+    )
+    reader.finish(_violations(text))
+    return text
+
+
+def read_actions(request: pb.ListToolsRequest) -> tuple[MemoryAction, ...]:
+    """What manage_memory may do."""
+    reader = Reader()
+    actions = _actions(reader, "actions_permitted", request.actions_permitted)
+    reader.finish()
+    return actions
+
+
+def options_from_pb(message: pb.ParseOptions) -> ParseOptions:
+    """How strictly a text is read."""
+    return ParseOptions(
+        strict_envelope=message.strict_envelope,
+        require_end_marker=message.require_end_marker if message.HasField("require_end_marker") else True,
+        strict_boundaries=message.strict_boundaries,
+        dual_mode=message.dual_mode if message.HasField("dual_mode") else True,
+    )
+
+
+def _context(reader: Reader, message: pb.ToolContext) -> ToolContext:
+    """What the application knows of a call."""
+    return ToolContext(
+        namespace=tuple(message.namespace),
+        config=read_object(reader, "context.config", message.config),
+        actions_permitted=_actions(reader, "context.actions_permitted", message.actions_permitted),
+        metadata=reader.metadata("context.metadata", message.metadata),
+    )
+
+
+def _actions(reader: Reader, field: str, numbers: Iterable[int]) -> tuple[MemoryAction, ...]:
+    return tuple(reader.enum(f"{field}[{place}]", number, ACTIONS) for place, number in enumerate(numbers))
+
+
+def _violations(given: CallTool | ExecuteText) -> Iterator[FieldViolation]:
+    """What the service will say of values that both kinds of request have."""
+    yield from metadata_violations(given.context.metadata, "context.metadata")
+    yield from request_id_violations(given.request_id)

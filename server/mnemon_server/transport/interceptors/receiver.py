@@ -1,0 +1,50 @@
+"""The one request of a call is read here rather than in the runtime, which would wait for it for ever."""
+
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from mnemon_server.transport.errors import MalformedMessageError
+from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, current_call
+from mnemon_server.transport.interceptors.time_limit import TimeLimit
+
+LATE_MAX, LATE_S = 64, 1.0
+"""So many requests at once may take longer than a second to arrive: each can hold as much memory as a message may."""
+
+
+class Receiver(MethodInterceptor):
+    """Hands on calls whose request is there. For the runtime, those are methods with a stream of requests.
+
+    A request that does not arrive in time ends its call; until then, the call takes no slot of the limits.
+    """
+
+    def __init__(self, *, seconds: float) -> None:
+        super().__init__()
+        self._limit = TimeLimit(seconds, crowd=LATE_MAX, crowded_s=LATE_S)
+
+    def _wrap(self, method: Method) -> Any:
+        handler = method.handler
+        if handler.request_streaming:
+            return handler
+        inner = handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+        async def call(_: Any, context: Context) -> Any:
+            return await inner(await self._request(context), context)
+
+        kind = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        return kind(call)
+
+    async def _request(self, context: Context) -> bytes:
+        call = current_call.get()
+        call.awaits_request = True
+        late = f"the request did not arrive within {self._limit.seconds:g} s"
+        request = await self._limit.keep(context.read(), late)
+        if request is aio.EOF:
+            raise MalformedMessageError("the call has no request")
+        call.awaits_request = False
+        return bytes(request)

@@ -1,0 +1,89 @@
+"""A time that all calls get alike."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from mnemon_server.transport.errors import DeadlineExceededError
+
+T = TypeVar("T")
+
+
+class TimeLimit:
+    """Cancels what takes longer. Belongs to one event loop.
+
+    All get the same time, so the oldest is always the next to expire, and one timer watches all of them: a timer for
+    each costs as much as a read.
+    """
+
+    def __init__(self, seconds: float, *, crowd: int | None = None, crowded_s: float = 0.0) -> None:
+        """Watches nothing yet.
+
+        Args:
+            seconds: the time.
+            crowd: so many may take all of it; where there are more, the oldest are cancelled sooner. None: all may.
+            crowded_s: the time that each has all the same.
+        """
+        self.seconds = seconds
+        self._crowd, self._crowded_s = crowd, crowded_s
+        self._thinning = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched: dict[asyncio.Task[Any], float] = {}
+        """When each expires by the clock of the loop, oldest first."""
+
+    async def keep(self, work: Awaitable[T], message: str) -> T:
+        """What the work of the current task comes to.
+
+        Raises:
+            DeadlineExceededError: it took too long; says the message.
+        """
+        task = self._watch()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            # Where the client has left as well, nobody is there to be told.
+            if task in self._watched or task.uncancel() > 0:
+                raise
+            raise DeadlineExceededError(message) from None
+        finally:
+            self._watched.pop(task, None)
+
+    def _watch(self) -> "asyncio.Task[Any]":
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a handler always runs in a task
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._crowd is not None and not self._thinning and len(self._watched) >= self._crowd:
+            self._thinning = True
+            loop.call_later(self._crowded_s, self._thin, self._crowd)
+        self._watched[task] = now + self.seconds
+        if self._timer is None:
+            self._timer = loop.call_at(now + self.seconds, self._expire)
+        return task
+
+    def _expire(self) -> None:
+        """Cancels those whose time is over, which are watched no longer, and waits for the next."""
+        loop = asyncio.get_running_loop()
+        self._timer, now = None, loop.time()
+        while self._end_oldest(now):
+            pass
+        if self._watched:
+            self._timer = loop.call_at(next(iter(self._watched.values())), self._expire)
+
+    def _thin(self, crowd: int) -> None:
+        """Cancels the oldest of those beyond the crowd, as far as they have had their least time."""
+        loop = asyncio.get_running_loop()
+        while len(self._watched) > crowd and self._end_oldest(loop.time() + self.seconds - self._crowded_s):
+            pass
+        self._thinning = len(self._watched) > crowd
+        if self._thinning:
+            loop.call_later(self._crowded_s, self._thin, crowd)
+
+    def _end_oldest(self, expired_by: float) -> bool:
+        """Cancels the oldest where it expires by a time of the loop."""
+        task, expiry = next(iter(self._watched.items()), (None, 0.0))
+        if task is None or expiry > expired_by:
+            return False
+        del self._watched[task]
+        task.cancel()
+        return True

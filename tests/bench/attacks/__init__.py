@@ -1,0 +1,1 @@
+"""What a hostile caller costs everybody else: the attacks, the bystander beside them, and the table."""

@@ -1,0 +1,135 @@
+"""A bystander beside each attack, and what the server's memory does meanwhile, as a table.
+
+python -m tests.bench.attacks [--rounds 3] [--seconds 5] [--only WORD]
+
+Each attack has a server of its own. In turns, a bystander calls alone, and beside the attack, which is repeated for as
+long. Told are the medians over the rounds, and the server's memory before, at its peak, and ten seconds after the last.
+The attacker has a process of its own, at the lowest priority: on a machine of its own it would take no time of others.
+"""
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from tests.bench.attacks import calls, frames
+from tests.bench.attacks.calls import Target
+from tests.bench.attacks.measuring import HEAD, Attack, measure
+from tests.bench.machine import describe
+from tests.bench.processes import MnemonServer
+
+SLOW_S = 20.0
+TOOLS = """
+[[tool]]
+name = "slow"
+description = "Answers late."
+parameters = {{ type = "object" }}
+http = "http://127.0.0.1:{port}/"
+timeout_s = 60
+
+[[tool]]
+name = "picky"
+description = "Takes a text of one letter."
+parameters = {{ type = "object", properties = {{ text = {{ type = "string", pattern = "^(a+)+$" }} }} }}
+http = "http://127.0.0.1:{port}/"
+"""
+
+
+def _facts(content: object, count: int) -> Callable[[Target], None]:
+    return lambda target: calls.store_large_facts(target, content, count)
+
+
+ATTACKS = (
+    Attack(
+        "BatchGetFacts, one text of 1 MB 1,000 times", calls.get_one_fact_a_thousand_times, _facts("x" * calls.MB, 1)
+    ),
+    Attack("the same, a value of 99,000 numbers", calls.get_one_fact_a_thousand_times, _facts([1] * 99_000, 1)),
+    Attack("the same, a value of 99,000 empty lists", calls.get_one_fact_a_thousand_times, _facts([[]] * 99_000, 1)),
+    Attack("SearchFacts that find 100 MB, 4 at once", calls.search_large_facts, _facts("y" * calls.MB, 100)),
+    Attack("ExecuteText with 64 searches for 12 MB", calls.execute_many_searches, _facts("y" * calls.MB, 12)),
+    Attack("200 watchers that do not read", calls.watch_without_reading, calls.store_large_documents),
+    Attack("30 unfinished messages of 30 MiB", frames.leave_messages_unfinished),
+    Attack("520 streams on one connection", calls.take_every_stream),
+    Attack("520 calls of a slow tool", calls.call_a_slow_tool),
+    Attack("a pattern that backtracks", calls.match_a_hostile_pattern),
+    Attack("messages of 4 MB of small parts", calls.send_wide_messages),
+    Attack("texts of 1 MB of broken calls", calls.parse_small_objects),
+    Attack("imports without room to count on", calls.import_figures_without_room),
+    Attack("forged page tokens", calls.forge_page_tokens),
+    Attack("20,000 streams reset as they begin", frames.reset_streams),
+)
+
+
+@contextmanager
+def slow_endpoint() -> Iterator[int]:
+    """An operator's endpoint on loopback that answers late; yields its port."""
+    ended = threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            ended.wait(SLOW_S)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            ended.set()
+            server.shutdown()
+
+
+@contextmanager
+def serving() -> Iterator[Target]:
+    """A server with default settings, and with two tools of an operator's."""
+    with tempfile.TemporaryDirectory(prefix="mnemon-bench-") as name, slow_endpoint() as port:
+        folder = Path(name)
+        tools = folder / "tools.toml"
+        tools.write_text(TOOLS.format(port=port), encoding="utf-8")
+        flags = ("--embedding-model", "hashing", "--tools-file", str(tools))
+        server = MnemonServer(folder, *flags, "--tool-endpoints-allowed", f"127.0.0.1:{port}")
+        try:
+            yield Target(server.address, server.pid)
+        finally:
+            server.kill()
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=3, show_default=True, help="Turns of each attack.")
+@click.option("--seconds", default=5.0, show_default=True, help="How long a turn is.")
+@click.option("--only", default="", help="Attacks whose name has this in it.")
+def main(rounds: int, seconds: float, only: str) -> None:
+    """Prints the table."""
+    chosen = [attack for attack in ATTACKS if only in attack.name]
+    print(f"{describe()}\n\n{HEAD}")
+    fresh = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
+    with (
+        Progress(console=Console(file=sys.stderr)) as progress,
+        ProcessPoolExecutor(1, mp_context=fresh, initializer=os.nice, initargs=(19,)) as attacker,
+    ):
+        task = progress.add_task("attacks", total=len(chosen) * rounds)
+        for attack in chosen:
+            progress.update(task, description=attack.name)
+            with serving() as target:
+                measured = measure(
+                    attack, target, attacker, rounds=rounds, seconds=seconds, advance=lambda: progress.advance(task)
+                )
+            print(measured.row(attack.name), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What every record engine gives of documents that it does not read whole. Subclass it and open a vault."""
+
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.records import Scope
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX
+
+from tests.contract.record_engine import VaultSuite, unit_vector, write
+
+
+class RecordPartsContract(VaultSuite):
+    """Reads that are bounded, or that want less than all."""
+
+    def test_what_does_not_fit_is_not_read_and_its_size_is_known_before(self, engine: RecordEngine) -> None:
+        for i in range(4):
+            engine.put_document(write(f"d{i}", "é" * 1_000 * (i + 1), seed=i, metadata={"text": "x" * 500})).result()
+        sizes: dict[str, int] = {}
+
+        def fits(doc_id: str, size: int) -> bool:
+            sizes[doc_id] = size
+            return size < 7_000
+
+        found = engine.get_documents(["d3", "d1", "none", "d0", "d1"], fits=fits)
+        assert [document and document.doc_id for document in found] == [None, "d1", None, "d0", "d1"]
+        assert list(sizes) == ["d3", "d1", "d0"]
+        assert all(0 <= sizes[f"d{i}"] - (2_000 * (i + 1) + 500) < 100 for i in (3, 1, 0))
+        run = engine.list_documents(RecordFilter(), limit=10, fits=fits)
+        assert [document.doc_id for _, document in run] == ["d0", "d1", "d2"]
+        reverse = engine.list_documents(RecordFilter(), limit=2, descending=True, fits=lambda *_: True)
+        assert [document.doc_id for _, document in reverse] == ["d3", "d2"]
+        engine.get_documents(["d0"], vectors=True, fits=fits)
+        assert sizes["d0"] >= 2_500 + 4 * len(unit_vector(0))
+
+    def test_fields_come_without_the_texts_that_they_repeat(self, engine: RecordEngine) -> None:
+        engine.put_document(write("d", "a text", metadata={"k": "v"}, scope=Scope(user="ada"))).result()
+        [document] = engine.get_documents(["d"], fields_only=True)
+        [(_, listed_one)] = engine.list_documents(RecordFilter(), limit=1, fields_only=True)
+        assert document == listed_one
+        assert document is not None
+        assert (document.content, document.metadata, document.passages) == ("", {}, ())
+        assert (document.doc_id, document.scope, document.revision) == ("d", Scope(user="ada"), 1)
+
+    def test_fields_come_with_their_vectors_where_these_are_asked_for(self, engine: RecordEngine) -> None:
+        engine.put_document(write("d", "a text", seed=3)).result()
+        [whole] = engine.get_documents(["d"], vectors=True)
+        [document] = engine.get_documents(["d"], vectors=True, fields_only=True)
+        assert document is not None and whole is not None
+        assert (document.content, document.passages) == ("", whole.passages)
+        assert document.passages[0].embedding
+
+    def test_excerpts_say_what_passages_say_and_how_their_documents_begin(self, engine: RecordEngine) -> None:
+        metadata = {"author": "Ann", "role": 1, "other": "x"}
+        engine.put_document(write("long", "Ann: " + "é" * 40_000, seed=1, metadata=metadata)).result()
+        engine.put_document(write("split", "one two", seed=2, parts=2)).result()
+        places = {place.passage_id: place for place in engine.locate_passages(list(range(1, 10)))}
+        found = engine.read_excerpts([*places, 99], metadata_keys=("author", "role", "from"))
+        assert set(found) == set(places)
+        for passage_id, excerpt in found.items():
+            place = places[passage_id]
+            content = "one two" if place.doc_id == "split" else "Ann: " + "é" * 40_000
+            assert excerpt.text == content[place.start : place.end][:EXCERPT_CHARACTERS_MAX]
+            assert excerpt.opening == content[:OPENING_CHARACTERS_MAX]
+            assert excerpt.metadata == ({} if place.doc_id == "split" else {"author": "Ann"})

@@ -1,0 +1,48 @@
+"""What an earlier release wrote is read: its data folder, and its archive, hold the same records."""
+
+from collections import Counter
+from pathlib import Path
+
+from mnemon import AsyncClient
+from mnemon_server.engines.sqlite.upkeep.verification import RecordsVerifier, find_records
+
+from tests.support.full_vault import answers, differences
+from tests.support.kept_vault import archive, unpack
+from tests.support.server import whole_server
+
+
+async def test_the_first_data_folder_and_the_first_archive_say_the_same(tmp_path: Path) -> None:
+    lines = archive(1)
+    async with (
+        whole_server(unpack(1, tmp_path)) as kept,
+        whole_server(tmp_path / "new") as new,
+        AsyncClient(str(kept.server.address)) as old,
+        AsyncClient(str(new.server.address)) as client,
+    ):
+        results = [result async for result in client.archive.import_(lines)]
+        assert [result.error for result in results if result.error] == []
+
+        assert list(differences(await answers(old), await answers(client))) == []
+
+
+async def test_the_first_data_folder_holds_what_was_stored(tmp_path: Path) -> None:
+    async with whole_server(unpack(1, tmp_path)) as server, AsyncClient(str(server.server.address)) as client:
+        assert (await client.get("note")).content == "Ada prefers aisle seats by now."
+        memories = [memory.content async for memory in client.list_memories(show_deleted=True)]
+        assert {"Ada likes green tea a lot.", "Ada lives in Paris."} <= set(memories)
+        home = await client.facts.get(("user", "ada"), "home", versions=True)
+        assert len(home.versions) == 2
+        assert len([event async for event in client.recent_events()]) == 31
+        known = Counter([each.content async for each in client.list_semantic()])
+        assert known["Ada must renew her passport."] == 1
+        assert "Ada lives in Berlin." not in known
+        assert (await client.get_rule("zoe")).rule["extends"] == "base"
+
+
+async def test_the_first_data_folder_is_sound_to_what_verifies_it(tmp_path: Path) -> None:
+    folder = unpack(1, tmp_path)
+    async with whole_server(folder):
+        pass  # brings it to the newest format
+    [records] = find_records(folder)
+    with RecordsVerifier(records) as verifier:
+        assert [damage for step in verifier.run() for damage in step.damages] == []

@@ -1,0 +1,84 @@
+"""A client that speaks HTTP/2 by itself, and does with it what no client of gRPC would."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+
+HEADERS = (
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":authority", "x"),
+    ("te", "trailers"),
+    ("content-type", "application/grpc"),
+)
+
+
+class RawConnection:
+    """One connection, and the calls on it by the number of their stream."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self._http.initiate_connection()
+        self.trailers: dict[int, dict[str, str]] = {}
+        """What calls that have ended were told."""
+
+    async def begin(self, path: str, *, announced: int, sent: int) -> int:
+        """Begins a call whose request is announced as so long, sends so much of it, and returns its number."""
+        call: int = self._http.get_next_available_stream_id()
+        self._http.send_headers(call, [(":path", path), *HEADERS])
+        self._http.send_data(call, b"\0" + announced.to_bytes(4, "big"))
+        await self._flush()
+        while sent:
+            size = min(sent, self._http.local_flow_control_window(call), self._http.max_outbound_frame_size)
+            if size:
+                self._http.send_data(call, bytes(size))
+                sent -= size
+                await self._flush()
+            else:
+                await self._take()
+        return call
+
+    async def greeted(self) -> None:
+        """Waits until the server has said something."""
+        await self._flush()
+        await self._take()
+
+    async def end_of(self, call: int) -> dict[str, str]:
+        """The trailers of a call, once it has ended."""
+        while call not in self.trailers:
+            await self._take()
+        return self.trailers[call]
+
+    async def _take(self) -> None:
+        data = await self._reader.read(1 << 16)
+        assert data, "the server closed the connection"
+        for event in self._http.receive_data(data):
+            if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+                self._note(event)
+        await self._flush()
+
+    def _note(self, event: Any) -> None:
+        headers = {key.decode(): value.decode() for key, value in event.headers}
+        if "grpc-status" in headers:
+            self.trailers[event.stream_id] = headers
+
+    async def _flush(self) -> None:
+        self._writer.write(self._http.data_to_send())
+        await self._writer.drain()
+
+
+@asynccontextmanager
+async def raw_connection(address: str) -> AsyncIterator[RawConnection]:
+    """A connection to an address that is a host and a port."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield RawConnection(reader, writer)
+    finally:
+        writer.close()

@@ -1,0 +1,60 @@
+"""Every RPC, as the descriptors tell them: what a test goes through so that none that is added later is forgotten."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import mnemon.v1
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from grpc import aio
+
+TIMEOUT_S = 60.0
+PROVIDER = "mnemon.v1.ToolProviderService"
+"""Served by others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One RPC."""
+
+    method: MethodDescriptor
+
+    @property
+    def name(self) -> str:
+        """As in "MemoryService/GetMemory"."""
+        return f"{self.method.containing_service.name}/{self.method.name}"
+
+    def request(self, **fields: Any) -> Any:
+        """A request of it."""
+        return message_factory.GetMessageClass(self.method.input_type)(**fields)
+
+    async def call(self, channel: aio.Channel, *requests: Any, timeout_s: float = TIMEOUT_S) -> list[Any]:
+        """What it answers, all of a stream; a stream of requests takes several."""
+        kind = "_".join("stream" if streams else "unary" for streams in (self._sends, self.method.server_streaming))
+        stub = getattr(channel, kind)(
+            f"/{self.method.containing_service.full_name}/{self.method.name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=message_factory.GetMessageClass(self.method.output_type).FromString,
+        )
+        call = stub(iter(requests) if self._sends else requests[0], timeout=timeout_s)
+        return [each async for each in call] if self.method.server_streaming else [await call]
+
+    @property
+    def _sends(self) -> bool:
+        return bool(self.method.client_streaming)
+
+
+def modules() -> Iterable[Any]:
+    """The modules with the messages."""
+    for found in pkgutil.iter_modules(mnemon.v1.__path__):
+        if found.name.endswith("_pb2"):
+            yield importlib.import_module(f"mnemon.v1.{found.name}")
+
+
+def rpcs() -> list[Rpc]:
+    """All RPCs that the server serves, in a stable order."""
+    services = [service for module in modules() for service in module.DESCRIPTOR.services_by_name.values()]
+    return [Rpc(method) for service in services if service.full_name != PROVIDER for method in service.methods]

@@ -1,0 +1,110 @@
+"""What an answer may hold, and all answers together."""
+
+import asyncio
+
+import pytest
+from mnemon_server.domain.errors import TooManyRequestsError
+from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX, FREE_BYTES, WEIGHT, AnswerMemory, Room
+from mnemon_server.services.shared.offload import Offload
+
+MIB = 1 << 20
+
+
+async def test_an_answer_ends_before_what_would_make_it_larger_and_has_no_holes() -> None:
+    room = Room(AnswerMemory(64 * MIB))
+    sizes = {"a": 2 * MIB, "b": MIB, "c": MIB, "d": 1}
+    assert [room.fits(name, size) for name, size in sizes.items()] == [True, True, False, False]
+    assert (room.is_full, room.left) == (True, ["c", "d"])
+
+
+async def test_the_first_record_always_fits_and_the_memory_of_all_is_enough_for_any() -> None:
+    memory = AnswerMemory(MIB)
+    room = Room(memory)
+    assert room.fits("huge", 2 * ANSWER_BYTES_MAX)
+    assert (memory.used, room.fits("one more", 1), room.is_short) == (MIB, False, False)
+    room.close()
+    room.close()
+    assert memory.used == 0
+
+
+async def test_small_answers_take_nothing_and_wait_for_nobody() -> None:
+    memory = AnswerMemory(MIB)
+    await memory.take(MIB)
+    small, large = Room(memory), Room(memory)
+    assert small.fits("small", FREE_BYTES // WEIGHT)
+    assert not large.fits("large", FREE_BYTES // WEIGHT + 1)
+    assert (small.is_short, large.is_short) == (False, True)
+
+
+async def test_memory_is_given_in_the_order_in_which_it_was_asked_for() -> None:
+    memory = AnswerMemory(10)
+    await memory.take(10)
+    order: list[str] = []
+
+    async def take(name: str, size: int) -> None:
+        await memory.take(size)
+        order.append(name)
+
+    tasks = [asyncio.create_task(take("large", 8)), asyncio.create_task(take("small", 2))]
+    await asyncio.sleep(0)
+    memory.give(2)
+    await asyncio.sleep(0)
+    # Two bytes would do for the second, but it is not its turn.
+    assert (order, memory.try_take(1)) == ([], False)
+    memory.give(6)
+    memory.give(2)
+    await asyncio.gather(*tasks)
+    assert (order, memory.used) == (["large", "small"], 10)
+
+
+async def test_who_waits_too_long_is_told_when_to_come_again_and_leaves_nothing_behind() -> None:
+    memory = AnswerMemory(MIB, wait_s=0.01)
+    await memory.take(MIB)
+    with pytest.raises(TooManyRequestsError, match="1 MiB") as refused:
+        await memory.take(1)
+    assert refused.value.retry_after_s > 0
+    memory.give(MIB)
+    await memory.take(MIB)
+    assert memory.used == MIB
+
+
+async def test_a_waiter_that_is_cancelled_is_in_nobodys_way() -> None:
+    memory = AnswerMemory(10)
+    await memory.take(10)
+    left, stays = asyncio.create_task(memory.take(10)), asyncio.create_task(memory.take(5))
+    await asyncio.sleep(0)
+    left.cancel()
+    memory.give(5)
+    await stays
+    assert memory.used == 10
+
+
+async def test_a_read_that_found_no_memory_is_made_again_once_there_is_some() -> None:
+    memory = AnswerMemory(16 * MIB)
+    await memory.take(16 * MIB)
+    offload = Offload(1, "test")
+    room = Room(memory)
+    reads: list[list[bool]] = []
+
+    def read(*, fits: object) -> list[bool]:
+        assert callable(fits)
+        reads.append([fits(name, MIB) for name in "abcd"])
+        if len(reads) == 1:
+            loop.call_soon_threadsafe(memory.give, 16 * MIB)
+        return reads[-1]
+
+    loop = asyncio.get_running_loop()
+    assert await room.read(offload, read) == [True, True, True, False]
+    assert (reads[0], room.left, memory.used) == ([False] * 4, ["d"], WEIGHT * ANSWER_BYTES_MAX)
+    await asyncio.to_thread(offload.close)
+
+
+async def test_what_is_there_already_is_taken_where_it_has_room() -> None:
+    room = Room(AnswerMemory(64 * MIB))
+    assert [await room.take(size) for size in (2 * MIB, 2 * MIB, MIB)] == [True, False, True]
+    assert not room.is_full
+
+
+async def test_what_is_said_twice_takes_twice_the_room() -> None:
+    room = Room(AnswerMemory(64 * MIB), copies=2)
+    assert [room.fits(name, MIB) for name in "ab"] == [True, False]

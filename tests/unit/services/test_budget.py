@@ -1,0 +1,61 @@
+"""Slots that are shared: what one holder gets alone, and what is left for the others."""
+
+import pytest
+from mnemon_server.domain.errors import TooManyRequestsError
+from mnemon_server.services.shared.budget import Budget, SharedBudget
+
+
+def take_all(budget: SharedBudget, holder: str) -> None:
+    while True:
+        budget.take(holder)
+
+
+def taken(budget: SharedBudget, holder: str) -> int:
+    """How many slots the holder gets before it is refused."""
+    before = budget.used
+    with pytest.raises(TooManyRequestsError) as refused:
+        take_all(budget, holder)
+    assert refused.value.retry_after_s > 0
+    return budget.used - before
+
+
+def test_one_that_wants_all_leaves_room_for_those_who_come_later() -> None:
+    budget = SharedBudget(256, "streams")
+    assert taken(budget, "greedy") == 224
+    assert taken(budget, "second") == 28
+    budget.take("third")
+
+
+def test_holders_that_all_want_more_end_up_with_the_same() -> None:
+    budget = SharedBudget(256, "streams")
+    held = dict.fromkeys("abc", 0)
+    refused: set[str] = set()
+    while len(refused) < len(held):
+        for holder in held:
+            try:
+                budget.take(holder)
+                held[holder] += 1
+            except TooManyRequestsError:
+                refused.add(holder)
+    assert max(held.values()) - min(held.values()) <= 1
+    assert 240 <= sum(held.values()) < 256
+
+
+def test_what_is_given_back_can_be_taken_again() -> None:
+    budget = SharedBudget(3, "calls")
+    assert taken(budget, "one") == 3
+    budget.give_back("one")
+    budget.take("two")
+    with pytest.raises(TooManyRequestsError, match="3 calls"):
+        budget.take("one")
+    for holder in ("one", "one", "two"):
+        budget.give_back(holder)
+    assert budget.used == 0
+    assert taken(budget, "two") == 3
+
+
+def test_a_plain_budget_refuses_what_is_beyond_it() -> None:
+    budget = Budget(1, "calls of the tool 'slow'")
+    with budget, pytest.raises(TooManyRequestsError, match="1 calls of the tool 'slow'"), budget:
+        pass
+    assert budget.used == 0

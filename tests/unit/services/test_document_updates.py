@@ -1,0 +1,153 @@
+"""Changes of a document in part: what is embedded anew, what is told, and what a call made again gets."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.changes import ChangeFilter, ChangeType
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.documents import Document, IndexRequest, UpdateDocument
+from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError, RequestIdReusedError
+from mnemon_server.domain.records import METADATA_KEYS_MAX, Scope, WriteOutcome
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.values import DocumentUpdate, Fits, PassageInput
+from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.documents.changes import DocumentChanges
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.shared.gathered_reads import GatheredReads
+from mnemon_server.services.shared.offload import Offload
+
+from tests.support.gated_embedder import GatedEmbedder
+
+NOTE = Document("note", "tea at four", {"a": 1, "b": "two"}, scope=Scope(user="ada", project="x"))
+
+
+@dataclass(frozen=True)
+class Opened:
+    store: DocumentStore
+    vault: Vault
+    embedder: GatedEmbedder
+    batcher: EmbeddingBatcher
+
+    async def update(self, document: Document = NOTE, *mask: str, **fields: object) -> WriteOutcome:
+        request = UpdateDocument(document=document, mask=mask, **fields)  # type: ignore[arg-type]
+        return (await self.store.update(request)).outcome
+
+    async def stored(self) -> Document:
+        return await self.store.get("note")
+
+
+@asynccontextmanager
+async def open_store(engine: str, folder: Path) -> AsyncIterator[Opened]:
+    embedder = GatedEmbedder()
+    model = embedder.model
+    vault: Vault = (
+        InMemoryVault()
+        if engine == "in_memory"
+        else SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension)
+    )
+    try:
+        async with (
+            EmbeddingBatcher(embedder) as batcher,
+            DocumentStore(vault.collection(DOCUMENTS), batcher, model=model, backend="local") as store,
+        ):
+            await store.index(IndexRequest(document=NOTE))
+            embedder.threads.clear()
+            yield Opened(store, vault, embedder, batcher)
+    finally:
+        vault.close()
+        embedder.close()
+
+
+@pytest.fixture(params=["in_memory", "sqlite"])
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_store(request.param, tmp_path) as found:
+        yield found
+
+
+async def test_only_what_is_named_changes(opened: Opened) -> None:
+    other = Document("note", "ignored", {"c": 3}, scope=Scope(user="bob", agent="claude"))
+    await opened.update(other, "scope.agent", set_metadata={"b": "three", "d": True}, remove_metadata=("a", "nobody"))
+    stored = await opened.stored()
+    assert (stored.content, stored.revision) == ("tea at four", 2)
+    assert stored.metadata == {"b": "three", "d": True}
+    assert stored.scope == Scope(user="ada", agent="claude", project="x")
+    await opened.update(other, "metadata", "scope")
+    stored = await opened.stored()
+    assert (stored.metadata, stored.scope, stored.revision) == (other.metadata, other.scope, 3)
+
+
+async def test_a_document_is_embedded_anew_only_where_its_content_changes(opened: Opened) -> None:
+    await opened.update(replace(NOTE, scope=Scope(user="bob")), "scope", set_metadata={"c": 1})
+    await opened.update(NOTE, "content", set_metadata={"c": 2})
+    assert opened.embedder.threads == set()
+    await opened.update(replace(NOTE, content="coffee at five"), "content")
+    assert opened.embedder.batches[-1] == ["coffee at five"]
+    [found] = await opened.store.search("coffee at five", top_k=1)
+    assert (found.doc_id, found.score) == ("note", pytest.approx(1, abs=1e-6))
+
+
+async def test_a_content_that_another_write_replaced_meanwhile_is_embedded_after_all(opened: Opened) -> None:
+    records = opened.vault.collection(DOCUMENTS)
+
+    def read_and_be_overtaken(doc_ids: Sequence[str], *, fits: Fits) -> list[Document | None]:
+        found = records.get_documents(doc_ids, fits=fits)
+        overtaking = DocumentUpdate(
+            doc_id="note",
+            update=lambda stored: replace(stored, content="overtaken"),
+            change=ChangeType.KNOWLEDGE_INDEXED,
+            passages=[PassageInput(0, 9, opened.embedder.embed(["overtaken"])[0])],
+        )
+        records.update_document(overtaking).result()
+        return found
+
+    offload = Offload(1, "reader")
+    reads = GatheredReads(read_and_be_overtaken, offload)
+    await DocumentChanges(records, opened.batcher, reads).update(UpdateDocument(document=NOTE, mask=("content",)))
+    assert ((await opened.stored()).content, (await opened.stored()).revision) == (NOTE.content, 3)
+    [found] = await opened.store.search(NOTE.content, top_k=1)
+    assert found.score == pytest.approx(1, abs=1e-6)
+    offload.close()
+
+
+async def test_a_change_that_changes_nothing_is_no_news(opened: Opened) -> None:
+    outcome = await opened.update(NOTE, "content", "scope", set_metadata={"a": 1}, remove_metadata=("nobody",))
+    assert (outcome, (await opened.stored()).revision) == (WriteOutcome.UNCHANGED, 1)
+    await opened.update(NOTE, set_metadata={"a": 2}, remove_metadata=("b",))
+    events = opened.vault.changes.read(0, limit=10, where=ChangeFilter()).changes
+    assert [event.type for event in events] == [ChangeType.KNOWLEDGE_INDEXED] * 2
+    assert events[1].changed == ("metadata.a", "metadata.b")
+
+
+async def test_a_call_made_again_gets_the_first_answer_also_after_the_document_is_gone(opened: Opened) -> None:
+    request = UpdateDocument(document=NOTE, set_metadata={"n": 1}, request_id="once")
+    first = await opened.store.update(request)
+    await opened.store.delete("note")
+    again = await opened.store.update(request)
+    assert again == replace(first, replayed=True)
+    for other in (
+        replace(request, set_metadata={"n": 2}),
+        replace(request, set_metadata={"n": 1}, remove_metadata=("m",)),
+        replace(request, mask=("scope",)),
+        replace(request, expected_revision=1),
+    ):
+        with pytest.raises(RequestIdReusedError):
+            await opened.store.update(other)
+
+
+async def test_what_is_not_there_is_not_found_whatever_revision_is_expected(opened: Opened) -> None:
+    for expected in (None, 1):
+        with pytest.raises(DocumentNotFoundError, match="nowhere"):
+            await opened.update(replace(NOTE, doc_id="nowhere"), "content", expected_revision=expected)
+
+
+async def test_metadata_that_becomes_too_much_is_refused(opened: Opened) -> None:
+    keys = {f"k{number}": number for number in range(METADATA_KEYS_MAX - 1)}
+    with pytest.raises(InvalidArgumentError, match="set_metadata: must have at most 64 keys"):
+        await opened.update(NOTE, set_metadata=keys)
+    await opened.update(NOTE, set_metadata=keys, remove_metadata=("a",))
+    assert len((await opened.stored()).metadata) == METADATA_KEYS_MAX

@@ -1,0 +1,121 @@
+"""What feeds a vector index behind the records goes on, and comes to an end, whatever is written meanwhile."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS
+from mnemon_server.domain.documents import RebuildProgress
+from mnemon_server.domain.errors import BackendConnectionError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.engines.in_memory import InMemoryVault
+from mnemon_server.engines.promises.records import RecordEngine
+from mnemon_server.engines.promises.values import Scores, Vector
+from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
+from mnemon_server.services.search import index_applier
+from mnemon_server.services.search.index_applier import IndexApplier
+
+from tests.contract.record_engine import ManualClock, write
+from tests.support.server import wait_until
+
+WRITES = 200
+
+
+class FarIndex:
+    """An index that may be out of reach, and what happens in the world whenever it takes something."""
+
+    name, host, belongs_to_records = "far", "far", True
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.opens = self.resets = 0
+        self.documents: set[str] = set()
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def open(self) -> IndexState:
+        self.opens += 1
+        if self.is_away:
+            raise BackendConnectionError("it cannot be reached")
+        return IndexState(f"{self.resets}", len(self.documents))
+
+    def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
+        self.documents |= {entry.doc_id for entry in entries}
+        self.documents -= set(deleted_doc_ids)
+        self.meanwhile()
+
+    def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
+        return Scores(np.empty(0, np.int64), np.empty(0, np.float64))
+
+    def ping(self) -> None:
+        """It answers."""
+
+    def reset(self) -> IndexState:
+        self.resets += 1
+        self.documents.clear()
+        return self.open()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+def records() -> Iterator[RecordEngine]:
+    vault = InMemoryVault(clock=ManualClock())
+    yield vault.collection(DOCUMENTS)
+    vault.close()
+
+
+def test_an_index_that_is_away_is_not_tried_again_with_every_write(
+    records: RecordEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_applier, "RETRY_FIRST_S", 0.2)
+    index = FarIndex()
+    index.is_away = True
+    applier = IndexApplier(records, index)
+    wait_until(lambda: bool(applier.failure))
+    for number in range(WRITES):
+        # Another thread may go on with what the commit woke it for.
+        records.put_document(write(f"d{number}")).result()
+        threading.Event().wait(0.001)
+    assert index.opens < WRITES / 10
+    index.is_away = False
+    wait_until(lambda: len(index.documents) == WRITES)
+    applier.close()
+
+
+def test_who_waits_for_an_index_that_is_away_has_it_tried_at_once(
+    records: RecordEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_applier, "RETRY_FIRST_S", 3_600.0)
+    index = FarIndex()
+    index.is_away = True
+    applier = IndexApplier(records, index)
+    wait_until(lambda: bool(applier.failure))
+    index.is_away = False
+    records.put_document(write("d")).result()
+    applier.applied(1).result(30)
+    assert index.documents == {"d"}
+    applier.close()
+
+
+def test_a_rebuild_is_done_though_documents_keep_coming(records: RecordEngine) -> None:
+    index, number = FarIndex(), 0
+    for name in "abc":
+        records.put_document(write(name)).result()
+    applier = IndexApplier(records, index)
+    applier.applied(3).result(30)
+
+    def write_one() -> None:
+        nonlocal number
+        number += 1
+        records.put_document(write(f"d{number}")).result()
+
+    index.meanwhile = write_one
+    heard: list[RebuildProgress] = []
+    end = applier.rebuild(heard.append)
+    wait_until(lambda: any(progress.done >= progress.total for progress in heard))
+    end()
+    index.meanwhile = lambda: None
+    assert index.resets == 1 and {"a", "b", "c"} <= index.documents
+    applier.close()

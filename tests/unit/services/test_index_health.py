@@ -1,0 +1,116 @@
+"""What is said of the stores while a vector database starts, which none of their calls waits for."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.errors import BackendConnectionError
+from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.memories import CreateMemory, Memory
+from mnemon_server.embedding.base import Vector
+from mnemon_server.embedding.batcher import EmbeddingBatcher
+from mnemon_server.embedding.hashing import HashingEmbedder
+from mnemon_server.engines.promises.values import Scores
+from mnemon_server.engines.promises.vector_index import IndexEntry, IndexState
+from mnemon_server.engines.sqlite_vault import SQLiteVault
+from mnemon_server.services.documents.store import DocumentStore
+from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.search.index_applier import IndexApplier
+
+from tests.support.gated_embedder import DEADLINE_S
+
+
+class SlowDatabase:
+    """A vector database whose start takes until `started`, and which then answers, or does not."""
+
+    name, host, belongs_to_records = "slow", "db.example:8000", True
+
+    def __init__(self, *, answers: bool) -> None:
+        self.started = threading.Event()
+        self._answers = answers
+
+    def open(self) -> IndexState:
+        if not self.started.wait(DEADLINE_S):
+            raise TimeoutError("it was never started")
+        return self.reset()
+
+    def reset(self) -> IndexState:
+        self.ping()
+        return IndexState(generation="one", entry_count=10)
+
+    def ping(self) -> None:
+        if not self._answers:
+            raise BackendConnectionError("the vector database does not answer")
+
+    def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
+        pass
+
+    def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
+        raise BackendConnectionError("nothing is looked for here")
+
+    def close(self) -> None:
+        self.started.set()
+
+
+@asynccontextmanager
+async def stores(folder: Path, database: SlowDatabase) -> AsyncIterator[tuple[DocumentStore, MemoryStore]]:
+    embedder = HashingEmbedder()
+    model = embedder.model
+    vault = SQLiteVault(folder, model_identity=model.identity, dimension=model.dimension, graphs_of=())
+    with closing(vault):
+        async with EmbeddingBatcher(embedder) as batcher:
+            documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
+            document_store = DocumentStore(
+                documents, batcher, model=model, backend="chromadb", applier=IndexApplier(documents, database)
+            )
+            memory_store = MemoryStore(
+                memories,
+                batcher,
+                model=model,
+                backend="chromadb",
+                collection="memories",
+                applier=IndexApplier(memories, database),
+            )
+            try:
+                yield document_store, memory_store
+            finally:
+                database.started.set()
+                await document_store.aclose()
+                await memory_store.aclose()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_vector_database_that_starts_is_starting_and_not_unwell(tmp_path: Path, *, answers: bool) -> None:
+    database = SlowDatabase(answers=answers)
+    async with stores(tmp_path / "vault", database) as (documents, memories):
+        assert await documents.index_document("d", "Cats sleep all day")
+        await memories.create(CreateMemory(memory=Memory("", "Cats sleep all day")))
+        assert [result.doc_id for result in await documents.search("cats")] == ["d"]
+        health, status = await documents.check_health(), await memories.status()
+        assert (health.status, status.status) == ("starting", "starting")
+        assert health.message == status.error == "the vector database is starting; the records answer until then"
+        assert (health.document_count, status.memory_count) == (1, 1)
+        assert await documents.health_check()
+
+        database.started.set()
+        seen = {health.status.value}
+
+        async def is_known() -> bool:
+            seen.update({(await documents.check_health()).status.value, (await memories.status()).status.value})
+            return (await documents.check_health()).status != "starting" != (await memories.status()).status
+
+        async with asyncio.timeout(DEADLINE_S):
+            while not await is_known():  # noqa: ASYNC110 - threads make it so
+                await asyncio.sleep(0.01)
+        health, status = await documents.check_health(), await memories.status()
+        if answers:
+            assert (health.status, health.message, status.status) == ("healthy", "", "healthy")
+        else:
+            assert (health.status, status.status) == ("degraded", "degraded")
+            assert health.message == status.error == "the vector database does not answer"
+        assert await documents.health_check() is answers
+        assert seen <= {"starting", health.status, status.status}, "it is starting once, and before anything else"

@@ -1,0 +1,169 @@
+"""Requests to the fact service that are no values are refused with every field that is wrong, the rest included."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2
+from mnemon.v1 import facts_pb2 as pb
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.namespaces import Namespace
+from mnemon_server.domain.records import AckLevel
+from mnemon_server.transport.convert import fact_requests as requests
+
+from tests.support.tool_messages import struct
+
+NO_TIME = Timestamp(seconds=10**13)
+UNSET = common_pb2.MetadataValue()
+UNSET_VALUE = Struct(fields={"a": Value()})
+ADA = ("user", "ada")
+
+
+def fields(read: Callable[[Any], Any], request: Any) -> list[str]:
+    """The fields that fault is found with."""
+    try:
+        read(request)
+    except InvalidArgumentError as error:
+        return [violation.field for violation in error.violations]
+    return []
+
+
+def test_a_fact_is_required() -> None:
+    assert fields(requests.read_put, pb.PutFactRequest()) == ["fact"]
+
+
+def test_everything_that_is_wrong_with_a_fact_is_named_at_once() -> None:
+    fact = pb.Fact(
+        namespace=["user", "a.b", ""],
+        key="k" * 513,
+        value=UNSET_VALUE,
+        metadata={
+            "unset": UNSET,
+            "late": common_pb2.MetadataValue(timestamp_value=NO_TIME),
+            "nan": common_pb2.MetadataValue(double_value=float("nan")),
+            "fine": common_pb2.MetadataValue(bool_value=True),
+        },
+        create_time=NO_TIME,
+        update_time=NO_TIME,
+        ttl=Duration(seconds=1, nanos=-1),
+        index=pb.FactIndex(paths=["a..b"]),
+    )
+    request = pb.PutFactRequest(
+        fact=fact, mode=9, ack=9, embedding=[float("inf")], expected_revision=-1, request_id="r" * 129
+    )
+    assert sorted(fields(requests.read_put, request)) == [
+        "ack",
+        "embedding",
+        "expected_revision",
+        "fact.create_time",
+        "fact.index.paths[0]",
+        "fact.key",
+        "fact.metadata.late",
+        "fact.metadata.nan",
+        "fact.metadata.unset",
+        "fact.namespace[1]",
+        "fact.namespace[2]",
+        "fact.ttl",
+        "fact.update_time",
+        "fact.value",
+        "mode",
+        "request_id",
+    ]
+
+
+def test_a_fact_without_a_value_and_a_namespace_lacks_both() -> None:
+    assert sorted(fields(requests.read_put, pb.PutFactRequest(fact={}))) == ["fact.namespace", "fact.value"]
+
+
+def test_a_fact_that_is_one_is_a_value() -> None:
+    put = requests.read_put(pb.PutFactRequest(fact=pb.Fact(namespace=ADA, value=struct({"a": 1}))))
+    assert (put.namespace, put.value) == (ADA, {"a": 1})
+
+
+def test_everything_that_is_wrong_with_a_search_is_named_at_once() -> None:
+    request = pb.SearchFactsRequest(
+        filter=pb.FactFilter(namespace=["\0"], filter={"condition": {"field": "value.rank"}}),
+        query="q" * (64 * 1024 + 1),
+        vector=[float("nan")],
+        limit=-1,
+        offset=-1,
+        mode=9,
+        min_score=2,
+        view=9,
+    )
+    assert sorted(fields(requests.read_search, request)) == [
+        "filter.filter.condition.comparator",
+        "filter.namespace[0]",
+        "limit",
+        "min_score",
+        "mode",
+        "offset",
+        "query",
+        "vector",
+        "view",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("read", "request_type"),
+    [
+        (requests.read_search, pb.SearchFactsRequest),
+        (requests.read_list, pb.ListFactsRequest),
+        (requests.read_deletions, pb.DeleteFactsRequest),
+    ],
+)
+def test_a_filter_is_required_and_names_what_is_wrong_with_it(read: Callable[[Any], Any], request_type: Any) -> None:
+    assert fields(read, request_type()) == ["filter"]
+    with pytest.raises(InvalidArgumentError, match="unless subtree is set: it would mean every fact"):
+        read(request_type(filter={}))
+    assert fields(read, request_type(filter={"subtree": True})) == []
+    assert fields(read, request_type(filter={"subtree": True, "filter": {}})) == ["filter.filter"]
+    both = pb.FactFilter(namespace=["a.b"], filter={"all_of": {}})
+    assert sorted(fields(read, request_type(filter=both))) == ["filter.filter.all_of.filters", "filter.namespace[0]"]
+
+
+def test_a_list_names_the_size_of_its_page_beside_the_filter() -> None:
+    request = pb.ListFactsRequest(filter={}, page_size=-1)
+    assert fields(requests.read_list, request) == ["filter.namespace", "page_size"]
+    assert fields(requests.read_list, pb.ListFactsRequest(filter={"subtree": True}, page_size=-1)) == ["page_size"]
+    assert fields(requests.read_namespaces, pb.ListNamespacesRequest(page_size=-1)) == ["page_size"]
+
+
+def test_names_are_told_apart_by_their_place() -> None:
+    names = [pb.FactName(namespace=ADA, key="k"), pb.FactName(namespace=["a.b"], key=""), pb.FactName(key="k")]
+    assert sorted(fields(requests.read_names, pb.BatchGetFactsRequest(names=names))) == [
+        "names[1].key",
+        "names[1].namespace[0]",
+        "names[2].namespace",
+    ]
+    assert requests.read_names(pb.BatchGetFactsRequest(names=names[:1])) == [(Namespace(ADA), "k")]
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+def test_names_are_neither_none_nor_too_many(count: int) -> None:
+    names = [pb.FactName(namespace=ADA, key="k")] * count
+    assert fields(requests.read_names, pb.BatchGetFactsRequest(names=names)) == ["names"]
+    assert fields(requests.read_renewal, pb.RenewFactsRequest(names=names)) == ["names"]
+
+
+def test_a_renewal_names_its_request_id_beside_the_names() -> None:
+    request = pb.RenewFactsRequest(names=[pb.FactName(key="k")], request_id="r" * 129)
+    assert fields(requests.read_renewal, request) == ["names[0].namespace", "request_id"]
+
+
+def test_of_one_fact_everything_that_is_wrong_is_named() -> None:
+    assert fields(requests.read_name, pb.GetFactRequest(namespace=["a", "b.c"])) == ["namespace[1]", "key"]
+    assert requests.read_name(pb.GetFactRequest(namespace=ADA, key="k")) == ADA
+    request = pb.DeleteFactRequest(key="k", expected_revision=-1, request_id="r" * 129, ack=9)
+    assert fields(requests.read_deletion, request) == ["namespace", "ack", "expected_revision", "request_id"]
+    assert fields(requests.read_deletion, pb.DeleteFactRequest(namespace=ADA, key="k", ack=9)) == ["ack"]
+    right = pb.DeleteFactRequest(namespace=ADA, key="k", ack=common_pb2.ACK_LEVEL_SEARCHABLE)
+    assert requests.read_deletion(right) == (ADA, AckLevel.SEARCHABLE)
+
+
+def test_a_deletion_by_filter_names_its_request_id_too() -> None:
+    request = pb.DeleteFactsRequest(filter={}, request_id="r" * 129)
+    assert fields(requests.read_deletions, request) == ["filter.namespace", "request_id"]

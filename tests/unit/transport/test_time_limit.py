@@ -1,0 +1,46 @@
+"""A time that all calls get alike: who is cancelled, who is spared, and what those who are not late notice."""
+
+import asyncio
+
+import pytest
+from mnemon_server.transport.errors import DeadlineExceededError
+from mnemon_server.transport.interceptors.time_limit import TimeLimit
+
+
+async def test_what_is_in_time_has_its_answer_and_what_is_late_an_error() -> None:
+    limit = TimeLimit(0.05)
+    assert await limit.keep(asyncio.sleep(0, "an answer"), "late") == "an answer"
+    with pytest.raises(DeadlineExceededError, match="too late"):
+        await limit.keep(asyncio.Event().wait(), "too late")
+
+
+async def test_a_cancellation_from_elsewhere_is_no_deadline() -> None:
+    limit = TimeLimit(30)
+    task = asyncio.create_task(limit.keep(asyncio.Event().wait(), "late"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_beyond_a_crowd_the_oldest_give_way_once_they_have_had_their_least_time() -> None:
+    limit = TimeLimit(30, crowd=2, crowded_s=0.05)
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    tasks = [asyncio.create_task(limit.keep(arrived.wait(), "late")) for _ in range(5)]
+    ended, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=20)
+    while len(ended) < 3:
+        more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        ended |= more
+    assert loop.time() - began >= 0.05
+    assert ended == set(tasks[:3])
+    assert {type(task.exception()) for task in ended} == {DeadlineExceededError}
+    arrived.set()
+    assert await asyncio.gather(*tasks[3:]) == [True, True]
+
+
+async def test_a_crowd_that_is_quick_loses_nobody() -> None:
+    limit = TimeLimit(30, crowd=2, crowded_s=0.05)
+    answers = [limit.keep(asyncio.sleep(0.01, number), "late") for number in range(50)]
+    assert await asyncio.gather(*answers) == [*range(50)]
