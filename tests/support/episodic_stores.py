@@ -61,6 +61,11 @@ class TroubledTimeline:
         self.compactions = 0
         self.progress: list[CompactionProgress] = []
         self.compact_gate = threading.Event()
+        self.looks = 0
+        """How often somebody looked for a kept answer."""
+        self.look_gate = threading.Event()
+        """What a look waits for when it has looked."""
+        self.look_gate.set()
         self.is_warm = True
 
     def __getattr__(self, name: str) -> Any:
@@ -103,6 +108,13 @@ class TroubledTimeline:
             self.prunings_left -= 1
         self.pruned.append(len(events))
         return self._timeline.prune(events, reason, answer=answer, request=request)
+
+    def kept_answer(self, request: RequestKey) -> str | None:
+        """See Timeline."""
+        answer = self._timeline.kept_answer(request)
+        self.looks += 1
+        assert self.look_gate.wait(WAIT_S)
+        return answer
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
         """See Timeline."""

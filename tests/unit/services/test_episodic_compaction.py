@@ -124,6 +124,21 @@ async def test_the_end_of_a_run_is_kept_although_nobody_waited_for_it(opened: Op
     assert opened.timeline.compactions == 1
 
 
+async def test_a_run_that_ends_while_its_request_is_looked_up_is_not_run_again(opened: OpenedEpisodic) -> None:
+    call = opened.store.compact("once")
+    await anext(call)
+    looks = opened.timeline.looks
+    opened.timeline.look_gate.clear()
+    again = asyncio.create_task(all_of(opened.store.compact("once")))
+    await until(lambda: opened.timeline.looks - looks)
+    opened.timeline.compact_gate.set()
+    first = (await all_of(call))[-1]
+    opened.timeline.look_gate.set()
+
+    assert (await again)[-1] == first
+    assert opened.timeline.compactions == 1
+
+
 async def test_a_request_id_of_a_compaction_is_no_other_requests(opened: OpenedEpisodic) -> None:
     opened.timeline.compact_gate.set()
     await opened.store.prune(event_ids=["nothing"], allow_missing=True, request_id="pruning")

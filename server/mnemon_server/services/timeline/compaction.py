@@ -26,8 +26,8 @@ class _Run:
     def __init__(self, timeline: Timeline) -> None:
         self.progress = CompactionProgress()
         self.changed = asyncio.Event()
-        self.requests: dict[str, RequestKey] = {}
-        """Those who asked for it, and have its end kept."""
+        self.requests: list[RequestKey] = []
+        """Those that asked for it, whose answer is kept when it ends."""
         self._timeline = timeline
         self._loop = asyncio.get_running_loop()
         # In a context of its own: it goes on without the caller who began it. No thread of readers is taken for it.
@@ -37,11 +37,17 @@ class _Run:
     async def _compact(self) -> CompactionProgress:
         last = await asyncio.to_thread(self._timeline.compact, self._report)
         answer = json.dumps(asdict(last))
-        while self.requests:
-            _, request = self.requests.popitem()
-            # The timeline keeps the answers of prunings, and be they of nothing.
+        # The list may grow meanwhile: whoever asks until the last answer is kept is still served by this run.
+        for request in self.requests:
+            # The timeline keeps answers together with prunings; this one prunes nothing.
             await completion(self._timeline.prune((), PruneReason.REQUESTED, answer=lambda: answer, request=request))
         return last
+
+    def serves(self, request: RequestKey | None) -> bool:
+        """Whether a caller with this request gets this run: it goes on, or it ended well and was theirs."""
+        if not self.task.done():
+            return True
+        return request in self.requests and not self.task.cancelled() and self.task.exception() is None
 
     def _report(self, progress: CompactionProgress) -> None:
         """Any thread may call it."""
@@ -78,11 +84,12 @@ class SharedCompaction:
         if request and (answer := await self._offload(self._timeline.kept_answer, request)) is not None:
             yield CompactionProgress(**{**json.loads(answer), "replayed": True})
             return
-        if self._run is None or self._run.task.done():
+        # The run that this request asked for may have ended after the look above, and is not to be run again.
+        if self._run is None or not self._run.serves(request):
             self._run = _Run(self._timeline)
         run = self._run
-        if request:
-            run.requests[request.request_id] = request
+        if request and request not in run.requests:
+            run.requests.append(request)
         while not run.task.done():
             if not run.progress.done:
                 yield run.progress
