@@ -24,7 +24,7 @@ from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.feed.feed import ChangeFeed
 from mnemon_server.services.feed.records import ReadFacts, ReadSemantic
-from mnemon_server.services.feed.retention import ChangeRetention
+from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.search.index_applier import IndexApplier
@@ -32,6 +32,7 @@ from mnemon_server.services.search.reranking import default_ranker
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.semantic.stored_form import to_semantic
+from mnemon_server.services.shared.clock_guard import ClockGuard
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
@@ -127,12 +128,14 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
     )
 
 
-def open_change_retention(settings: Settings, vault: Vault, bridge: Bridge, offload: Offload) -> ChangeRetention:
+def open_change_retention(
+    settings: Settings, vault: Vault, bridge: Bridge, guard: ClockGuard, offload: Offload
+) -> ChangeRetention:
     """What keeps the event log short, but for what the bridge has yet to read; it begins when it is entered."""
     return ChangeRetention(
         vault.changes,
-        keep_for=timedelta(days=settings.change_retention_days),
-        keep_max=settings.change_retention_max,
+        ChangeRetentionSettings(timedelta(days=settings.change_retention_days), settings.change_retention_max),
+        guard=guard,
         offload=offload,
         keep_after=bridge.keep_after if settings.bridge_enabled else lambda: None,
     )

@@ -10,8 +10,9 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 from mnemon_server.services.bridge.bridge import Bridge
 from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.shared.clock_guard import ClockGuard
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.timeline.retention import TimelineRetention
+from mnemon_server.services.timeline.retention import TimelineRetention, TimelineRetentionSettings
 from mnemon_server.services.timeline.store import EpisodicStore
 
 
@@ -37,7 +38,7 @@ def open_episodic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -
 
 
 def open_timeline_retention(
-    settings: Settings, vault: Vault, episodic: EpisodicStore, offload: Offload
+    settings: Settings, vault: Vault, episodic: EpisodicStore, guard: ClockGuard, offload: Offload
 ) -> AbstractAsyncContextManager[Any]:
     """What removes events that are too old, for as long as it is entered; nothing where all are kept."""
     keep_for = _retention_of(settings)
@@ -45,13 +46,13 @@ def open_timeline_retention(
         return nullcontext()
     return TimelineRetention(
         vault.timeline,
-        vault,
-        keep_for=keep_for,
+        TimelineRetentionSettings(
+            keep_for, settings.timeline_prune_share_max, settings.timeline_prune_guard_min_events
+        ),
+        guard=guard,
         pruning=episodic.pruning,
         health=episodic.health,
         offload=offload,
-        share_max=settings.timeline_prune_share_max,
-        guarded_min=settings.timeline_prune_guard_min_events,
     )
 
 

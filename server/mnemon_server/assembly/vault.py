@@ -23,6 +23,7 @@ from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.facts.expiry import FactExpiry
 from mnemon_server.services.rules.files import apply_rules_file
 from mnemon_server.services.rules.store import RuleStore
+from mnemon_server.services.shared.clock_guard import ClockGuard
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.tools.registry import ToolRegistry
 from mnemon_server.services.vaults import OpenVault
@@ -45,13 +46,14 @@ async def open_vault_of(
     async with AsyncExitStack() as stack:
         vault = await asyncio.to_thread(open_records, settings, tenant, batcher, model)
         stack.push_async_callback(asyncio.to_thread, vault.close)
+        guard = ClockGuard(vault)
         documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher, model)
         stack.push_async_callback(documents.aclose)
         memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher, model)
         stack.push_async_callback(memories.aclose)
         facts = await asyncio.to_thread(open_facts, settings, vault, batcher, model)
         stack.push_async_callback(facts.aclose)
-        await stack.enter_async_context(FactExpiry(facts))
+        await stack.enter_async_context(FactExpiry(facts, guard))
         tool_offload = Offload(TOOL_THREADS, "tool-reader")
         stack.push_async_callback(asyncio.to_thread, tool_offload.close)
         tools = make_tools(settings, facts, registry, tool_offload)
@@ -76,8 +78,8 @@ async def open_vault_of(
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
         # After the bridge, which knows by then what it has yet to read.
-        await stack.enter_async_context(open_change_retention(settings, vault, bridge, offload))
-        await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, offload))
+        await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
+        await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
         return OpenVault(
             documents=documents,
             memories=memories,

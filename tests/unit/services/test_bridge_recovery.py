@@ -19,7 +19,8 @@ from mnemon_server.services.bridge.state import (
     state_from_json,
     state_to_json,
 )
-from mnemon_server.services.feed.retention import ChangeRetention
+from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
+from mnemon_server.services.shared.clock_guard import ClockGuard
 
 from tests.support.bridge_stores import BridgedStores, details, happening, open_bridged
 from tests.support.memory_stores import ENGINES
@@ -167,8 +168,8 @@ async def test_the_logs_retention_leaves_what_is_yet_to_be_handled(stores: Bridg
         stores.happen(*(happening(f"f{n}") for n in range(10)))
         retention = ChangeRetention(
             stores.vault.changes,
-            keep_for=timedelta(0),
-            keep_max=1,
+            ChangeRetentionSettings(timedelta(0), keep_max=1),
+            guard=ClockGuard(stores.vault),
             offload=stores.offload,
             keep_after=bridge.keep_after,
         )

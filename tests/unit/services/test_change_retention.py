@@ -12,7 +12,8 @@ from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import StorageFailedError
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.logs import configure_logging
-from mnemon_server.services.feed.retention import DOUBT_S, ChangeRetention
+from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
+from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard
 from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.record_engine import ManualClock, write
@@ -50,18 +51,20 @@ class Kept:
     ) -> ChangeRetention:
         return ChangeRetention(
             self.vault.changes,
-            keep_for=timedelta(days=days),
-            keep_max=keep_max,
+            ChangeRetentionSettings(timedelta(days=days), keep_max, interval_s),
+            guard=ClockGuard(self.vault, clock=self.clock, uptime=self.uptime),
             offload=self.offload,
             keep_after=keep_after,
-            interval_s=interval_s,
-            clock=self.clock,
-            uptime=self.uptime,
         )
 
     def put(self, *names: str) -> None:
         for name in names:
             self.vault.collection(DOCUMENTS).put_document(write(name)).result()
+
+    def pass_by(self, time: timedelta) -> None:
+        """Lets time pass, by both clocks."""
+        self.clock.now += time
+        self.uptime.now += time.total_seconds()
 
     def names(self) -> str:
         return "".join(
@@ -145,7 +148,7 @@ async def test_a_clock_that_jumped_ahead_does_not_empty_the_log(week: Kept, capl
     ]
 
     week.clock.now -= timedelta(days=3650)
-    week.uptime.now += 2 * DOUBT_S
+    week.uptime.now += 2 * BELIEVED_AFTER_S
     await retention.sweep()
     week.clock.now += timedelta(days=3650)
     await retention.sweep()
@@ -153,14 +156,26 @@ async def test_a_clock_that_jumped_ahead_does_not_empty_the_log(week: Kept, capl
     assert week.names() == "abcdefghij"
 
 
+async def test_a_clock_that_jumps_while_the_server_runs_takes_not_even_a_few(week: Kept) -> None:
+    retention = week.retention(days=9)
+    assert await retention.sweep() == 0
+    week.clock.now += 3 * DAY
+    assert await retention.sweep() == 0
+
+    week.clock.now -= 3 * DAY
+    week.pass_by(DAY)
+    assert await retention.sweep() == 1
+    assert week.names() == "bcdefghij"
+
+
 async def test_what_is_old_by_a_clock_that_stays_so_goes_after_a_day(week: Kept) -> None:
-    retention = week.retention(days=2)
+    retention = week.retention(days=3)
     await retention.sweep()
-    week.uptime.now += DOUBT_S - 1
+    week.pass_by(timedelta(seconds=BELIEVED_AFTER_S - 1))
     await retention.sweep()
     assert week.names() == "abcdefghij"
 
-    week.uptime.now += 1
+    week.pass_by(timedelta(seconds=1))
     assert await retention.sweep() == 7
     assert week.names() == "hij"
 

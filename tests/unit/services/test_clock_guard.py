@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard
+from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, JumpDetector
 
 from tests.support.memory_stores import MovingClock
 
@@ -20,9 +20,9 @@ class Times:
         """Seconds that pass when they are told to."""
         return self.up
 
-    def guard(self, doubt: str = "") -> ClockGuard:
+    def guard(self, doubt: str = "") -> JumpDetector:
         """A guard that looks at them."""
-        return ClockGuard(doubt, clock=self.wall, uptime=self.uptime)
+        return JumpDetector(doubt, clock=self.wall, uptime=self.uptime)
 
     def pass_by(self, time: timedelta) -> None:
         """Lets time pass, by both."""

@@ -15,6 +15,7 @@ from mnemon_server.domain.facts import FactFilter, FactQuery, FactRenewal, PutFa
 from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.services.facts import store as facts_module
 from mnemon_server.services.facts.expiry import FactExpiry
+from mnemon_server.services.shared.clock_guard import DOUBT_KEY, ClockGuard
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of
 from tests.support.gated_embedder import until
@@ -26,6 +27,15 @@ ALL = FactFilter(namespace=HERE)
 
 def document_count(facts: OpenedFacts) -> int:
     return facts.vault.collection(FACTS).stats().document_count
+
+
+def steady(facts: OpenedFacts) -> ClockGuard:
+    """A guard whose uptime goes with the clock."""
+
+    def uptime() -> float:
+        return (facts.clock.time - NOON).total_seconds()
+
+    return ClockGuard(facts.vault, clock=facts.clock, uptime=uptime)
 
 
 async def test_what_has_expired_is_gone_for_every_read_at_once(facts: OpenedFacts) -> None:
@@ -130,11 +140,11 @@ async def test_a_sweep_removes_what_has_expired_and_says_so_of_each(
     monkeypatch.setattr(facts_module, "SWEEP_STEP", 3)
     for number in range(8):
         await facts.put(f"k{number}", "x", ttl=HOUR if number != 4 else None)
-    assert await facts.store.sweep() == 0
+    assert await facts.store.sweep(facts.clock()) == 0
     facts.clock.pass_hours(2)
     await facts.put("later", "x", ttl=HOUR)
-    assert await facts.store.sweep() == 7
-    assert await facts.store.sweep() == 0
+    assert await facts.store.sweep(facts.clock()) == 7
+    assert await facts.store.sweep(facts.clock()) == 0
     assert await facts.keys() == ["k4", "later"]
     assert document_count(facts) == 2
     swept = facts.told()[9:]
@@ -153,7 +163,7 @@ async def test_a_deletion_of_all_takes_what_has_expired_along_uncounted(facts: O
 
 
 async def test_the_sweeper_sweeps_again_and_again_until_it_is_left(facts: OpenedFacts) -> None:
-    async with FactExpiry(facts.store, interval_s=0.01):
+    async with FactExpiry(facts.store, steady(facts), interval_s=0.01):
         for _ in range(2):
             await facts.put("k", "x", ttl=HOUR)
             facts.clock.pass_hours(1)
@@ -169,5 +179,18 @@ async def test_a_sweep_that_fails_is_tried_again_whatever_it_fails_with(facts: O
     await facts.put("k", "x", ttl=HOUR)
     facts.clock.pass_hours(1)
     facts.clock.failures.append(failure)
-    async with FactExpiry(facts.store, interval_s=0.01):
+    async with FactExpiry(facts.store, steady(facts), interval_s=0.01):
         await until(lambda: not document_count(facts))
+
+
+async def test_a_clock_that_jumped_ahead_removes_no_fact_that_is_young(facts: OpenedFacts) -> None:
+    guard = ClockGuard(facts.vault, clock=facts.clock, uptime=lambda: 0.0)
+    await guard.jump()
+    await facts.put("young", "x", ttl=24 * HOUR)
+    facts.clock.pass_hours(48)
+    async with FactExpiry(facts.store, guard, interval_s=0.01):
+        await until(lambda: facts.vault.value(DOUBT_KEY))
+        assert (await facts.keys(), document_count(facts)) == ([], 1)
+        facts.clock.pass_hours(-48)
+        await until(lambda: not facts.vault.value(DOUBT_KEY))
+    assert await facts.keys() == ["young"]

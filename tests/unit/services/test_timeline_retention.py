@@ -1,7 +1,7 @@
 """Old events go by themselves; a sweep that would take too many, or by a clock that jumped, is stopped and says so."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -12,8 +12,9 @@ from mnemon_server.domain.episodic import TimelineState
 from mnemon_server.domain.errors import IndexWarmingError, StorageFailedError
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.timeline import Timeline
+from mnemon_server.services.shared.clock_guard import ClockGuard
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.timeline.retention import TimelineRetention
+from mnemon_server.services.timeline.retention import TimelineRetention, TimelineRetentionSettings
 
 from tests.support.episodic_stores import DAY, HOUR, OpenedEpisodic, happening, open_episodic, receipts
 from tests.support.memory_stores import NOON, MovingClock
@@ -31,18 +32,18 @@ class Kept:
         self.opened, self.offload = opened, offload
         self.uptime = 0.0
 
-    def retention(self, *, keep_for: timedelta = KEEP_FOR, **options: Any) -> TimelineRetention:
+    def retention(
+        self, *, keep_for: timedelta = KEEP_FOR, uptime: Callable[[], float] | None = None, **options: Any
+    ) -> TimelineRetention:
         """A retention of the store."""
         opened = self.opened
         return TimelineRetention(
             cast(Timeline, opened.timeline),
-            opened.vault,
-            keep_for=keep_for,
+            TimelineRetentionSettings(keep_for, **options),
+            guard=ClockGuard(opened.vault, clock=opened.clock, uptime=uptime or (lambda: self.uptime)),
             pruning=opened.store.pruning,
             health=opened.store.health,
             offload=self.offload,
-            clock=opened.clock,
-            **{"uptime": lambda: self.uptime} | options,
         )
 
     async def record(self, old: int, new: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS
@@ -69,12 +70,12 @@ class FactDeletion:
         receipt = await completion(self._vault.transact(program, request=identity))
         return BulkDeleteReceipt(json.loads(receipt.answer), receipt.replayed, receipt.sequence)
 
-    async def delete_expired(self, record_ids: Sequence[str]) -> int:
-        """Removes those of these facts that have expired by now; returns how many."""
+    async def delete_expired(self, record_ids: Sequence[str], now: datetime) -> int:
+        """Removes those of these facts that have expired by then; returns how many."""
 
         def program(tx: VaultTransaction) -> str:
             records = tx.collection(FACTS)
-            ended = [one for one in records.get_documents(record_ids) if one is not None and has_expired(one, tx.now)]
+            ended = [one for one in records.get_documents(record_ids) if one is not None and has_expired(one, now)]
             for document in ended:
                 remove(records, document, EXPIRED)
             return json.dumps(len(ended))

@@ -7,6 +7,7 @@ one of them alone. What has expired is gone for whoever reads at once, and for g
 import asyncio
 import builtins
 from collections.abc import Sequence
+from datetime import datetime
 
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.collections import FACTS
@@ -259,16 +260,16 @@ class FactStore:
             return BulkDeleteReceipt(count)
         return await self._deletion.delete_many(where, request_id=request_id)
 
-    async def sweep(self) -> int:
-        """Removes the facts that have expired, a bounded number at a time; returns how many went."""
+    async def sweep(self, now: datetime) -> int:
+        """Removes the facts that have expired by then, a bounded number at a time; returns how many went."""
         removed, after = 0, 0
         while True:
             rows = await self._offload(
-                self._records.list_documents, expired(self._clock()), after=after, limit=SWEEP_STEP, fields_only=True
+                self._records.list_documents, expired(now), after=after, limit=SWEEP_STEP, fields_only=True
             )
             if rows:
                 after = rows[-1][0]
-                removed += await self._deletion.delete_expired([document.doc_id for _, document in rows])
+                removed += await self._deletion.delete_expired([document.doc_id for _, document in rows], now)
             if len(rows) < SWEEP_STEP:
                 return removed
 

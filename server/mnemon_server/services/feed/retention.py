@@ -4,17 +4,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from time import monotonic
 
-from mnemon_server.domain.clock import EPOCH, Clock, system_clock
+from mnemon_server.domain.clock import EPOCH
 from mnemon_server.engines.promises.change_log import TRIM_MAX, ChangeLog
+from mnemon_server.services.shared.clock_guard import BELIEVED_AFTER_S, ClockGuard, ShareGuard
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.periodic import Periodic
 
 INTERVAL_S = 60.0
-DOUBT_S = 24 * 3600.0
-"""How long a sweep by age that would take more than half of the log has to be wanted until it is done."""
 PAUSE_S = 0.01
 HELD_S = 1.0
 """Where somebody has yet to read what might go, the next sweep comes sooner, though later from time to time."""
@@ -22,46 +21,52 @@ HELD_S = 1.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeRetentionSettings:
+    """How long the log of a vault is."""
+
+    keep_for: timedelta
+    """Age that changes may have."""
+    keep_max: int
+    """Changes that may be kept."""
+    interval_s: float = INTERVAL_S
+    """Seconds between two sweeps."""
+
+
 class ChangeRetention(Periodic):
     """Trims a log in the background: changes older than `keep_for`, and all but the newest `keep_max`.
 
-    A clock that jumped ahead makes everything look old. So a sweep that would drop more than half of what is kept, for
-    its age alone, is put off for a day of uptime, and done if it is still wanted then. The bound of the count always
-    holds, but for changes that somebody has yet to read.
+    While the clock is doubted, nothing goes for its age. A sweep that would drop more than half of what is kept, for
+    its age alone, is put off for a day of uptime, and done if it is still wanted then: the clock may have jumped while
+    the server was down. The bound of the count always holds, but for changes that somebody has yet to read.
     """
 
     def __init__(
         self,
         changes: ChangeLog,
+        settings: ChangeRetentionSettings,
         *,
-        keep_for: timedelta,
-        keep_max: int,
+        guard: ClockGuard,
         offload: Offload,
         keep_after: Callable[[], int | None] = lambda: None,
-        interval_s: float = INTERVAL_S,
-        clock: Clock = system_clock,
-        uptime: Callable[[], float] = monotonic,
     ) -> None:
         """Drops nothing yet.
 
         Args:
             changes: the log.
-            keep_for: age that changes may have.
-            keep_max: changes that may be kept.
+            settings: how long it may be.
+            guard: the clock of the vault.
             offload: where the log is read.
             keep_after: the position behind which somebody has yet to read; None where nobody has.
-            interval_s: seconds between two sweeps.
-            clock: the wall clock, which may jump.
-            uptime: seconds that never jump.
         """
-        super().__init__("the change log could not be trimmed", interval_s=interval_s)
+        super().__init__("the change log could not be trimmed", interval_s=settings.interval_s)
         self._log = changes
-        self._keep_for, self._keep_max = keep_for, keep_max
+        self._settings = settings
+        self._guard = guard
+        self._share = ShareGuard(believed_after_s=BELIEVED_AFTER_S, uptime=guard.uptime)
         self._offload = offload
         self._keep_after = keep_after
         self._held_s = HELD_S
-        self._clock, self._uptime = clock, uptime
-        self._doubted_since: float | None = None
 
     async def sweep(self) -> int:
         """Drops what may go, a bounded number at a time with a pause for writes between; returns how many changes went.
@@ -71,8 +76,9 @@ class ChangeRetention(Periodic):
         Raises:
             StorageFailedError, StorageFullError: see ChangeLog.
         """
-        oldest = self._clock() - self._keep_for
-        before = oldest if await self._offload(self._is_credible, oldest) else EPOCH
+        oldest = self._guard.clock() - self._settings.keep_for
+        is_credible = not await self._guard.jump() and await self._offload(self._is_credible, oldest)
+        before = oldest if is_credible else EPOCH
         dropped = count = await asyncio.wrap_future(self._trim(before))
         while count == TRIM_MAX:
             await asyncio.sleep(PAUSE_S)
@@ -81,7 +87,7 @@ class ChangeRetention(Periodic):
         return dropped
 
     def _trim(self, before: datetime) -> "Future[int]":
-        return self._log.trim(before=before, keep_max=self._keep_max, keep_after=self._keep_after())
+        return self._log.trim(before=before, keep_max=self._settings.keep_max, keep_after=self._keep_after())
 
     async def _turn(self) -> float | None:
         # Before the sweep: what was read while it ran is for the next one.
@@ -102,15 +108,12 @@ class ChangeRetention(Periodic):
         """Whether the age may be believed. Positions stand for counts here: their gaps are spread evenly."""
         state = self._log.state()
         aged = self._log.position_before(oldest) - state.floor
-        if 2 * aged <= state.head - state.floor:
-            self._doubted_since = None
-            return True
-        now = self._uptime()
-        if self._doubted_since is None:
-            self._doubted_since = now
+        was_doubting = self._share.is_doubting
+        is_credible = self._share.allows(aged, state.head - state.floor)
+        if self._share.is_doubting and not was_doubting:
             log.warning(
                 "most of the change log seems older than %s; it goes in %.0f hours, unless the clock is put right",
-                self._keep_for,
-                DOUBT_S / 3600,
+                self._settings.keep_for,
+                BELIEVED_AFTER_S / 3600,
             )
-        return now - self._doubted_since >= DOUBT_S
+        return is_credible

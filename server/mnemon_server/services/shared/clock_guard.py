@@ -1,15 +1,24 @@
-"""Whether the wall clock can be believed: it must go as fast as time that never jumps."""
+"""Whether what is old by the wall clock may go: one guard for all that a vault removes by age."""
 
+import asyncio
+import logging
+import math
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mnemon_server.domain.clock import Clock, from_microseconds, system_clock, to_microseconds
+from mnemon_server.engines.promises.vault import Vault, VaultTransaction
+from mnemon_server.services.shared.completions import completion
 
 JUMP_MAX = timedelta(hours=1)
 BELIEVED_AFTER_S = 24 * 3600.0
 NO_JUMP = timedelta(0)
+
+DOUBT_KEY = "clock.doubt"
+
+log = logging.getLogger(__name__)
 
 
 def machine_uptime() -> float:
@@ -22,7 +31,12 @@ class _Moment(NamedTuple):
     uptime: float
 
 
-class ClockGuard:
+def describe(jump: timedelta) -> str:
+    """A jump in words, such as "2.0 hours ahead"."""
+    return f"{abs(jump) / timedelta(hours=1):.1f} hours {'ahead' if jump > NO_JUMP else 'back'}"
+
+
+class JumpDetector:
     """Compares the wall clock with the uptime. One that jumped is doubted until it is put right, or has stayed so.
 
     A doubt outlives a restart: keep `doubt` and hand it to the next one. The uptime begins anew then, so a clock that
@@ -62,3 +76,99 @@ class ClockGuard:
         if not self._jump:
             return ""
         return f"{to_microseconds(self._since.wall)},{self._jump // timedelta(microseconds=1)}"
+
+
+class ClockGuard:
+    """Watches the clock of a vault for all that removes what is old. Belongs to one event loop.
+
+    A doubt is kept in the vault, so that it outlives a restart.
+    """
+
+    def __init__(
+        self, vault: Vault, *, clock: Clock = system_clock, uptime: Callable[[], float] = machine_uptime
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            vault: keeps a doubt.
+            clock: the wall clock, which may jump.
+            uptime: seconds that never jump.
+        """
+        self.clock, self.uptime = clock, uptime
+        self._vault = vault
+        self._detector: JumpDetector | None = None
+        self._kept_doubt = ""
+        self._turn = asyncio.Lock()
+
+    async def jump(self) -> timedelta:
+        """How far the clock jumped; while that is not 0, nothing may be removed for its age.
+
+        Raises:
+            StorageFailedError, StorageFullError: the doubt cannot be kept.
+        """
+        async with self._turn:
+            if self._detector is None:
+                kept = await asyncio.to_thread(self._vault.value, DOUBT_KEY)
+                self._kept_doubt = kept or ""
+                self._detector = JumpDetector(self._kept_doubt, clock=self.clock, uptime=self.uptime)
+            jump = self._detector.look()
+            await self._keep(self._detector.doubt, jump)
+            return jump
+
+    async def _keep(self, doubt: str, jump: timedelta) -> None:
+        if doubt == self._kept_doubt:
+            return
+
+        def program(tx: VaultTransaction) -> str:
+            tx.set_value(DOUBT_KEY, doubt)
+            return ""
+
+        await completion(self._vault.transact(program))
+        self._kept_doubt = doubt
+        if jump:
+            log.warning(
+                "the clock went %s; nothing is removed for its age until it is put right, or has stayed so for a day",
+                describe(jump),
+            )
+        else:
+            log.info("the clock is believed again")
+
+
+class ShareGuard:
+    """Doubts a sweep that would remove most of what there is: a clock that jumped while no one looked makes all old."""
+
+    def __init__(
+        self,
+        share_max: float = 0.5,
+        *,
+        guarded_min: int = 1,
+        believed_after_s: float = math.inf,
+        uptime: Callable[[], float] = machine_uptime,
+    ) -> None:
+        """Nothing is doubted yet.
+
+        Args:
+            share_max: share of all that a sweep may remove, 0 to 1.
+            guarded_min: how many there must be for the share to count; of fewer, all may go.
+            believed_after_s: seconds after which a sweep that is still wanted may remove more.
+            uptime: seconds that never jump.
+        """
+        self._share_max, self._guarded_min = share_max, guarded_min
+        self._believed_after_s = believed_after_s
+        self._uptime = uptime
+        self._doubted_since: float | None = None
+
+    @property
+    def is_doubting(self) -> bool:
+        """Whether the last sweep was doubted, or is done only because it was doubted for long enough."""
+        return self._doubted_since is not None
+
+    def allows(self, count: int, total: int) -> bool:
+        """Whether a sweep may remove `count` of `total`."""
+        if total < self._guarded_min or count <= self._share_max * total:
+            self._doubted_since = None
+            return True
+        now = self._uptime()
+        if self._doubted_since is None:
+            self._doubted_since = now
+        return now - self._doubted_since >= self._believed_after_s
