@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import apsw
 import pytest
+from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.episodic import EpisodicEvent, EventSelection, PruneReason
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.timeline import Timeline
@@ -15,7 +17,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.timeline.settings import TimelineSettings
 
 from tests.contract.record_engine import DIMENSION, START, ManualClock
-from tests.contract.timeline_suite import ALL, append, get, happening, window
+from tests.contract.timeline_suite import ALL, append, get, happening, told, window
 from tests.support.server import wait_until
 
 EVENTS = 600
@@ -23,7 +25,7 @@ KEPT = {f"e{number}" for number in range(EVENTS) if number % 3}
 
 
 @pytest.fixture
-def timeline(tmp_path: Path) -> Iterator[Timeline]:
+def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
     settings = TimelineSettings(
         segment_events_max=40, sync_interval_s=0.001, erase_delay_s=0.001, joined_min=2, compaction_share_max=1.0
     )
@@ -31,12 +33,32 @@ def timeline(tmp_path: Path) -> Iterator[Timeline]:
         tmp_path / "vault", model_identity="test/1", dimension=DIMENSION, clock=ManualClock(), timeline=settings
     )
     assert vault.timeline.wait_until_warm(30)
-    yield vault.timeline
+    yield vault
     vault.close()
+
+
+@pytest.fixture
+def timeline(vault: SQLiteVault) -> Timeline:
+    return vault.timeline
 
 
 def event(number: int) -> EpisodicEvent:
     return happening(f"e{number}", START + timedelta(seconds=number * 37 % EVENTS), user=f"u{number % 4}")
+
+
+@contextmanager
+def after_commits(look: Callable[[], None]) -> Iterator[None]:
+    """Calls `look` where a transaction of a vault that is opened meanwhile can be read, and its writer yet goes on."""
+
+    def trace(connection: apsw.Connection) -> None:
+        if not connection.open_flags & apsw.SQLITE_OPEN_READONLY:
+            connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, lambda ended: look() if ended["sql"] == "COMMIT" else None)
+
+    apsw.connection_hooks.append(trace)
+    try:
+        yield
+    finally:
+        apsw.connection_hooks.remove(trace)
 
 
 @contextmanager
@@ -113,3 +135,30 @@ def test_duplicates_are_found_while_their_segments_move(timeline: Timeline) -> N
     kept = [number + 1 for number in range(200) if f"e{number}" in KEPT]
     assert timeline.sequences(ALL).tolist() == kept
     assert (timeline.failure(), timeline.status().lost) == (None, ())
+
+
+def test_what_the_log_tells_of_is_found_whenever_it_is_read(tmp_path: Path) -> None:
+    opened: list[SQLiteVault] = []
+    looks: list[tuple[set[str], set[str]]] = []
+    looking = threading.Lock()
+
+    def look() -> None:
+        with looking:
+            for vault in opened:
+                saved = {change.record_id for change in told(vault, ChangeType.EPISODIC_SAVED)}
+                looks.append((saved, {one.position.event_id for one in vault.timeline.get([*saved]) if one}))
+
+    with after_commits(look):
+        vault = SQLiteVault(tmp_path / "vault", model_identity="test/1", dimension=DIMENSION, clock=ManualClock())
+        assert vault.timeline.wait_until_warm(30)
+        opened.append(vault)
+        append(vault.timeline, event(1))
+        append(vault.timeline, event(2))
+        look()
+        with looking:
+            opened.clear()
+        vault.close()
+
+    assert len(looks) >= 3
+    assert all(saved == found for saved, found in looks)
+    assert looks[-1][0] == {"e1", "e2"}

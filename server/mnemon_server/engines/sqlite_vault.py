@@ -96,7 +96,7 @@ class SQLiteVault:
         self._transactions = Transactions(journal, mutations)
         records = TimelineRecords(journal, self._connections)
         # The model is checked before its vectors are read.
-        self._open([_Housekeeping(model_identity, journal), journal, *mutations.values(), *records.followers])
+        self._open([_Housekeeping(model_identity, journal), *mutations.values(), *records.followers, journal])
         self._timeline = SQLiteTimeline(
             folder,
             records,
@@ -110,7 +110,7 @@ class SQLiteVault:
         )
 
     def _open(self, followers: Sequence[Follower]) -> None:
-        """Opens the file. Whoever listens is told last, and so finds everything in place."""
+        """Opens the file. The journal comes last, then the listeners: the log tells only of what can be found."""
         try:
             self._connections.open([*followers, self._listeners])
         except BaseException:

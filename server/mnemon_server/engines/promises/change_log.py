@@ -13,7 +13,8 @@ TRIM_MAX = 5_000
 class ChangeLog(Protocol):
     """What happened in a vault, in the order of commits; what is said of a change is in the change's own transaction.
 
-    Any thread may call any method; reads block, and see everything acknowledged before they began.
+    Any thread may call any method; reads block, and see everything acknowledged before they began. What they tell of is
+    there for every other read of the vault.
     """
 
     @property

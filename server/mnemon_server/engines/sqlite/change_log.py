@@ -51,8 +51,9 @@ class SQLiteChangeLog:
         statement = (
             f"SELECT {_COLUMNS} FROM event WHERE sequence > ? AND sequence <= ?{conditions} ORDER BY sequence LIMIT ?"
         )
+        # What the file holds beyond it was just committed, and is not in every index yet.
+        head = self._journal.state.head
         with self._connections.lend() as connection:
-            head = int(connection.execute("SELECT coalesce(max(sequence), 0) FROM event").get)
             start = max(after, self._journal.state.floor)
             end = min(head, start + SCAN_MAX)
             changes = _read_changes(connection, statement, (start, end, *parameters, limit))

@@ -102,6 +102,8 @@ class Operation:
 class Journal:
     """Counts changes and gathers what the log says of them; that is written with the transaction that it tells of.
 
+    It is the last follower: once `state` tells of a change, whatever else follows the transactions knows of it.
+
     `state` is what was committed, for any thread; everything else belongs to the writer's.
     """
 
