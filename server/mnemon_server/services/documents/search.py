@@ -1,8 +1,6 @@
 """How a text finds documents of the knowledge store: filters that cannot be applied are left out and named."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from time import perf_counter
 
 from mnemon_server.domain.documents import (
     QUERY_BYTES_MAX,
@@ -12,7 +10,7 @@ from mnemon_server.domain.documents import (
     SearchQuery,
     SearchResult,
 )
-from mnemon_server.domain.errors import FieldViolation, MnemonError, SearchError
+from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
@@ -24,6 +22,7 @@ from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
 from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.search.timed import timed_search
 
 
 class DocumentSearch:
@@ -53,26 +52,13 @@ class DocumentSearch:
             threads=threads,
         )
 
+    @timed_search
     def find(self, query: SearchQuery, *, fits: Fits | None = None) -> SearchAnswer:
         """The documents nearest to the query's text, best first, each once, through its best passage. Blocks.
 
         `fits` is asked before one is read.
         """
-        started = perf_counter()
         refuse(_violations(query))
-        try:
-            answer = self._find(query, fits)
-        except MnemonError:
-            raise
-        except Exception as error:
-            raise SearchError("the search failed") from error
-        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
-
-    def close(self) -> None:
-        """Waits for what has begun."""
-        self._passages.close()
-
-    def _find(self, query: SearchQuery, fits: Fits | None) -> SearchAnswer:
         where, ignored = lenient_filter(self._records, query.where)
         has_text, mode = bool(query.text.strip()), _mode(query)
         finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
@@ -93,6 +79,10 @@ class DocumentSearch:
         )
         backend = "" if query.view is View.IDS else self._backend
         return SearchAnswer(tuple(_result(hit, backend) for hit in found.hits), ignored, found.diagnostics)
+
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._passages.close()
 
 
 def _result(hit: PassageHit, backend: str) -> SearchResult:

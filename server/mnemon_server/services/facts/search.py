@@ -1,12 +1,9 @@
 """How a text or a vector finds facts; without either, those that match are listed."""
 
-from dataclasses import replace
 from datetime import datetime
-from time import perf_counter
 
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.errors import MnemonError, SearchError
 from mnemon_server.domain.facts import Fact, FactMatch, FactQuery, FactSearchAnswer
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.domain.validation import refuse
@@ -18,6 +15,7 @@ from mnemon_server.services.facts.stored_form import NAME, to_fact, to_name
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.timed import timed_search
 
 
 class FactSearch:
@@ -29,19 +27,13 @@ class FactSearch:
         self._dimension = dimension
         self._clock = clock
 
+    @timed_search
     def find(self, query: FactQuery, *, fits: Fits | None = None) -> FactSearchAnswer:
         """The facts nearest to the query, best first, each once; of those `fits` is asked about. Blocks."""
-        started = perf_counter()
         refuse(query_violations(query, self._dimension))
-        try:
-            has_query = query.text.strip() or query.vector is not None
-            find = self._ranked if has_query else self._listed
-            answer = find(query, self._clock(), fits)
-        except MnemonError:
-            raise
-        except Exception as error:
-            raise SearchError("the search failed") from error
-        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
+        has_query = query.text.strip() or query.vector is not None
+        find = self._ranked if has_query else self._listed
+        return find(query, self._clock(), fits)
 
     def close(self) -> None:
         """Waits for what has begun."""

@@ -4,12 +4,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from time import perf_counter
 
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.documents import Passage
-from mnemon_server.domain.errors import MnemonError, SearchError
 from mnemon_server.domain.memories import (
     MIN_CONFIDENCE_DEFAULT,
     Explanation,
@@ -29,6 +27,7 @@ from mnemon_server.services.memories.stored_form import to_memory
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.timed import timed_search
 
 ROUNDING = 1e-6
 EXPLANATION_BYTES = 256
@@ -45,23 +44,10 @@ class MemorySearch:
         self._clock = clock
         self._stemmer = Stemmer()
 
+    @timed_search
     def find(self, query: MemoryQuery, *, fits: Fits | None = None) -> MemorySearchAnswer:
         """The memories nearest to the query, best first, each once; `fits` is asked before one is read. Blocks."""
-        started = perf_counter()
         refuse(query_violations(query, self._dimension))
-        try:
-            answer = self._find(query, fits)
-        except MnemonError:
-            raise
-        except Exception as error:
-            raise SearchError("the search failed") from error
-        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
-
-    def close(self) -> None:
-        """Waits for what has begun."""
-        self._passages.close()
-
-    def _find(self, query: MemoryQuery, fits: Fits | None) -> MemorySearchAnswer:
         mode = _mode(query)
         if not query.text.strip() and (query.vector is None or mode is SearchMode.KEYWORD):
             return MemorySearchAnswer((), SearchDiagnostics(mode=mode, exact=True))
@@ -87,6 +73,10 @@ class MemorySearch:
         explain = self._explainer(query, now, found.vector_weight) if query.explain else None
         matches = (_match(hit, to_memory(hit.document, self._confidence, now), explain) for hit in found.hits)
         return MemorySearchAnswer(tuple(matches), found.diagnostics)
+
+    def close(self) -> None:
+        """Waits for what has begun."""
+        self._passages.close()
 
     def _explainer(
         self, query: MemoryQuery, now: datetime, vector_weight: float

@@ -5,14 +5,12 @@ against the filters; where what it may have left out could belong into the answe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from time import perf_counter
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mnemon_server.domain.documents import Document
-from mnemon_server.domain.errors import MnemonError, SearchError
 from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import (
     SemanticFilter,
@@ -26,6 +24,7 @@ from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
 from mnemon_server.services.search.embedded_passages import unit_vector
 from mnemon_server.services.search.rankings import NOTHING, best
+from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.semantic.checks import query_violations
 from mnemon_server.services.semantic.filters import context_filter, record_filter, window
 from mnemon_server.services.semantic.stored_form import to_semantic
@@ -68,19 +67,10 @@ class SemanticSearch:
         self._dimension = dimension
         self._exact_scan_max = exact_scan_max
 
+    @timed_search
     def find(self, query: SimilarQuery, *, fits: Fits | None = None) -> SimilarAnswer:
         """The statements most similar to the query, best first; `fits` is asked before one is read. Blocks."""
-        started = perf_counter()
         refuse(query_violations(query, self._dimension))
-        try:
-            answer = self._find(query, fits)
-        except MnemonError:
-            raise
-        except Exception as error:
-            raise SearchError("the search failed") from error
-        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
-
-    def _find(self, query: SimilarQuery, fits: Fits | None) -> SimilarAnswer:
         if query.vector is not None:
             vector = unit_vector(query.vector)
         elif query.text.strip():

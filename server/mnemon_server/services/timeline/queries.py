@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from mnemon_server.domain.records import SearchMode
 from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.timeline import TextScores, Timeline
 from mnemon_server.engines.promises.values import Fits, Vector
+from mnemon_server.services.search.timed import timed_search
 from mnemon_server.services.shared.pages import PAGE_BYTES_MAX
 from mnemon_server.services.timeline.checks import limit_violations, selection_violations, window_violations
 from mnemon_server.services.timeline.selections import EVERYTHING, selection, window_selection
@@ -57,47 +57,47 @@ class TimelineQueries:
         self._embed_query = embed_query
         self._clock = clock
 
+    @timed_search
     def window(self, query: WindowQuery, *, fits: Fits | None = None) -> WindowPage:
         """A page of the window, newest first, or what of it fits the text best; empty where it has no room. Blocks."""
-        started = perf_counter()
         refuse(window_violations(query))
         where = window_selection(query, self._clock())
         if query.text is None:
-            return _if_fits(self._newest(where, query.after, query.limit, started), fits)
-        return _if_fits(self._fitting(where, query.text, query, started), fits)
+            return _if_fits(self._newest(where, query.after, query.limit), fits)
+        return _if_fits(self._fitting(where, query.text, query), fits)
 
+    @timed_search
     def recent(
         self, where: EventSelection, after: EventPosition | None, limit: int, *, fits: Fits | None = None
     ) -> WindowPage:
         """A page of the newest events; empty where it has no room. Blocks."""
-        started = perf_counter()
         refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
-        return _if_fits(self._newest(selection(where), after, limit, started), fits)
+        return _if_fits(self._newest(selection(where), after, limit), fits)
 
     def summarize(self, where: EventSelection) -> RangeSummary:
         """Counts of the events that match. Blocks."""
         refuse(selection_violations(where))
         return self._timeline.summarize(selection(where))
 
-    def _newest(self, where: EventSelection, after: EventPosition | None, limit: int, started: float) -> WindowPage:
+    def _newest(self, where: EventSelection, after: EventPosition | None, limit: int) -> WindowPage:
         found = self._timeline.window(where, after=after, limit=limit)
         counts = _Counts(found.total, found.in_context, found.in_window, found.rejected)
-        diagnostics = _diagnostics(counts, len(found.events), started)
+        diagnostics = _diagnostics(counts, len(found.events))
         return WindowPage(found.events, found.next_position, diagnostics, truncated=found.truncated)
 
     # By a text
 
-    def _fitting(self, where: EventSelection, text: str, query: WindowQuery, started: float) -> WindowPage:
+    def _fitting(self, where: EventSelection, text: str, query: WindowQuery) -> WindowPage:
         """The events that fit best; a page holds at most PAGE_BYTES_MAX of them, and the one that reaches it."""
         mode = query.mode if self._timeline.has_embeddings else SearchMode.KEYWORD
         sequences = self._timeline.sequences(where)
         counts = self._counts(where, len(sequences))
         if not text.strip():
-            return WindowPage((), None, _diagnostics(counts, 0, started, mode))
+            return WindowPage((), None, _diagnostics(counts, 0, mode))
         vector = None if mode is SearchMode.KEYWORD else self._embed_query(text)
         scores = self._timeline.search_text(text, vector, sequences, mode)
         events, fits, truncated = self._read_best(scores, query.limit)
-        diagnostics = _diagnostics(counts, len(events), started, scores.mode, scores.pending)
+        diagnostics = _diagnostics(counts, len(events), scores.mode, scores.pending)
         return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:
@@ -158,15 +158,12 @@ def _fit(scores: TextScores, row: np.intp) -> EventScore:
     )
 
 
-def _diagnostics(
-    counts: _Counts, returned: int, started: float, mode: SearchMode | None = None, pending: int = 0
-) -> WindowDiagnostics:
+def _diagnostics(counts: _Counts, returned: int, mode: SearchMode | None = None, pending: int = 0) -> WindowDiagnostics:
     return WindowDiagnostics(
         total_scanned=counts.total,
         filtered_by_context=counts.total - counts.in_context + counts.rejected,
         filtered_by_window=counts.in_context - counts.in_window,
         returned=returned,
-        duration_s=perf_counter() - started,
         mode=mode,
         pending=pending,
     )

@@ -1,0 +1,34 @@
+"""What every search does beside searching: it says how long it took, and fails in one way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from time import perf_counter
+from typing import ParamSpec, TypeVar
+
+from mnemon_server.domain.documents import SearchAnswer
+from mnemon_server.domain.episodic import WindowPage
+from mnemon_server.domain.errors import MnemonError, SearchError
+from mnemon_server.domain.facts import FactSearchAnswer
+from mnemon_server.domain.memories import MemorySearchAnswer
+from mnemon_server.domain.semantic import SimilarAnswer
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer", SearchAnswer, MemorySearchAnswer, FactSearchAnswer, SimilarAnswer, WindowPage)
+
+
+def timed_search(search: Callable[P, Answer]) -> Callable[P, Answer]:
+    """A search whose answer says how long it took, checks included; what no one expected becomes a SearchError."""
+
+    @wraps(search)
+    def timed(*args: P.args, **kwargs: P.kwargs) -> Answer:
+        started = perf_counter()
+        try:
+            answer = search(*args, **kwargs)
+        except MnemonError:
+            raise
+        except Exception as error:
+            raise SearchError("the search failed") from error
+        return replace(answer, diagnostics=replace(answer.diagnostics, duration_s=perf_counter() - started))
+
+    return timed
