@@ -74,7 +74,7 @@ def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: st
             "'create,fly' is not possible; it must be one or more of create, update",
         ),
         ("tool_actions_permitted", ",", "must be one or more of create, update, delete"),
-        ("tool_namespace", "user-{id}", "setting tool_namespace: .* must be a key in braces as a whole"),
+        ("tool_namespace", "user-{id}", "setting tool_namespace: .* must be one key in braces"),
         ("tool_namespace", "a.b", r"setting tool_namespace: .* must not contain"),
         ("listen", "nowhere", "must be HOST:PORT"),
         ("listen", "127.0.0.1:65536", "must be HOST:PORT"),

@@ -80,7 +80,7 @@ def _check_label(label: object) -> None:
         return
     shown = repr(label[:80])
     if "{" in label or "}" in label:
-        raise _bad(f"the namespace's label {shown} must be a key in braces as a whole, or have none")
+        raise _bad(f"the namespace's label {shown} must be one key in braces, or have no braces")
     if not is_label(label):
         raise _bad(f'the namespace\'s label {shown} must be text of 1 to {LABEL_BYTES_MAX} bytes without "."')
 

@@ -1,1 +1,1 @@
-"""Values and errors of the product. Imports nothing of ours."""
+"""The domain: values and errors of the product. It imports no other package of the project."""

@@ -1,4 +1,4 @@
-"""Archives: what an export gives and an import takes."""
+"""Archives: the data that an export writes and an import reads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,15 +14,16 @@ from mnemon_server.domain.records import Scope
 
 FORMAT_VERSION = 1
 RECORDS_MAX = 1_000
-"""Of one message."""
+"""Records in one message."""
 FIGURE_MAX = 2**53 - 1
-"""Of a revision, and of the version of the rules: every reader of JSON keeps it exactly, and counting on from it never
-comes to the end of 64 bits. A greater one is archived as this one."""
+"""Largest archived revision of a record, and version of the rules. Every JSON reader keeps this number exactly, and
+increments from it never overflow 64 bits. A larger number is archived as this one.
+"""
 FIGURE_RANGE = f"must be 0 to {FIGURE_MAX:,}"
 
 
 class RecordKind(StrEnum):
-    """What kind of record it is."""
+    """The kind of a record."""
 
     DOCUMENT = "document"
     MEMORY = "memory"
@@ -41,12 +42,12 @@ COLLECTIONS: Mapping[RecordKind, Collection] = {
     RecordKind.DECISION: DECISIONS,
     RecordKind.RULE: RULES,
 }
-"""The collection of every kind but EVENT."""
+"""The collection of each kind except EVENT."""
 WITHOUT_SCOPE = frozenset({RecordKind.FACT, RecordKind.RULE})
 
 
 class ImportConflict(StrEnum):
-    """What becomes of a record whose id is taken by another state of it; see the proto."""
+    """What an import does with a record whose id already belongs to a record with different content; see the proto."""
 
     NEWER = "newer"
     KEEP = "keep"
@@ -55,7 +56,7 @@ class ImportConflict(StrEnum):
 
 
 class ImportOutcome(StrEnum):
-    """What became of a record that was not refused."""
+    """The result for a record that was accepted."""
 
     CREATED = "created"
     REPLACED = "replaced"
@@ -65,7 +66,7 @@ class ImportOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VectorModel:
-    """The model that made the vectors of an archive."""
+    """The embedding model that made the vectors of an archive."""
 
     name: str
     revision: str
@@ -74,23 +75,23 @@ class VectorModel:
 
     @property
     def identity(self) -> str:
-        """What must be equal for two vectors to be comparable."""
+        """Vectors are comparable only if this value is equal for both."""
         return f"{self.name}@{self.revision}/{self.precision}/{self.dimension}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSelection:
-    """What is exported: everything that is set must hold."""
+    """Which records are exported. All fields that are set must match."""
 
     kinds: frozenset[RecordKind] = frozenset()
-    """Empty: all that the others can mean."""
+    """If empty: all kinds that the other fields allow."""
     namespace: Namespace | None = None
     exact_namespace: bool = False
     scope: Scope = Scope()
 
     @property
     def chosen(self) -> tuple[RecordKind, ...]:
-        """The kinds that are meant, in their order."""
+        """The selected kinds, in the order of RecordKind."""
         kinds = set(self.kinds or RecordKind)
         if self.namespace is not None:
             kinds &= {RecordKind.FACT}
@@ -101,7 +102,7 @@ class ExportSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveHeader:
-    """What an archive is; see the proto. `model` is None where it has no vectors."""
+    """The first message of an archive; see the proto. `model` is None if the archive has no vectors."""
 
     format_version: int = FORMAT_VERSION
     model: VectorModel | None = None
@@ -122,7 +123,7 @@ class ArchivedRecord:
 
     @property
     def id(self) -> str:
-        """Unique among those of its kind."""
+        """Unique among the records of the same kind."""
         if self.event is not None:
             return self.event.event_id
         return self.document.doc_id if self.document else ""
@@ -130,7 +131,7 @@ class ArchivedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What an export came to; see the proto."""
+    """The totals of an export; see the proto."""
 
     counts: Mapping[RecordKind, int]
     changed_count: int
@@ -139,7 +140,7 @@ class ExportSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportStart:
-    """How to import; see the proto."""
+    """The options of an import; see the proto."""
 
     header: ArchiveHeader | None = None
     on_conflict: ImportConflict = ImportConflict.NEWER
@@ -148,13 +149,13 @@ class ImportStart:
 
 
 def selection_violations(selection: ExportSelection, field: str = "selection") -> Iterator[FieldViolation]:
-    """What is wrong with what is to be exported."""
+    """The violations in the selection of an export."""
     if selection.namespace is not None and selection.scope != Scope():
         yield FieldViolation(f"{field}.scope", "must be empty with a namespace: facts have no scope")
     elif selection.namespace is not None and selection.kinds - {RecordKind.FACT}:
         yield FieldViolation(f"{field}.kinds", "must be FACT or empty with a namespace")
     elif selection.scope != Scope() and (named := selection.kinds & WITHOUT_SCOPE):
         kinds = " and ".join(sorted(kind.name for kind in named))
-        yield FieldViolation(f"{field}.kinds", f"must not name {kinds} with a scope: they have none")
+        yield FieldViolation(f"{field}.kinds", f"must not name {kinds} with a scope: these have no scope")
     if selection.exact_namespace and selection.namespace is None:
-        yield FieldViolation(f"{field}.exact_namespace", "belongs to a namespace: name one, or leave it out")
+        yield FieldViolation(f"{field}.exact_namespace", "needs a namespace: set one, or leave this field out")

@@ -1,4 +1,4 @@
-"""The bridge from the timeline to semantic memory: its routing policy, and how it is."""
+"""The bridge from the timeline to semantic memory: its routing policy and its status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from mnemon_server.domain.semantic import ConflictPolicy
 EVENT_TYPES_DEFAULT = frozenset({"task", "reminder", "conversation"})
 CONTENT_MAX_DEFAULT, CONTENT_MAX_MIN, CONTENT_MAX_MAX = 512, 16, 65_536
 RECOVERED_LAG_S = 10.0
-"""A saved event that is no older than that ends a suspension."""
+"""A saved event at most this old ends a suspension."""
 
 LINK_KEY = "episodic_event_ids"
-"""The key of a statement's metadata that holds the ids of the events it came from: a list of texts."""
+"""The metadata key under which a statement keeps the ids of its source events: a list of strings."""
 
 
 class RoutingMode(StrEnum):
-    """How the conditions of a policy are joined."""
+    """How the conditions of a policy are combined."""
 
     ALL = "all"
     ANY = "any"
 
 
 class PruneAction(StrEnum):
-    """What becomes of a statement whose events were pruned."""
+    """What happens to a statement whose events were pruned."""
 
     DELETE = "delete"
     DEMOTE = "demote"
@@ -32,7 +32,7 @@ class PruneAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
-    """Which events become statements, and how; see `RoutingPolicy` of the protos."""
+    """Which events become statements, and how. See `RoutingPolicy` in the protos."""
 
     min_importance: float = 0.6
     event_types: frozenset[str] = EVENT_TYPES_DEFAULT
@@ -46,14 +46,14 @@ class RoutingPolicy:
 
 @dataclass(frozen=True, slots=True)
 class UpdatedPolicy:
-    """The policy as a change left it."""
+    """The policy after an update."""
 
     policy: RoutingPolicy
     replayed: bool = False
 
 
 class BridgeActivity(StrEnum):
-    """What the bridge does."""
+    """What the bridge is doing."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"
@@ -62,11 +62,11 @@ class BridgeActivity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeStatus:
-    """How the bridge is; see `GetBridgeStatusResponse` of the protos. Counts are since the vault was created."""
+    """The status of the bridge; see `GetBridgeStatusResponse` in the protos. Counts start when the vault is created."""
 
     activity: BridgeActivity
     is_waiting: bool = False
-    """To try again what failed."""
+    """The bridge waits before it retries a failed write."""
     message: str = ""
     routed_count: int = 0
     skipped_counts: Mapping[str, int] = field(default_factory=dict)

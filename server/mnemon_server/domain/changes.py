@@ -1,4 +1,4 @@
-"""Changes: what the log of a vault says of each committed change."""
+"""Changes: the entries of a vault's change log, one for each committed change."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ RECORD_IDS_MAX = 256
 BATCH_DEFAULT, BATCH_MAX = 500, 1_000
 
 LOG_TABLE = "event"
-"""The name of the log on disk, where a collection's would stand."""
+"""The name of the log on disk, used where a collection's name would stand."""
 
 
 class ChangeType(StrEnum):
@@ -49,43 +49,43 @@ class ChangeType(StrEnum):
 
 
 class Change(NamedTuple):
-    """One committed change of one record. It holds no text of the record: what is purged leaves nothing here.
+    """One committed change of one record. It holds no text of the record, so a purge leaves no content in the log.
 
-    A tuple, because a backlog is a million of them: a frozen dataclass takes three times as long to make.
+    A tuple, because a backlog can hold a million of them and a frozen dataclass takes three times as long to create.
     """
 
     sequence: int
-    """Position in the log; the sequence of the record's change."""
+    """Position in the log, the same as the sequence number of the record's change."""
     commit: int
-    """The sequence of the first change of the same call."""
+    """The sequence number of the first change of the same call."""
     time: datetime
-    """When it was committed; never earlier than the change before."""
+    """Commit time. Never earlier than that of the previous change."""
     type: ChangeType
     record_id: str
     revision: int
-    """The record's, after the change."""
+    """Revision of the record after the change."""
     scope: Scope = Scope()
     request_id: str = ""
     changed: tuple[str, ...] = ()
     """Names of the fields that an update changed."""
     details: str = ""
-    """What else is to be said, as JSON: a decision, a rule, a warning, or why something was pruned."""
+    """Details as JSON: a decision, a rule, a warning, or the reason why an event was pruned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Which changes are meant: joined by AND across fields, by OR within one; nothing set means all."""
+    """Selects changes. Fields are joined by AND, the values of one field by OR; an empty filter selects all changes."""
 
     types: frozenset[ChangeType] = frozenset()
     scope: Scope = Scope()
     record_ids: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """False where it matches everything."""
+        """False if it selects everything."""
         return bool(self.types or self.record_ids) or self.scope != Scope()
 
     def matches(self, change: Change) -> bool:
-        """Whether the change is meant."""
+        """Whether the filter selects the change."""
         return (
             (not self.types or change.type in self.types)
             and (not self.record_ids or change.record_id in self.record_ids)
@@ -105,26 +105,28 @@ class ChangeFilter:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSlice:
-    """A run of the log: the changes that match, and how far it was read for them."""
+    """The selected changes of one section of the log, and how far the log was read to find them."""
 
     changes: tuple[Change, ...]
     position: int
-    """Everything up to here was read."""
+    """Sequence number of the last change that was read, selected or not."""
     caught_up: bool
-    """Nothing lay behind `position`."""
+    """True if the log had no change after `position`."""
     floor: int = 0
-    """Changes up to here were gone when it was read, so that a slice from before may have a gap."""
+    """Changes up to this sequence number had been removed when the log was read. A slice that starts earlier may have a
+    gap.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogState:
-    """What of the log is kept."""
+    """Which part of the log is kept."""
 
     floor: int
-    """Changes up to here are gone; 0 where none is."""
+    """Changes up to this sequence number have been removed; 0 if none were removed."""
     head: int
-    """Sequence of the newest change, be it kept or gone; 0 where there never was one."""
+    """Sequence number of the newest change, even if it has been removed; 0 if there never was a change."""
     count: int
     first_time: datetime | None
-    """Commit time of the oldest change that is kept."""
+    """Commit time of the oldest kept change."""
     head_time: datetime | None

@@ -1,10 +1,10 @@
-"""Time, passed in wherever it matters, so that tests can move it."""
+"""Clocks are passed in as functions, so that tests can control the time."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], datetime]
-"""The current time, aware, in UTC."""
+"""Returns the current time as an aware datetime in UTC."""
 
 
 def system_clock() -> datetime:
@@ -13,14 +13,14 @@ def system_clock() -> datetime:
 
 
 def to_microseconds(time: datetime) -> int:
-    """Microseconds since 1970; a naive time is UTC."""
+    """Microseconds since 1970. A naive time counts as UTC."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     delta = aware - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """The time, aware, in UTC."""
+    """The time as an aware datetime in UTC."""
     return EPOCH + timedelta(microseconds=microseconds)
 
 

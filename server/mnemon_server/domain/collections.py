@@ -1,11 +1,11 @@
-"""Collections: the kinds of document that a vault keeps apart, each with fields of its own."""
+"""Collections: the kinds of document in a vault, each with its own typed fields."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class FieldType(StrEnum):
-    """What a field holds; a text that is not there is empty, several texts are none, anything else is None."""
+    """The type of a field. A missing text is "", a missing list of texts is (), any other missing value is None."""
 
     TEXT = "text"
     BOOLEAN = "boolean"
@@ -21,35 +21,39 @@ class Field:
     name: str
     type: FieldType
     indexed: bool = True
-    """Whether a text is looked up by; what is long, or has few values, is not."""
+    """Whether the field has an index for exact look-ups of text. Long texts and texts with few distinct values do not.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedFields:
-    """The fields by which the documents of a user are related to another one; see RelatedQuery."""
+    """The fields that relate the documents of one user to each other; see RelatedQuery."""
 
     terms: str
-    """Several texts."""
+    """A field of type TEXTS."""
     time: str
     number: str
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A kind of document: its own ids, words, vectors and order of changes."""
+    """A kind of document, with its own ids, keyword index, vectors and order of changes."""
 
     name: str
     fields: tuple[Field, ...] = ()
     related: RelatedFields | None = None
     words: bool = True
-    """Whether its documents are found by word, too: taking one out of a keyword index costs more than storing it."""
+    """Whether keyword search covers its documents. Removing a document from a keyword index costs more than storing it.
+    """
     expires: str = ""
-    """The field with the time when a document ends, if there is one: few have passed theirs at any moment."""
+    """The field with the expiry time of a document, if the collection has one. Few stored documents have expired at any
+    moment.
+    """
     index_folder: str = ""
-    """Where the snapshots of its graph lie in the vault's folder; empty: in index/, under its name."""
+    """The folder of its graph snapshots, relative to the vault's folder. If empty: the collection's name in index/."""
 
     def __hash__(self) -> int:
-        # Collections are looked up with every write, and their names differ.
+        # Every write looks up collections by hash. Their names are unique.
         return hash(self.name)
 
 
@@ -111,4 +115,4 @@ FACTS = Collection(
 COLLECTIONS = (DOCUMENTS, MEMORIES, SEMANTIC, DECISIONS, RULES, FACTS)
 
 COMMON_FIELDS = ("id", "content", "user", "household", "persona", "agent", "project", "create_time", "update_time")
-"""Fields of every document that a filter may name beside its collection's and its metadata."""
+"""Fields that a filter can name in every collection, in addition to the collection's own fields and the metadata."""

@@ -1,4 +1,4 @@
-"""Confidence: computed from a memory's age whenever it is read, and as a condition on its times."""
+"""Confidence: computed from a memory's age on each read, or turned into a filter on its times."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -15,11 +15,11 @@ DEFAULT_DECAY: Mapping[DecayPolicy, Decay] = {
 
 _MICROSECOND = timedelta(microseconds=1)
 _AGE_MAX = 1 << 60
-"""In microseconds: 36,000 years, more than a time can be old."""
+"""In microseconds: 36,000 years, more than the age of any representable time."""
 
 
 class ConfidenceModel:
-    """How confidence fades: a decay for each policy but `stable`, which never does."""
+    """How confidence decays: one decay for each policy except `stable`, which does not decay."""
 
     def __init__(self, decay: Mapping[DecayPolicy, Decay]) -> None:
         for policy in (DecayPolicy.REINFORCEABLE, DecayPolicy.CONTEXTUAL):
@@ -30,19 +30,19 @@ class ConfidenceModel:
         }
 
     def at(self, memory: Memory, time: datetime) -> float:
-        """The memory's confidence at a time, 0 to 1; naive times are UTC, and a negative age counts as 0."""
+        """The memory's confidence at a time, from 0 to 1. A naive time counts as UTC, a negative age as 0."""
         return self.of(memory.decay_policy, memory.create_time, memory.reinforce_time, time)
 
     def of(self, policy: DecayPolicy, created: datetime, reinforced: datetime | None, time: datetime) -> float:
-        """The confidence at a time of a memory with this policy and these times."""
+        """The confidence at `time` of a memory with this policy and these times."""
         decay = self._decay.get(policy)
         return 1.0 if decay is None else decay.confidence(_utc(time) - _fades_from(policy, created, reinforced))
 
     def at_least(self, bound: float, time: datetime) -> Expression:
-        """What holds for exactly the memories whose confidence at `time` is at least `bound`, 0 to 1.
+        """A filter that matches exactly the memories whose confidence at `time` is at least `bound` (0 to 1).
 
-        The bound becomes one on a time, and no rounding comes between: an age that is a microsecond too high is the
-        first that `at` gives less for.
+        The bound becomes a condition on the memory's times, with no rounding error: `at` returns less than `bound` for
+        an age that is one microsecond higher than the filter accepts.
         """
         unbounded, parts = [DecayPolicy.STABLE.value], list[Expression]()
         for policy, decay in self._decay.items():
@@ -54,7 +54,7 @@ class ConfidenceModel:
         return AnyOf((Condition("decay_policy", Operator.IN, tuple(unbounded)), *parts))
 
     def fade_time(self, memory: Memory, bound: float) -> datetime | None:
-        """When the memory's confidence falls, or fell, below `bound`; None where it never does."""
+        """When the memory's confidence falls, or fell, below `bound`; None if it never does."""
         decay = self._decay.get(memory.decay_policy)
         oldest = oldest_age(decay, bound) if decay else None
         if oldest is None:
@@ -65,7 +65,7 @@ class ConfidenceModel:
             return None
 
     def explain(self, memory: Memory, time: datetime) -> str:
-        """How the memory's confidence at a time comes about, as a sentence with its figures."""
+        """A sentence that derives the memory's confidence at a time, with the figures used."""
         decay = self._decay.get(memory.decay_policy)
         if decay is None:
             return f"Confidence is 1, because a {memory.decay_policy.value} memory does not fade."
@@ -86,7 +86,9 @@ _HOUR = timedelta(hours=1)
 
 @lru_cache(maxsize=256)
 def oldest_age(decay: Decay, bound: float) -> timedelta | None:
-    """The greatest age, to the microsecond, whose confidence is at least `bound`, 0 to 1; None where every one is."""
+    """The greatest age, in whole microseconds, whose confidence is at least `bound` (0 to 1); None if every age's
+    is.
+    """
     low, high = 0, 1
     while decay.confidence(high * _MICROSECOND) >= bound:
         low, high = high, 2 * high
@@ -102,7 +104,9 @@ def oldest_age(decay: Decay, bound: float) -> timedelta | None:
 
 
 def _earliest(decay: Decay, bound: float, time: datetime) -> datetime | None:
-    """The earliest beginning of a memory that has this confidence at `time`; None where any has."""
+    """The earliest start time with which a memory still has the decay's oldest age at `time`; None if there is no
+    limit.
+    """
     oldest = oldest_age(decay, bound)
     if oldest is None:
         return None
@@ -125,7 +129,7 @@ def _start(memory: Memory) -> datetime:
 
 
 def _fades_from(policy: DecayPolicy, created: datetime, reinforced: datetime | None) -> datetime:
-    """What a memory's age is counted from: only a reinforceable one grows younger."""
+    """The time from which a memory's age is counted. Reinforcing resets it for a reinforceable memory only."""
     return _utc(reinforced if reinforced and policy is DecayPolicy.REINFORCEABLE else created)
 
 

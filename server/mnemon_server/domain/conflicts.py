@@ -1,4 +1,4 @@
-"""Conflicts: what tells that two statements do not agree, how it is decided between them, how they are merged."""
+"""Conflicts: the signals that two statements disagree, how a winner is chosen, and how the two are merged."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from enum import StrEnum
 from mnemon_server.domain.records import Scope
 
 SOURCE_PRIORITY: Mapping[str, int] = {"user": 10, "conversation": 8, "skill": 6, "system": 4, "inferred": 2}
-"""Any other source has 0."""
+"""The priority of every other source is 0."""
 FACTOR_WEIGHTS: Mapping[str, float] = {"importance": 0.4, "recency": 0.3, "source": 0.2, "semantic": 0.1}
 CONFLICTS_DEFAULT, CONFLICTS_MAX = 100, 1_000
 
 
 class SignalType(StrEnum):
-    """By what two statements are told to conflict."""
+    """The kinds of evidence that two statements conflict."""
 
     SEMANTIC = "semantic"
     KEYWORD = "keyword"
@@ -24,7 +24,9 @@ class SignalType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One reason for a conflict. `score` is 0 to 1; `bound` is what was passed, of TIME the window in seconds."""
+    """One reason for a conflict. `score` is 0 to 1. `bound` is the threshold that it passed; for TIME, the window in
+    seconds.
+    """
 
     type: SignalType
     score: float
@@ -36,7 +38,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A stored statement that does not agree with a candidate; `severity` is the sum of its signals' scores."""
+    """A stored statement that conflicts with a candidate. `severity` is the sum of its signals' scores."""
 
     memory_id: str
     signals: tuple[Signal, ...]
@@ -44,7 +46,7 @@ class Conflict:
 
 
 class ArbitrationAction(StrEnum):
-    """What becomes of two statements."""
+    """What happens to the two statements."""
 
     KEEP = "keep"
     MERGE = "merge"
@@ -53,7 +55,7 @@ class ArbitrationAction(StrEnum):
 
 
 class ArbitrationStrategy(StrEnum):
-    """By what it was decided."""
+    """The rule by which the decision was made."""
 
     IMPORTANCE = "importance"
     RECENCY = "recency"
@@ -64,14 +66,14 @@ class ArbitrationStrategy(StrEnum):
 
 
 class ArbitrationSide(StrEnum):
-    """One of the two statements."""
+    """Either of the two statements."""
 
     CANDIDATE = "candidate"
     EXISTING = "existing"
 
 
 class DefaultStrategy(StrEnum):
-    """What is decided where nothing else decides."""
+    """The decision if no other strategy decides."""
 
     KEEP_CANDIDATE = "keep-candidate"
     KEEP_EXISTING = "keep-existing"
@@ -80,7 +82,7 @@ class DefaultStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One summand of the multi-factor score: the two sides' values, 0 to 1."""
+    """One term of the multi-factor score, with the values of both sides, 0 to 1."""
 
     name: str
     weight: float
@@ -90,7 +92,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArbitrationResult:
-    """A decision; `winner` and `loser` are None for MERGE and REJECT. `reason` is a sentence with the figures."""
+    """A decision. `winner` and `loser` are None for MERGE and REJECT. `reason` is a sentence with the figures."""
 
     action: ArbitrationAction
     strategy: ArbitrationStrategy
@@ -102,7 +104,7 @@ class ArbitrationResult:
 
 
 class ContentStrategy(StrEnum):
-    """How contents are merged."""
+    """How the contents of two statements are merged."""
 
     CONCATENATE = "concatenate"
     REPLACE = "replace"
@@ -142,26 +144,27 @@ class KeywordsStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionConfig:
-    """What a conflict is; thresholds are strict but for the time window, which counts itself in."""
+    """When two statements conflict. A value must exceed its threshold; the time window includes its end."""
 
     semantic_threshold: float = 0.8
     keyword_threshold: float = 0.5
     time_window: timedelta = timedelta(minutes=5)
     importance_delta: float = 0.4
     signals: frozenset[SignalType] = frozenset(SignalType)
-    """Those that count."""
+    """The signals that are evaluated."""
     required_signals: frozenset[SignalType] = frozenset({SignalType.SEMANTIC, SignalType.KEYWORD})
-    """Of these, one must fire before a save decides anything: they tell that two statements are about the same."""
+    """A save acts on a conflict only if one of these fired. They show that two statements are about the same subject.
+    """
 
     @property
     def deciding_signals(self) -> frozenset[SignalType]:
-        """Those of which one must fire; where none of the required ones counts, any that does."""
+        """The signals of which one must fire. If none of the required signals is evaluated: any evaluated signal."""
         return self.required_signals & self.signals or self.signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArbitrationConfig:
-    """How it is decided; see `ArbitrationConfig` of the protos."""
+    """How a conflict is decided; see `ArbitrationConfig` in the protos."""
 
     priority_importance: bool = True
     priority_recency: bool = True
@@ -175,7 +178,7 @@ class ArbitrationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeConfig:
-    """How two statements become one; see `MergeConfig` of the protos."""
+    """How two statements are merged into one; see `MergeConfig` in the protos."""
 
     content_strategy: ContentStrategy = ContentStrategy.SMART
     importance_strategy: ImportanceStrategy = ImportanceStrategy.BOOST
@@ -191,8 +194,9 @@ class MergeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStatistics:
-    """What a merge did: code points, keywords, merged importance less the larger one, sentences left out, and those
-    that reached the threshold and were kept by the guard."""
+    """What a merge did: code points, keywords, the merged importance minus the larger original one, sentences left out
+    as duplicates, and sentences above the duplicate threshold that the guard kept.
+    """
 
     content_length: int
     keywords_count: int
@@ -203,7 +207,7 @@ class MergeStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A conflict that was resolved; see `Decision` of the protos. Ids of what is not stored are empty."""
+    """A resolved conflict; see `Decision` in the protos. The id of a statement that was not stored is empty."""
 
     decision_id: str
     scope: Scope
@@ -221,7 +225,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionPage:
-    """A page of decisions, newest first; `next_position` is None after the last one."""
+    """A page of decisions, newest first. `next_position` is None after the last page."""
 
     decisions: tuple[Decision, ...]
     next_position: int | None

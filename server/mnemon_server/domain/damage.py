@@ -1,4 +1,4 @@
-"""What is stored and cannot be read: told as the damage that it is, with the record that it is in."""
+"""Stored data that cannot be read is reported as damage, with the record that holds it."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -9,7 +9,7 @@ from mnemon_server.domain.documents import Document
 from mnemon_server.domain.errors import RecordDamagedError
 
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
-"""What reading raises where the bytes are not those that were written: none of it can come of what was."""
+"""What decoding raises if the bytes differ from those written. Intact bytes raise none of these."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,9 +18,9 @@ T = TypeVar("T")
 def reads(
     collection: Collection,
 ) -> Callable[[Callable[Concatenate[Document, P], T]], Callable[Concatenate[Document, P], T]]:
-    """Of a function that reads a stored document of this collection: what it cannot read is damaged.
+    """Decorates a function that reads a stored document of this collection.
 
-    The function raises RecordDamagedError then.
+    The decorated function raises RecordDamagedError if the document cannot be read.
     """
 
     def decorate(function: Callable[Concatenate[Document, P], T]) -> Callable[Concatenate[Document, P], T]:

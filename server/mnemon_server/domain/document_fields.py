@@ -1,4 +1,4 @@
-"""The fields of a document by their names: what filters read, and what a change is told by."""
+"""Access to a document's fields by name, for filters and for the list of changed fields."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ from mnemon_server.domain.records import MetadataValue
 
 
 def field_reader(document: Document) -> FieldReader:
-    """Reads the fields of a stored document as filters name them."""
+    """Returns a function that reads fields of the stored document by the names that filters use."""
 
     def read(name: str) -> MetadataValue | None:
         if name.startswith(METADATA_PREFIX):
@@ -32,7 +32,7 @@ def field_reader(document: Document) -> FieldReader:
 
 
 def document_matches(document: Document, where: RecordFilter) -> bool:
-    """Whether a stored document is among those that the filter means."""
+    """Whether the filter selects a stored document."""
     return (
         where.hidden in (None, document.hidden)
         and all(
@@ -46,7 +46,7 @@ def document_matches(document: Document, where: RecordFilter) -> bool:
 
 
 def changed_fields(old: Document, new: Document) -> tuple[str, ...]:
-    """Names of what differs: "content", "metadata.key", "scope.name", and the collection's own fields."""
+    """Names of the fields that differ: "content", "metadata.key", "scope.name", and the collection's own fields."""
     return tuple(_changed(old, new))
 
 
@@ -75,5 +75,5 @@ def _differing(old: Mapping[str, object], new: Mapping[str, object]) -> list[str
 
 
 def is_replaced(old: Document, new: Document) -> bool:
-    """Whether a document in the place of another takes something away that somebody wrote."""
+    """Whether storing `new` in place of `old` would remove data that a client wrote."""
     return (old.content, old.metadata, old.scope) != (new.content, new.metadata, new.scope)

@@ -1,4 +1,4 @@
-"""Documents of the knowledge store, and what a search returns of them."""
+"""Documents of the knowledge store, and the requests and results of a search."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ FILTER_FIELDS = (
     "create_time",
     "update_time",
 )
-"""What a filter may name, beside "metadata." and a key."""
+"""The fields that a filter can name, in addition to "metadata." with a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a document, short enough for the embedding model; `start` and `end` count code points."""
+    """A part of a document that is short enough for the embedding model. `start` and `end` count code points."""
 
     index: int
     start: int
@@ -53,9 +53,9 @@ FieldValue = str | bool | float | tuple[str, ...] | datetime | None
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with metadata. `embedding` is the first passage's, and only there where it was asked for.
+    """A text with metadata. `embedding` is the first passage's, and is present only on request.
 
-    `fields` are those of its collection, all of them. No search finds a `hidden` document, and no list without asking.
+    `fields` has all fields of its collection. Searches never return a `hidden` document; lists do so only on request.
     """
 
     doc_id: str
@@ -71,7 +71,7 @@ class Document:
     hidden: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The document as values that `json` can write; times are ISO 8601."""
+        """The document as values that `json` can serialise. Times are ISO 8601."""
         return json.loads(self.to_json())  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
@@ -81,7 +81,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One document found. `score` is its relevance, 0 to 1."""
+    """A document that a search found. `score` is its relevance, 0 to 1."""
 
     doc_id: str
     content: str
@@ -94,7 +94,7 @@ class SearchResult:
     document: Document | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as values that `json` can write; times are ISO 8601."""
+        """The result as values that `json` can serialise. Times are ISO 8601."""
         return json.loads(self.to_json())  # type: ignore[no-any-return]
 
     def to_json(self) -> str:
@@ -104,7 +104,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRequest:
-    """A document to store, and on what terms."""
+    """A document to store, with the options of the write."""
 
     document: Document
     request_id: str = ""
@@ -114,7 +114,7 @@ class IndexRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateDocument:
-    """A change of the fields that `mask` names, and of single keys of the metadata; see `UpdateDocumentRequest`."""
+    """An update of the fields in `mask` and of single metadata keys; see `UpdateDocumentRequest`."""
 
     document: Document
     mask: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class UpdateDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFilter:
-    """Which documents: everything must hold. `filters` may hold anything; what is not valid is ignored and named."""
+    """Selects documents; all fields must match. Invalid entries of `filters` are ignored, and the answer names them."""
 
     filters: Mapping[str, Any] = field(default_factory=dict)
     scope: Scope = Scope()
@@ -136,7 +136,7 @@ class DocumentFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchQuery:
-    """What to search for, and among what. `mode` None means hybrid, or vector where only a vector is given."""
+    """What to search for, and in which documents. If `mode` is None: hybrid, or vector if only a vector is given."""
 
     text: str = ""
     vector: Sequence[float] | None = None
@@ -149,16 +149,17 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class RebuildProgress:
-    """How far a rebuild of the vector index has come, in documents."""
+    """Progress of a rebuild of the vector index, in documents."""
 
     done: int
     total: int
 
 
 class HealthStatus(StrEnum):
-    """How the store is: starting and degraded still serve reads and writes, unhealthy takes no writes.
+    """Health of the store. A starting or degraded store serves reads and writes; an unhealthy one refuses writes.
 
-    Starting: a vector database comes up that nothing waits for. Degraded: it does not answer, or is being built anew.
+    Starting: an optional vector database is coming up. Degraded: the vector database does not answer or is being
+    rebuilt.
     """
 
     HEALTHY = "healthy"
@@ -169,7 +170,7 @@ class HealthStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreHealth:
-    """How the store is, with what it stands on. `message` is empty where healthy, and written for clients."""
+    """Health of the store and of its parts. `message` is empty if healthy; otherwise it is written for clients."""
 
     status: HealthStatus
     message: str = ""
@@ -190,7 +191,7 @@ class StoreHealth:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """Everything that a search says."""
+    """The complete answer of a search."""
 
     results: tuple[SearchResult, ...]
     ignored_filters: tuple[IgnoredFilter, ...]
@@ -199,7 +200,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A page of documents; `next_position` is None after the last one."""
+    """A page of documents. `next_position` is None after the last page."""
 
     documents: tuple[Document, ...]
     next_position: int | None
@@ -209,4 +210,4 @@ class DocumentPage:
 def _to_json(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    raise TypeError(f"{type(value).__name__} is not a value of a document")
+    raise TypeError(f"{type(value).__name__} cannot be a value in a document")

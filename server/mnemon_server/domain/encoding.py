@@ -1,4 +1,4 @@
-"""Metadata as JSON that keeps its types, and digests of what two documents or requests share when they are equal."""
+"""Metadata as JSON that keeps types, and digests that tell whether two documents or requests are equal."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ SCOPE_FIELDS = ("user", "household", "persona", "agent", "project")
 
 
 def encode_metadata(metadata: Mapping[str, MetadataValue]) -> str:
-    """Metadata as JSON that gives the same types back; a time is {"time": microseconds}."""
+    """Encodes metadata as JSON that decodes to the same types; a time becomes {"time": microseconds}."""
     return _METADATA_JSON.encode(dict(metadata)) if metadata else "{}"
 
 
@@ -30,7 +30,7 @@ def text_digest(text: str) -> bytes:
 
 
 def document_digest(document: Document) -> bytes:
-    """Digest of what makes a document: id, content, metadata, scope, fields, and whether it is hidden."""
+    """Digest of a document: id, content, metadata, scope, fields, and whether it is hidden."""
     parts = [document.doc_id, document.content, encode_metadata(document.metadata), *scope_values(document.scope)]
     if document.fields:
         parts.append(_FIELDS_JSON.encode({name: stored_field(value) for name, value in document.fields.items()}))
@@ -40,12 +40,12 @@ def document_digest(document: Document) -> bytes:
 
 
 def stored_field(value: FieldValue) -> FieldValue:
-    """The value of a field as it comes back: a number is a float, and zero has no sign."""
+    """A field's value as the engines return it: numbers as floats, and zero without a sign."""
     return value + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def request_digest(*parts: Any) -> bytes:
-    """Digest of what a request asks for."""
+    """Digest of the content of a request."""
     return text_digest(json.dumps(parts, default=_encode_part, ensure_ascii=False, sort_keys=True))
 
 
@@ -70,7 +70,7 @@ def _encode_time(value: object) -> dict[str, int]:
     raise TypeError(f"{type(value).__name__} is not a metadata value")
 
 
-# Made once: `json.dumps` makes an encoder for each call that is not quite ordinary.
+# Created once: `json.dumps` creates a new encoder on each call with non-default options.
 _METADATA_JSON = json.JSONEncoder(default=_encode_time, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _FIELDS_JSON = json.JSONEncoder(default=_encode_time, ensure_ascii=False, sort_keys=True)
 

@@ -1,4 +1,4 @@
-"""Episodic events: what happened, and what the timeline is asked and answers."""
+"""Episodic events, and the requests and answers of the timeline."""
 
 import hashlib
 from collections.abc import Mapping
@@ -35,14 +35,15 @@ FILTER_FIELDS = (
     "event_time",
     "record_time",
 )
-"""What a filter may name, beside "metadata." and a key."""
+"""The fields that a filter can name, in addition to "metadata." with a key."""
 
 
 @dataclass(slots=True)
 class EpisodicEvent:
-    """Something that happened; see `EpisodicEvent` of the protos.
+    """Something that happened; see `EpisodicEvent` in the protos.
 
-    Nobody changes one that was handed on. A frozen one would take four times as long to make, and there are many.
+    Treat it as immutable after it has been passed on. It is not frozen because creating a frozen instance takes four
+    times as long, and the timeline creates many.
     """
 
     event_id: str
@@ -55,12 +56,12 @@ class EpisodicEvent:
     source: str = ""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     record_time: datetime = EPOCH
-    """When the server took it."""
+    """When the server received it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSelection:
-    """Which events are meant: everything that is set must hold. Times are inclusive."""
+    """Selects events. All fields that are set must match. Times are inclusive."""
 
     scope: Scope = Scope()
     event_types: frozenset[str] = frozenset()
@@ -70,19 +71,19 @@ class EventSelection:
     expression: Expression | None = None
 
     def __bool__(self) -> bool:
-        """False where it matches everything."""
+        """False if it selects everything."""
         return self != EventSelection()
 
 
 class EventPosition(NamedTuple):
-    """A place in the order of events: by time, then by id as UTF-8."""
+    """A position in the order of events: by time, then by the UTF-8 bytes of the id."""
 
     time_us: int
     event_id: str
 
 
 class StoredEvent(NamedTuple):
-    """An event as it is kept. `body` is a serialized `mnemon.v1.EpisodicEvent`."""
+    """An event as stored. `body` is a serialized `mnemon.v1.EpisodicEvent`."""
 
     position: EventPosition
     sequence: int
@@ -91,10 +92,10 @@ class StoredEvent(NamedTuple):
 
 
 class EventReceipt(NamedTuple):
-    """What is promised of an event once it has been handed out."""
+    """The confirmation of a stored event. Its promises hold once a caller has it."""
 
     event_id: str
-    """Of a duplicate, the stored one's."""
+    """For a duplicate: the time of the stored event."""
     sequence: int
     segment_id: int
     commit_time: datetime
@@ -104,7 +105,7 @@ class EventReceipt(NamedTuple):
 
 @dataclass(slots=True)
 class RecordEvent:
-    """An event to store; what the server sets of it is ignored, and an empty id is chosen by it."""
+    """An event to store. Values that only the server sets are ignored; if the id is empty, the server chooses one."""
 
     event: EpisodicEvent
     request_id: str = ""
@@ -112,25 +113,25 @@ class RecordEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowQuery:
-    """What a window is asked for: the newest events, or with `text` those that fit it best.
+    """Selects a window of events: the newest, or the best matches for `text`.
 
-    Without `start` and `end` in `where` and without `last_days`: the last 30 days.
+    The default is the last 30 days, if neither `last_days` nor `start` or `end` in `where` is set.
     """
 
     where: EventSelection = EventSelection()
     last_days: int | None = None
     has_range: bool = False
-    """The ends in `where` were given, and an end that is None is open."""
+    """If true, `start` and `end` in `where` were given, and one that is None is open."""
     limit: int = LIMIT_DEFAULT
     after: EventPosition | None = None
-    """The last event of the page before."""
+    """The last event of the previous page."""
     text: str | None = None
     mode: SearchMode = SearchMode.HYBRID
 
 
 @dataclass(frozen=True, slots=True)
 class EventScore:
-    """How well an event fits a text; all 0 to 1. None is what was not compared."""
+    """How well an event matches a text. All scores are 0 to 1; None if that comparison was not made."""
 
     relevance: float
     similarity: float | None = None
@@ -139,7 +140,7 @@ class EventScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDiagnostics:
-    """Counts of events on their way through a query; see `SearchDiagnostics` of the protos."""
+    """Number of events at each stage of a query; see `SearchDiagnostics` in the protos."""
 
     total_scanned: int = 0
     filtered_by_context: int = 0
@@ -152,19 +153,21 @@ class WindowDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class WindowPage:
-    """A page of events; `next_position` is None where nothing is left. `scores` only with a text, one for each."""
+    """A page of events. `next_position` is None after the last page. `scores` has one score per event for a text
+    query.
+    """
 
     events: tuple[StoredEvent, ...]
     next_position: EventPosition | None
     diagnostics: WindowDiagnostics
     scores: tuple[EventScore, ...] = ()
     truncated: bool = False
-    """It ended because of its size."""
+    """The page ended early because of its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeSummary:
-    """Counts of the events of a range. `days` are days since 1970 in UTC, in order; empty ones are left out."""
+    """Counts of the events in a range. `days` are days since 1970 in UTC, in ascending order, without empty days."""
 
     event_count: int
     earliest: datetime | None
@@ -183,7 +186,7 @@ class PruneReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PrunedEvents:
-    """What a pruning removed, or would remove; `event_ids` are the first 1,000."""
+    """What pruning removed, or would remove in a dry run. `event_ids` has the first 1,000."""
 
     count: int
     event_ids: tuple[str, ...] = ()
@@ -195,7 +198,7 @@ class PrunedEvents:
 
 @dataclass(frozen=True, slots=True)
 class CompactionProgress:
-    """How far a compaction is."""
+    """Progress of a compaction."""
 
     processed_bytes: int = 0
     total_bytes: int = 0
@@ -206,7 +209,7 @@ class CompactionProgress:
 
 
 class TimelineState(StrEnum):
-    """How the timeline is."""
+    """The state of the timeline."""
 
     STARTING = "starting"
     READY = "ready"
@@ -216,7 +219,7 @@ class TimelineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """A run of events that a damaged segment took along."""
+    """A run of events that were lost with a damaged segment."""
 
     segment_id: int
     first_sequence: int
@@ -227,7 +230,7 @@ class LostRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineStatus:
-    """How the timeline is; see `GetTimelineStatusResponse` of the protos."""
+    """The status of the timeline; see `GetTimelineStatusResponse` in the protos."""
 
     state: TimelineState
     message: str = ""

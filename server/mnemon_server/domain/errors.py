@@ -1,4 +1,4 @@
-"""Every error that the product knows.
+"""All errors of the product.
 
 MnemonError
 ├── InvalidArgumentError               a field is wrong; `violations` names each one (also a ValueError)
@@ -16,25 +16,25 @@ MnemonError
 ├── MemoryExistsError
 ├── ToolUnreachableError               an operator's endpoint does not answer
 ├── ToolFailedError                    an operator's endpoint answers with an error
-├── CursorExpiredError                 the events behind it are no longer kept
-├── RequestIdReusedError               the same request_id, another request
+├── CursorExpiredError                 the log no longer has the changes after it
+├── RequestIdReusedError               the request_id was used for another request
 ├── InvalidOperationError              the state of the resource forbids it
-├── MergeRuleError                     the rules would not fit together; nothing changed
+├── MergeRuleError                     the rules would be inconsistent; nothing changed
 │   ├── RuleExistsError
 │   ├── RuleInUseError                 others extend it
 │   ├── CircularInheritanceError
 │   └── UnknownBaseRuleError
 ├── RevisionMismatchError              changed since it was read
 ├── TooManyRequestsError               come back after `retry_after_s`
-│   ├── TooManyVaultsError             all that may be open are in use
-│   └── ThrottledError                 writes are held back
+│   ├── TooManyVaultsError             the limit of open vaults is reached and all are in use
+│   └── ThrottledError                 writes are being limited
 ├── StorageFullError                   no space left on the disk
-├── StorageFailedError                 the disk failed; no more writes until reopened
-├── RecordDamagedError                 what is stored of a record is not what was written
+├── StorageFailedError                 the disk failed; writes stop until the vault is reopened
+├── RecordDamagedError                 the stored bytes of a record are not those written
 ├── NotServingError                    starting or shutting down
 │   └── IndexWarmingError              come back after `retry_after_s`
 ├── ConfigurationError
-│   └── EmbeddingModelMismatchError    the stored vectors are another model's
+│   └── EmbeddingModelMismatchError    another model made the stored vectors
 └── KnowledgeStoreError
     ├── DocumentNotFoundError
     ├── IndexingError
@@ -42,8 +42,8 @@ MnemonError
     ├── EmbeddingError                 no weights, wrong weights, or the model failed
     └── BackendConnectionError         the vector database cannot be reached
 
-The messages of all but IndexingError, SearchError, EmbeddingError and plain KnowledgeStoreError are written for
-clients: they hold no path, no stored text and no text of a driver.
+The messages of all errors except IndexingError, SearchError, EmbeddingError and plain KnowledgeStoreError are written
+for clients: they contain no path, no stored text and no text of a driver.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ from enum import StrEnum
 
 
 class ErrorReason(StrEnum):
-    """Why a call failed: the names of `mnemon.v1.ErrorReason` without their prefix."""
+    """Why a call failed. The names are those of `mnemon.v1.ErrorReason` without their prefix."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
     MALFORMED_MESSAGE = "MALFORMED_MESSAGE"
@@ -100,20 +100,20 @@ class ErrorReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """What is wrong with one field, and what would be right."""
+    """What is wrong with one field, and what would be valid."""
 
     field: str
     description: str
 
 
 class MnemonError(Exception):
-    """Base of all errors of the product."""
+    """Base class of all errors of the product."""
 
     reason = ErrorReason.INTERNAL
 
 
 class InvalidArgumentError(MnemonError, ValueError):
-    """One or more fields of a request are wrong."""
+    """One or more fields of a request are invalid."""
 
     reason = ErrorReason.INVALID_ARGUMENT
 
@@ -123,7 +123,7 @@ class InvalidArgumentError(MnemonError, ValueError):
 
     @classmethod
     def of(cls, field: str, description: str) -> "InvalidArgumentError":
-        """An error about a single field."""
+        """Returns an error about a single field."""
         return cls([FieldViolation(field, description)])
 
 
@@ -140,13 +140,13 @@ class InvalidCursorError(InvalidArgumentError):
 
 
 class CursorExpiredError(MnemonError):
-    """The cursor is older than the events that are kept."""
+    """The log no longer has the changes that follow the cursor."""
 
     reason = ErrorReason.CURSOR_EXPIRED
 
 
 class NotFoundError(MnemonError):
-    """There is nothing under this id."""
+    """The requested id does not exist."""
 
 
 def _none_has(noun: str, ids: Sequence[str]) -> str:
@@ -155,7 +155,7 @@ def _none_has(noun: str, ids: Sequence[str]) -> str:
 
 
 class MemoryNotFoundError(NotFoundError):
-    """No memory has this id, or one of these, or it was deleted."""
+    """No memory has the requested id, or one of the requested ids, or the memory was deleted."""
 
     reason = ErrorReason.MEMORY_NOT_FOUND
 
@@ -175,7 +175,7 @@ class RuleNotFoundError(NotFoundError):
 
 
 class DecisionNotFoundError(NotFoundError):
-    """There is no such decision."""
+    """The decision does not exist."""
 
     reason = ErrorReason.DECISION_NOT_FOUND
 
@@ -185,7 +185,7 @@ class DecisionNotFoundError(NotFoundError):
 
 
 class EventNotFoundError(NotFoundError):
-    """The timeline has no event of this id, or of some of these."""
+    """The timeline has no event with this id, or with some of these ids."""
 
     reason = ErrorReason.EVENT_NOT_FOUND
 
@@ -195,7 +195,7 @@ class EventNotFoundError(NotFoundError):
 
 
 class FactNotFoundError(NotFoundError):
-    """The namespace has no fact of this key, or it has expired."""
+    """The namespace has no fact with this key, or the fact has expired."""
 
     reason = ErrorReason.FACT_NOT_FOUND
 
@@ -205,7 +205,7 @@ class FactNotFoundError(NotFoundError):
 
 
 class ToolNotFoundError(NotFoundError):
-    """There is no tool of this name."""
+    """The tool does not exist."""
 
     reason = ErrorReason.TOOL_NOT_FOUND
 
@@ -215,51 +215,51 @@ class ToolNotFoundError(NotFoundError):
 
 
 class MemoryExistsError(MnemonError):
-    """There is a memory of this id, deleted or not."""
+    """A memory with this id already exists, or was deleted."""
 
     reason = ErrorReason.MEMORY_EXISTS
 
     def __init__(self, memory_id: str) -> None:
         self.memory_id = memory_id
-        super().__init__(f"there is a memory with the id {memory_id!r}; update it, or leave the id out for a new one")
+        super().__init__(f"a memory with the id {memory_id!r} already exists; update it, or omit the id for a new one")
 
 
 class FactExistsError(MnemonError):
-    """The namespace has a fact of this key."""
+    """The namespace already has a fact with this key."""
 
     reason = ErrorReason.FACT_EXISTS
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"there is a fact with the key {key!r} in this namespace")
+        super().__init__(f"a fact with the key {key!r} already exists in this namespace")
 
 
 class ToolUnreachableError(MnemonError):
-    """The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time."""
+    """The endpoint of an operator's tool cannot be reached, or did not answer in time."""
 
     reason = ErrorReason.TOOL_UNREACHABLE
 
 
 class ToolFailedError(MnemonError):
-    """The endpoint that an operator's tool forwards to answered with an error, or with what is no answer."""
+    """The endpoint of an operator's tool answered with an error or with an invalid response."""
 
     reason = ErrorReason.TOOL_FAILED
 
 
 class MergeRuleError(MnemonError):
-    """The merge rules would not fit together; nothing was changed."""
+    """The merge rules would be inconsistent. Nothing was changed."""
 
     reason = ErrorReason.INVALID_OPERATION
 
 
 class RuleExistsError(MergeRuleError):
-    """A merge rule of this name is there."""
+    """A merge rule with this name already exists."""
 
     reason = ErrorReason.RULE_EXISTS
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"there is a merge rule {name!r} already; update it, or choose another name")
+        super().__init__(f"a merge rule {name!r} already exists; update it, or choose another name")
 
 
 class RuleInUseError(MergeRuleError):
@@ -274,7 +274,7 @@ class RuleInUseError(MergeRuleError):
 
 
 class CircularInheritanceError(MergeRuleError):
-    """Merge rules would inherit from each other in a circle."""
+    """The merge rules would inherit from each other in a circle."""
 
     reason = ErrorReason.CIRCULAR_INHERITANCE
 
@@ -285,13 +285,13 @@ class CircularInheritanceError(MergeRuleError):
 
 
 class UnknownBaseRuleError(MergeRuleError):
-    """A merge rule extends one that is not there."""
+    """A merge rule extends a rule that does not exist."""
 
     reason = ErrorReason.UNKNOWN_BASE_RULE
 
     def __init__(self, name: str, base: str) -> None:
         self.name, self.base = name, base
-        super().__init__(f"the merge rule {name!r} extends {base!r}, which is not there; register that one first")
+        super().__init__(f"the merge rule {name!r} extends {base!r}, which does not exist; register that rule first")
 
 
 class RequestIdReusedError(MnemonError):
@@ -327,19 +327,19 @@ class TooManyRequestsError(MnemonError):
 
 
 class AnswerFullError(MnemonError):
-    """An answer has no room for what a call among others returned, or would return."""
+    """The answer has no room for the result of one of several calls."""
 
     reason = ErrorReason.MESSAGE_TOO_LARGE
 
 
 class TooManyVaultsError(TooManyRequestsError):
-    """All vaults that may be open at once are in use."""
+    """The limit of open vaults is reached, and all of them are in use."""
 
     reason = ErrorReason.TOO_MANY_VAULTS
 
 
 class ThrottledError(TooManyRequestsError):
-    """Writes are held back: the capacity is reached, or they take longer than they should."""
+    """Writes are being limited: the capacity is reached, or writes take too long."""
 
     reason = ErrorReason.THROTTLED
 
@@ -351,18 +351,18 @@ class StorageFullError(MnemonError):
 
 
 class StorageFailedError(MnemonError):
-    """The disk failed, and no more writes are accepted until the records have been reopened."""
+    """The disk failed. Writes are refused until the vault is reopened."""
 
     reason = ErrorReason.STORAGE_FAILED
 
 
 class RecordDamagedError(MnemonError):
-    """What is stored of a record cannot be read: its bytes are not what was written. Others are not concerned."""
+    """The stored bytes of a record are not those that were written. Other records are not affected."""
 
     reason = ErrorReason.RECORD_DAMAGED
 
     def __init__(self, collection: str, record_id: str = "") -> None:
-        """`collection` is a table of records, or "event" for the log; an id that is not known is empty."""
+        """`collection` is a table of records, or "event" for the log. `record_id` is empty if it is not known."""
         self.collection, self.record_id = collection, record_id
         what = f"the record {record_id!r} of {collection!r}" if record_id else f"a record of {collection!r}"
         super().__init__(f"{what} is damaged on disk; restore it from a backup (mnemon-server verify finds all damage)")
@@ -375,7 +375,7 @@ class NotServingError(MnemonError):
 
 
 class IndexWarmingError(NotServingError):
-    """The index is not warm yet."""
+    """The index is still loading."""
 
     reason = ErrorReason.INDEX_WARMING
 
@@ -385,7 +385,7 @@ class IndexWarmingError(NotServingError):
 
 
 class ConfigurationError(MnemonError):
-    """A setting is wrong; the message names it and what would be right."""
+    """A setting is invalid. The message names it and what would be valid."""
 
     reason = ErrorReason.CONFIGURATION
 
@@ -423,7 +423,7 @@ class SearchError(KnowledgeStoreError):
 
 
 class EmbeddingError(KnowledgeStoreError):
-    """An embedding could not be computed: no weights, wrong weights, or the model failed."""
+    """An embedding could not be computed: weights are missing or wrong, or the model failed."""
 
     reason = ErrorReason.EMBEDDING_FAILED
 

@@ -1,4 +1,4 @@
-"""Facts: what language models store through tools, by namespace and key, and the filters that select them."""
+"""Facts: values that language models store through tools, by namespace and key, and the filters that select them."""
 
 import json
 import math
@@ -36,16 +36,16 @@ from mnemon_server.domain.validation import refuse, text_violations
 KEY_BYTES_MAX = 512
 LIMIT_DEFAULT = 10
 VALUE_BYTES_MAX = 1 << 20
-"""Of a value as JSON in UTF-8."""
+"""Maximum size of a value, as JSON in UTF-8."""
 VALUE_DEPTH_MAX = 32
 
 FactValue = Mapping[str, Any]
-"""A JSON object; what `manage_memory` stores is {"content": text}. That of a fact that was read is a JsonText."""
+"""A JSON object; `manage_memory` stores {"content": text}. A fact that was read holds a JsonText."""
 
 FILTER_FIELDS = frozenset({"key", "create_time", "update_time", "expire_time"})
 VALUE_PREFIX = "value."
 KEY_PREFIXES = (VALUE_PREFIX, METADATA_PREFIX)
-"""What stands before a key of the value or the metadata in a filter: either means what `filterable` gives."""
+"""Prefixes of a key in a filter. Both refer to the keys that `filterable` returns."""
 FILTER_OPERATORS = {
     f"${operator.value}": operator
     for operator in (
@@ -62,7 +62,7 @@ FILTER_OPERATORS = {
 
 
 class PutMode(StrEnum):
-    """What must be there before a fact is stored."""
+    """Whether the fact must exist before it is stored."""
 
     UPSERT = "upsert"
     CREATE = "create"
@@ -71,9 +71,9 @@ class PutMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FactIndex:
-    """Which texts of a value are searched: those at these paths; without any, none where it is `off`.
+    """Which texts of a value are indexed for search: those at `paths`. If `off`: none.
 
-    The default: the text under "content" where there is one, else every text of the value.
+    The default is the text under "content" if the value has one, and otherwise every text of the value.
     """
 
     off: bool = False
@@ -82,7 +82,7 @@ class FactIndex:
 
 @dataclass(frozen=True, slots=True)
 class FactVersion:
-    """What a fact was before a change."""
+    """An earlier state of a fact."""
 
     revision: int
     value: FactValue
@@ -91,7 +91,7 @@ class FactVersion:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is stored under a key of a namespace; the same key in another namespace is another fact."""
+    """A value stored under a key of a namespace. The same key in another namespace is a different fact."""
 
     namespace: Namespace
     key: str
@@ -104,16 +104,17 @@ class Fact:
     expires_at: datetime | None = None
     index: FactIndex = FactIndex()
     versions: tuple[FactVersion, ...] = ()
-    """Earlier versions, newest first; only where they were asked for."""
+    """Earlier versions, newest first, present only on request."""
     embeddings: tuple[tuple[float, ...], ...] = ()
-    """Of its passages, in their order; only where they were asked for."""
+    """Vectors of its passages, in order, present only on request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutFact:
-    """A fact to store; an empty key lets the store choose one. `embedding` has the model's dimension; None: embed.
+    """A fact to store. If `key` is empty, the store chooses one. `embedding` has the model's dimension; if it is None,
+    the store computes it.
 
-    Times that are None stand for the commit's.
+    Times that are None become the commit time.
     """
 
     namespace: Namespace
@@ -133,7 +134,9 @@ class PutFact:
 
 @dataclass(frozen=True, slots=True)
 class FactReceipt:
-    """What is promised of a put; `receipt.id` is the key. `fact` is as it is now; None where it is gone since."""
+    """The confirmation of a put. `receipt.id` is the key. `fact` is its current state; None if it has been deleted
+    since.
+    """
 
     receipt: WriteReceipt
     fact: Fact | None
@@ -141,23 +144,23 @@ class FactReceipt:
 
 @dataclass(frozen=True, slots=True)
 class FactBatch:
-    """Facts that were asked for by name; those that are not there are left out."""
+    """The facts that were requested by name, without those that do not exist."""
 
     facts: tuple[Fact, ...]
     left: tuple[tuple[Namespace, str], ...] = ()
-    """Names of those that there was no room for."""
+    """Names of facts that were left out because the answer was full."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactRenewal:
-    """A fact whose ttl began anew: when it ends now; None: never, since it has no ttl."""
+    """A fact whose ttl was restarted, with its new expiry time. None if it has no ttl and does not expire."""
 
     expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalReceipt:
-    """What became of each fact whose ttl was to begin anew."""
+    """The result for each fact whose ttl was to be restarted."""
 
     results: tuple[FactRenewal | FactNotFoundError, ...]
     replayed: bool = False
@@ -165,7 +168,9 @@ class RenewalReceipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
-    """Which facts are meant: of exactly this namespace, or with `subtree` of those below it, too; None is above all."""
+    """Selects facts of exactly this namespace; with `subtree`, also of the namespaces below it. None stands for the
+    root, above all namespaces.
+    """
 
     namespace: Namespace | None
     subtree: bool = False
@@ -174,7 +179,7 @@ class FactFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactQuery:
-    """What to search for. Without a text and a vector: what matches, in the order of first storing, without scores."""
+    """What to search for. Without a text and a vector: the facts that match, in order of creation, without scores."""
 
     filter: FactFilter
     text: str = ""
@@ -188,7 +193,7 @@ class FactQuery:
 
 @dataclass(frozen=True, slots=True)
 class FactMatch:
-    """A fact found. `score` is its relevance, 0 to 1; None where nothing was searched for."""
+    """A fact that a search found. `score` is its relevance, 0 to 1; None if the query had no text and no vector."""
 
     fact: Fact
     score: float | None = None
@@ -198,7 +203,7 @@ class FactMatch:
 
 @dataclass(frozen=True, slots=True)
 class FactSearchAnswer:
-    """What a search found, best first."""
+    """The results of a search, best match first."""
 
     matches: tuple[FactMatch, ...]
     diagnostics: SearchDiagnostics
@@ -206,29 +211,29 @@ class FactSearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FactPage:
-    """A page of facts; `position` is the last one's, None after the last page."""
+    """A page of facts. `position` is that of the last fact; None after the last page."""
 
     facts: tuple[Fact, ...]
     position: int | None
     positions: tuple[int, ...] = ()
-    """One for each fact, to go on behind it."""
+    """The position of each fact, from which a later page can continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacePage:
-    """A page of namespaces, each before those below it; `last` is what to go on behind, None after the last page."""
+    """A page of namespaces, parents before children. The next page starts after `last`; None after the last page."""
 
     namespaces: tuple[tuple[str, ...], ...]
     last: tuple[str, ...] | None
 
 
 def record_id(namespace: Namespace, key: str) -> str:
-    """The id of a fact's record: 64 hexadecimal digits, the same for the same namespace and key only."""
+    """The id of a fact's record: 64 hexadecimal digits, a function of namespace and key alone."""
     return text_digest(json.dumps([namespace, key])).hex()
 
 
 def key_violations(key: str, field: str = "key") -> Iterator[FieldViolation]:
-    """What is wrong with the key of a fact."""
+    """The violations in a fact's key."""
     if not key:
         yield FieldViolation(field, "must not be empty")
     else:
@@ -236,7 +241,7 @@ def key_violations(key: str, field: str = "key") -> Iterator[FieldViolation]:
 
 
 def value_violations(value: object, field: str = "value") -> Iterator[FieldViolation]:
-    """What is wrong with the value of a fact."""
+    """The violations in a fact's value."""
     if not isinstance(value, dict):
         yield FieldViolation(field, "must be a JSON object")
     elif problem := _json_problem(value, VALUE_DEPTH_MAX):
@@ -246,10 +251,10 @@ def value_violations(value: object, field: str = "value") -> Iterator[FieldViola
 
 
 def filterable(fact: Fact) -> dict[str, MetadataValue]:
-    """What a filter reads of a fact: its metadata, and over that the top-level keys of its value.
+    """The values of a fact that a filter can compare: its metadata, overridden by the top-level keys of its value.
 
-    Nulls, objects and lists of anything but text are left out: no filter can hold such a value, so that none matches.
-    Keys that no filter can name are left out, too.
+    Leaves out nulls, objects, and lists with anything but text: a filter cannot express such a value, so nothing would
+    match it. Also leaves out keys that a filter cannot name.
     """
     own = {key: _comparable(value) for key, value in fact.value.items() if not metadata_key_problem(key)}
     hidden = {key: value for key, value in fact.metadata.items() if key not in fact.value}
@@ -257,13 +262,14 @@ def filterable(fact: Fact) -> dict[str, MetadataValue]:
 
 
 def filter_expression(where: object, field: str = "filter") -> Expression | None:
-    """A filter of a tool as an expression on the metadata, which is to hold what `filterable` gives; None: all match.
+    """Turns a tool's filter into an expression on metadata, which must hold what `filterable` returns. None: no
+    condition.
 
-    A key stands before a value that it must equal, or before an object of operators that must all hold: `$eq`, `$ne`,
-    `$gt`, `$gte`, `$lt`, `$lte`, `$in`, `$nin`. Their meaning is that of `domain/filters.py`.
+    Each key maps to a value that it must equal, or to an object of operators that must all hold: `$eq`, `$ne`, `$gt`,
+    `$gte`, `$lt`, `$lte`, `$in`, `$nin`. `domain/filters.py` defines their meaning.
 
     Raises:
-        InvalidArgumentError: a key, an operator or a value is not one that can be filtered by.
+        InvalidArgumentError: a key, an operator or a value is not valid in a filter.
     """
     if where is None:
         return None
@@ -321,7 +327,7 @@ def _comparable(value: object) -> MetadataValue | None:
 
 
 def _json_problem(value: object, depth: int) -> str | None:
-    """What keeps a value from being JSON that comes back the same."""
+    """Why the value would not survive a round trip through JSON; None if it would."""
     match value:
         case None | bool():
             return None

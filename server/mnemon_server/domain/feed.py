@@ -1,4 +1,4 @@
-"""The change feed: what watchers and readers of the log ask for, and what they are told."""
+"""The change feed: the requests and answers of watches and of lists of the change log."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ EVERYTHING = ChangeFilter()
 
 
 class Edge(StrEnum):
-    """An end of the log."""
+    """The oldest or the newest end of the log."""
 
     EARLIEST = "earliest"
     NOW = "now"
@@ -27,25 +27,27 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place that an earlier answer named; what it says is the feed's own."""
+    """A position that an earlier answer returned. Its content is private to the feed."""
 
     text: str
 
 
 Start: TypeAlias = Edge | Cursor | datetime
-"""Where to begin: at an end of the log, behind a cursor, or with the first change at or after a time."""
+"""Where to start: at an end of the log, after a cursor, or with the first change at or after a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchQuery:
-    """What to watch. `heartbeat_s`, in seconds, is the longest silence; `batch_max` counts changes of a message."""
+    """What to watch. `heartbeat_s` is the longest time without a message, in seconds; `batch_max` limits the changes in
+    one message.
+    """
 
     start: Start = Edge.NOW
     where: ChangeFilter = EVERYTHING
     heartbeat_s: float | None = None
     batch_max: int = BATCH_DEFAULT
     full: bool = False
-    """With the records, as they are when the changes are sent."""
+    """Include the records, in their state when the changes are sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,29 +65,31 @@ Record: TypeAlias = Document | Memory | SemanticMemory | StoredEvent | Fact
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Said once, first: everything committed from now on will be told. `cursor` is where the watch begins."""
+    """The first message of a watch: every change committed from now on will be sent. `cursor` is the starting
+    position.
+    """
 
     cursor: str
     heartbeat_s: float
     retained_since: datetime | None
-    """Commit time of the oldest change that is kept; None if the log is empty."""
+    """Commit time of the oldest kept change; None if the log is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Changes in log order, at least one."""
+    """One or more changes, in log order."""
 
     cursor: str
     changes: tuple[Change, ...]
     records: tuple[Record | None, ...]
-    """One for each change, None where it is gone; empty without the full view."""
+    """One record per change, None if it no longer exists; empty without the full view."""
     caught_up: bool
-    """Nothing newer was in the log when this was read."""
+    """The log had no newer change when this batch was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Nothing matched; the cursor may have moved."""
+    """No change matched. The cursor may still have moved."""
 
     cursor: str
     head_time: datetime | None

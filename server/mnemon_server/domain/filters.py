@@ -1,9 +1,10 @@
-"""The filter grammar: comparisons of fields, joined by all, any and none. One for search, list, count, purge and watch.
+"""The filter grammar: comparisons of fields, joined by all, any and none. Search, list, count, purge and watch share
+it.
 
-A field is named plainly ("agent", "create_time"), a key of the metadata with "metadata." before it. A value of another
-type than the field's matches nothing, except that whole numbers and numbers compare with each other. `NE` and `NIN` are
-the exact opposites of `EQ` and `IN`, so that they hold for what lacks the field, too. A field without a text, or with a
-list of none, does not exist; a key of the metadata whose list is empty does.
+A field is named as it is ("agent", "create_time"); a metadata key has the prefix "metadata.". A value whose type
+differs from the field's matches nothing, except that integers and floats compare with each other. `NE` and `NIN` are
+the exact opposites of `EQ` and `IN`, so they also match records that lack the field. A field with an empty text or an
+empty list counts as missing; a metadata key with an empty list exists.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ OPPOSITES = {Operator.NE: Operator.EQ, Operator.NIN: Operator.IN}
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One comparison; `values` has one value, except for IN and NIN."""
+    """One comparison. `values` has exactly one value, except for IN and NIN."""
 
     field: str
     operator: Operator
@@ -56,21 +57,21 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Every part must hold; with none, everything matches."""
+    """Every part must match. Without parts, everything matches."""
 
     parts: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one part must hold."""
+    """At least one part must match."""
 
     parts: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoneOf:
-    """No part may hold; with none, everything matches."""
+    """No part may match. Without parts, everything matches."""
 
     parts: tuple["Expression", ...]
 
@@ -80,9 +81,9 @@ Expression = Condition | AllOf | AnyOf | NoneOf
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records are meant: everything must hold. Hidden ones only where `hidden` is True; None stands for either.
+    """Selects records; all fields must match. `hidden` selects hidden records if True, others if False, both if None.
 
-    `equal` is compared by type and value, where 1 and 1.0 differ; `expression` as said above.
+    `equal` compares type and value, so 1 and 1.0 differ. `expression` follows the module's grammar.
     """
 
     equal: Mapping[str, FilterValue] = field(default_factory=dict)
@@ -91,16 +92,16 @@ class RecordFilter:
     hidden: bool | None = False
 
     def __bool__(self) -> bool:
-        """False where it matches everything that is not hidden."""
+        """False if it selects everything that is not hidden."""
         return bool(self.equal) or self.scope != Scope() or self.expression is not None or self.hidden is not False
 
 
 FieldReader = Callable[[str], MetadataValue | None]
-"""The value of a record's field by its name, "metadata." names included; None where it has none."""
+"""Returns the value of a record's field by name, "metadata." names included; None if the record lacks it."""
 
 
 def matches(expression: Expression, read: FieldReader) -> bool:
-    """Whether a record matches: the meaning that every engine's own evaluation is tested against."""
+    """Whether a record matches. This is the reference that each engine's own evaluation is tested against."""
     match expression:
         case AllOf(parts):
             return all(matches(part, read) for part in parts)
@@ -121,7 +122,7 @@ def expression_violations(
     *,
     prefixes: Sequence[str] = (METADATA_PREFIX,),
 ) -> Iterable[FieldViolation]:
-    """What is wrong with a filter whose plain fields are `known`, and whose others are a prefix and a key."""
+    """The violations in a filter. `known` are the plain fields; other names are one of the prefixes and a key."""
     if _depth(expression) > DEPTH_MAX:
         yield FieldViolation(field, f"must be at most {DEPTH_MAX} levels deep")
     elif _size(expression) > PARTS_MAX:

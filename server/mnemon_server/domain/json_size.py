@@ -1,14 +1,14 @@
-"""How much a JSON value holds."""
+"""Measures how many values a JSON value contains."""
 
 from collections.abc import Mapping
 from typing import Any
 
 MANY = 2_000
-"""Values inside of one; to go over so many takes some milliseconds."""
+"""A JSON value with more values than this takes some milliseconds to walk."""
 
 
 def holds_many(value: Any, *, most: int = MANY) -> bool:
-    """Whether a JSON value holds more than `most` others; looks at no more than that."""
+    """Whether a JSON value contains more than `most` values. Visits no more than that."""
     waiting, count = [value], 0
     while waiting:
         item = waiting.pop()

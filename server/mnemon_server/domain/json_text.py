@@ -1,4 +1,4 @@
-"""JSON objects that are kept as their text."""
+"""JSON objects that stay encoded as text."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,26 +11,25 @@ T = TypeVar("T")
 
 
 class JsonText(Mapping[str, Any]):
-    """A JSON object that is read when somebody looks inside: as Python values, it takes up to thirty times the space.
+    """A JSON object that is parsed only on access: as Python objects it takes up to thirty times the memory.
 
-    Equal to every mapping with the same items. Looking inside raises RecordDamagedError where the text is none of an
-    object.
+    It equals every mapping with the same items. Access raises RecordDamagedError if the text is not a JSON object.
     """
 
     __slots__ = ("_collection", "_record_id", "_value", "text")
 
     def __init__(self, text: str, collection: str, record_id: str) -> None:
-        """Takes the text, and the record that it stands in."""
+        """Takes the text, and the record that contains it for error messages."""
         self.text = text
         self._collection, self._record_id = collection, record_id
         self._value: Mapping[str, Any] | None = None
 
     def parsed(self) -> dict[str, Any]:
-        """The object, made anew with each call, and so for a caller who needs it once."""
+        """Parses the object. Each call parses anew, so this suits a caller that needs it once."""
         return self.read(_object)
 
     def read(self, reader: Callable[[str], T]) -> T:
-        """What `reader` makes of the text."""
+        """The result of `reader` for the text."""
         try:
             return reader(self.text)
         except UNREADABLE as error:

@@ -1,4 +1,4 @@
-"""Memories: facts whose confidence fades by a policy, and what the memory service is asked and answers."""
+"""Memories: statements whose confidence decays by a policy, and the requests and answers of the memory service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,11 +40,11 @@ FILTER_FIELDS = (
     "update_time",
     "reinforce_time",
 )
-"""What a filter may name, beside "metadata." and a key."""
+"""The fields that a filter can name, in addition to "metadata." with a key."""
 
 
 class DecayPolicy(StrEnum):
-    """How confidence fades."""
+    """How confidence decays."""
 
     STABLE = "stable"
     REINFORCEABLE = "reinforceable"
@@ -52,7 +52,7 @@ class DecayPolicy(StrEnum):
 
 
 class DecayCurve(StrEnum):
-    """The shape of fading; both give 0.5 at the half-life."""
+    """The shape of the decay. Both curves reach 0.5 at the half-life."""
 
     EXPONENTIAL = "exponential"
     LINEAR = "linear"
@@ -60,7 +60,7 @@ class DecayCurve(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """A curve with its half-life."""
+    """A decay curve with its half-life."""
 
     half_life: timedelta
     curve: DecayCurve = DecayCurve.EXPONENTIAL
@@ -77,7 +77,7 @@ class Decay:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A fact. `confidence` is what it was when it was read."""
+    """A memory. `confidence` is the value at the time of reading."""
 
     memory_id: str
     content: str
@@ -94,12 +94,12 @@ class Memory:
     reinforce_time: datetime | None = None
     delete_time: datetime | None = None
     embeddings: tuple[tuple[float, ...], ...] = ()
-    """Of its passages, where they were asked for."""
+    """Vectors of its passages, present only on request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilter:
-    """Which memories are meant: everything that is set must hold; see `MemoryFilter` of the protos."""
+    """Selects memories; all fields that are set must match. See `MemoryFilter` in the protos."""
 
     scope: Scope = Scope()
     personality: str = ""
@@ -111,17 +111,19 @@ class MemoryFilter:
     reinforced_from: datetime | None = None
     reinforced_to: datetime | None = None
     min_confidence: float | None = None
-    """None: the least of what it is for."""
+    """If None: the minimum that the request uses by default."""
     expression: Expression | None = None
 
     def __bool__(self) -> bool:
-        """False where it matches everything."""
+        """False if it selects everything."""
         return replace(self, min_confidence=self.min_confidence or None) != MemoryFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMemory:
-    """A memory to store: what the server sets of it is ignored. `embedding` has the model's dimension; None: embed."""
+    """A memory to store. Values that only the server sets are ignored. `embedding` has the model's dimension; if it is
+    None, the server computes it.
+    """
 
     memory: Memory
     embedding: Sequence[float] | None = None
@@ -131,7 +133,7 @@ class CreateMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMemory:
-    """A change of the fields that `mask` names, and of single keys of the metadata; see `UpdateMemoryRequest`."""
+    """An update of the fields in `mask` and of single metadata keys; see `UpdateMemoryRequest`."""
 
     memory: Memory
     mask: tuple[str, ...] = ()
@@ -145,9 +147,9 @@ class UpdateMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryQuery:
-    """What to search for, and among what. `mode` None: hybrid, or vector where only a vector is given.
+    """What to search for, and in which memories. If `mode` is None: hybrid, or vector if only a vector is given.
 
-    What `where` says of no confidence is left out below MIN_CONFIDENCE_DEFAULT.
+    Unless `where` sets a minimum confidence, memories below MIN_CONFIDENCE_DEFAULT are left out.
     """
 
     text: str = ""
@@ -162,7 +164,7 @@ class MemoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class ScorePart:
-    """One summand of a score: `score` (0 to 1) times `weight`, which is -1 where a ranker took something."""
+    """One term of a score: `score` (0 to 1) times `weight`. A ranker's deduction has the weight -1."""
 
     name: str
     score: float
@@ -171,7 +173,7 @@ class ScorePart:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a result scored as it did."""
+    """The terms of a result's score."""
 
     parts: tuple[ScorePart, ...]
     matched_terms: tuple[str, ...]
@@ -180,7 +182,9 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMatch:
-    """One memory found. `score` orders results; `similarity` is 0 to 1, `distance` the raw cosine distance, 0 to 2."""
+    """A memory that a search found. Results are ordered by `score`. `similarity` is 0 to 1; `distance` is the raw
+    cosine distance, 0 to 2.
+    """
 
     memory: Memory
     score: float
@@ -193,7 +197,7 @@ class MemoryMatch:
 
 @dataclass(frozen=True, slots=True)
 class MemorySearchAnswer:
-    """Everything that a search says, best match first."""
+    """The complete answer of a search, best match first."""
 
     results: tuple[MemoryMatch, ...]
     diagnostics: SearchDiagnostics
@@ -201,7 +205,7 @@ class MemorySearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReceipt:
-    """What became of a write, and the memory as it is now; None where it was deleted."""
+    """The result of a write, and the memory in its current state; None if it has been deleted."""
 
     receipt: WriteReceipt
     memory: Memory | None
@@ -209,7 +213,7 @@ class MemoryReceipt:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """A page of memories; `next_position` is None after the last one."""
+    """A page of memories. `next_position` is None after the last page."""
 
     memories: tuple[Memory, ...]
     next_position: int | None
@@ -217,7 +221,7 @@ class MemoryPage:
 
 @dataclass(frozen=True, slots=True)
 class MemoryForecast:
-    """A memory that fades: its confidence at the time asked for, and when it falls below the bound."""
+    """A decaying memory: its confidence at the requested time, and when it falls below the bound."""
 
     memory: Memory
     confidence_then: float
@@ -226,7 +230,7 @@ class MemoryForecast:
 
 @dataclass(frozen=True, slots=True)
 class ForecastPage:
-    """A page of forecasts; `next_position` is None after the last one."""
+    """A page of forecasts. `next_position` is None after the last page."""
 
     forecasts: tuple[MemoryForecast, ...]
     next_position: int | None
@@ -234,7 +238,9 @@ class ForecastPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStatus:
-    """How the service is; `error` is empty where healthy, and written for clients. Counts are of memories."""
+    """Status of the memory service. `error` is empty if healthy; otherwise it is written for clients. Counts are of
+    memories.
+    """
 
     status: HealthStatus
     error: str = ""

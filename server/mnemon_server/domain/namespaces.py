@@ -1,4 +1,4 @@
-"""Namespaces of facts: labels compared one by one, their encoding as one text, and templates filled at run time."""
+"""Namespaces of facts: sequences of labels, their encoding as one text, and templates that are filled at run time."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from mnemon_server.domain.validation import refuse, text_violations
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
 NAMESPACE_BYTES_MAX = 1_024
-"""Of the encoding, since an index holds it whole: all labels, and one byte more for each."""
+"""Maximum size of the encoding, because indexes hold it as a whole: the labels and one more byte for each label."""
 
 _END = "."
 _AFTER_END = chr(ord(_END) + 1)
@@ -21,16 +21,16 @@ _KEYS_SHOWN, _KEY_CHARACTERS_SHOWN = 20, 80
 
 
 class Namespace(tuple[str, ...]):
-    """Where a fact lives: 1 to 16 labels, equal to the plain tuple of them.
+    """Where a fact is stored: 1 to 16 labels. Equal to a plain tuple of the same labels.
 
-    A label is text without ".", of 1 to 256 bytes of UTF-8, and is kept exactly as given: no case is folded, no Unicode
-    normalised, no brace expanded. Labels are compared code point by code point.
+    A label is text without ".", 1 to 256 bytes in UTF-8, and is kept exactly as given, without case folding, Unicode
+    normalisation or expansion of braces. Labels are compared by code points.
     """
 
     __slots__ = ()
 
     def __new__(cls, labels: Iterable[str]) -> "Namespace":
-        """Raises InvalidArgumentError where the labels are not valid; a bare text is not a sequence of labels."""
+        """Raises InvalidArgumentError if a label is not valid, or if `labels` is a single string."""
         if isinstance(labels, str):
             raise InvalidArgumentError.of("namespace", f"must be a sequence of labels, such as ({labels[:80]!r},)")
         kept = tuple(labels)
@@ -38,12 +38,14 @@ class Namespace(tuple[str, ...]):
         return super().__new__(cls, kept)
 
     def is_within(self, prefix: tuple[str, ...]) -> bool:
-        """Whether it starts with these labels: it is the namespace `prefix` itself, or below it; () holds all."""
+        """Whether it starts with the labels of `prefix`, so that it equals that namespace or is below it; () is above
+        all.
+        """
         return self[: len(prefix)] == prefix
 
 
 def namespace_violations(labels: tuple[object, ...], field: str = "namespace") -> Iterator[FieldViolation]:
-    """What is wrong with the labels of a namespace."""
+    """The violations in the labels of a namespace."""
     if not 1 <= len(labels) <= LABELS_MAX:
         yield FieldViolation(field, f"must have 1 to {LABELS_MAX} labels")
         return
@@ -51,34 +53,34 @@ def namespace_violations(labels: tuple[object, ...], field: str = "namespace") -
     yield from wrong
     if not wrong and sum(len(str(label).encode()) + 1 for label in labels) > NAMESPACE_BYTES_MAX:
         most = NAMESPACE_BYTES_MAX - len(labels)
-        yield FieldViolation(field, f"must be at most {most:,} bytes of UTF-8, all {len(labels)} labels together")
+        yield FieldViolation(field, f"all {len(labels)} labels together must be at most {most:,} bytes of UTF-8")
 
 
 def encode_namespace(namespace: Namespace) -> str:
-    """The namespace as one text, each label followed by ".": ("org", "acme") is "org.acme.".
+    """The namespace as one text, each label followed by ".": ("org", "acme") becomes "org.acme.".
 
-    No label holds a ".", so no two namespaces share a text, and a namespace is within another exactly where its text
-    starts with the other's.
+    Labels contain no ".", so each namespace has its own text, and one namespace is within another if and only if its
+    text starts with the other's.
     """
     return "".join(label + _END for label in namespace)
 
 
 def decode_namespace(text: str) -> Namespace:
-    """The namespace that `encode_namespace` wrote; raises InvalidArgumentError for any other text."""
+    """Decodes the result of `encode_namespace`. Raises InvalidArgumentError for any other text."""
     if not text.endswith(_END):
-        raise InvalidArgumentError.of("namespace", f'must end in "{_END}", as each label does')
+        raise InvalidArgumentError.of("namespace", f'must end in "{_END}": each label is followed by a dot')
     return Namespace(text.removesuffix(_END).split(_END))
 
 
 def is_exactly(namespace: Namespace, field: str) -> Expression:
-    """The condition that a field holds the encoding of this very namespace."""
+    """The condition that a field holds the encoding of exactly this namespace."""
     return Condition(field, Operator.EQ, (encode_namespace(namespace),))
 
 
 def starts_with(prefix: Namespace, field: str) -> Expression:
     """The condition that a field holds the encoding of this namespace or of one below it.
 
-    It is a range of texts in the order of code points, which an index can answer.
+    It is a range of texts in code point order, which an index can serve.
     """
     first = encode_namespace(prefix)
     after = first.removesuffix(_END) + _AFTER_END
@@ -86,13 +88,13 @@ def starts_with(prefix: Namespace, field: str) -> Expression:
 
 
 class NamespaceTemplate:
-    """Labels of which those in braces are filled from a configuration: ("{user_id}", "memories").
+    """Labels with placeholders that a configuration fills: ("{user_id}", "memories").
 
-    A placeholder is a whole label. What fills it is taken as it is, braces included, and never expanded again.
+    A placeholder is a whole label in braces. Its value is used verbatim; braces in it are not expanded again.
     """
 
     def __init__(self, labels: tuple[str, ...] | str) -> None:
-        """A bare text is one label. Raises ConfigurationError where a label is not valid, or has braces inside."""
+        """A string counts as a single label. Raises ConfigurationError if a label is not valid or has braces inside."""
         self.labels = (labels,) if isinstance(labels, str) else tuple(labels)
         self._keys = tuple(map(_placeholder, self.labels))
         _configured(tuple("key" if key else label for key, label in zip(self._keys, self.labels, strict=True)))
@@ -102,14 +104,14 @@ class NamespaceTemplate:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that it needs, in order."""
+        """The configuration keys of its placeholders, in order."""
         return tuple(dict.fromkeys(key for key in self._keys if key))
 
     def resolve(self, configuration: Mapping[str, Any]) -> Namespace:
-        """The namespace for a configuration, flat or under "configurable".
+        """Fills the placeholders from a configuration, whose keys are at the top level or under "configurable".
 
         Raises:
-            ConfigurationError: a key is missing, or its value cannot be a label; values are never shown.
+            ConfigurationError: a key is missing, or its value is not a valid label. The message never shows values.
         """
         found = _Configuration(configuration)
         return _configured(
@@ -118,13 +120,13 @@ class NamespaceTemplate:
 
 
 def default_namespace(configuration: Mapping[str, Any]) -> Namespace:
-    """The namespace where there is no template, by `org_id`, `user_id` and `agent_id`.
+    """The namespace if no template is set: `org_id`, `user_id` and `agent_id`, as far as they are given.
 
-    A key that is there must hold a label: an empty or null user would otherwise write where everybody of the
+    Each given key must have a valid label. An empty or null user would otherwise write to the namespace that the whole
     organisation reads.
 
     Raises:
-        ConfigurationError: none of the keys is there, or one holds what cannot be a label.
+        ConfigurationError: none of the keys is given, or the value of one is not a valid label.
     """
     found = _Configuration(configuration)
     org, user, agent = (found.optional_label(key) for key in ("org_id", "user_id", "agent_id"))
@@ -136,18 +138,18 @@ def default_namespace(configuration: Mapping[str, Any]) -> Namespace:
 
 
 NamespaceResolver = Callable[[Mapping[str, Any]], Namespace]
-"""From a configuration to the namespace of a call."""
+"""Returns the namespace of a call from its configuration."""
 
 
 def namespace_resolver(template: NamespaceTemplate | tuple[str, ...] | str | None = None) -> NamespaceResolver:
-    """The way to the namespace: by the template where there is one, else by the default keys."""
+    """Returns the resolver: by the template if there is one, otherwise by the default keys."""
     if template is None:
         return default_namespace
     return (template if isinstance(template, NamespaceTemplate) else NamespaceTemplate(template)).resolve
 
 
 class _Configuration:
-    """What a caller's configuration gives, flat and under "configurable" taken together."""
+    """A caller's configuration: the values at the top level and under "configurable" together."""
 
     def __init__(self, configuration: Mapping[str, Any]) -> None:
         inner = configuration.get(_CONFIGURABLE)
@@ -164,7 +166,7 @@ class _Configuration:
         given = [part[key] for part in (self._inner, self._flat) if key in part]
         if not given:
             return None
-        # To prefer one of two users would be to guess whose facts these are.
+        # Choosing between two different users could expose one user's facts to the other.
         if any(value != given[0] for value in given):
             raise ConfigurationError(f'the configuration gives {key!r} twice, beside "configurable" and in it')
         for violation in _violations(given[0], key):
@@ -189,17 +191,17 @@ def _violations(label: object, field: str) -> Iterator[FieldViolation]:
 
 
 def _placeholder(label: object) -> str | None:
-    """The key of a label in braces; None for a label that stands for itself."""
+    """The key of a placeholder; None if the label has no braces."""
     if not isinstance(label, str) or not ("{" in label or "}" in label):
         return None
     if match := _PLACEHOLDER.fullmatch(label):
         return match[1]
-    # Taken as it stands, "user-{id}" would put all users into one namespace.
-    raise ConfigurationError(f"the namespace's label {label[:80]!r} must be a key in braces as a whole, or have none")
+    # As a plain label, "user-{id}" would put all users into one namespace.
+    raise ConfigurationError(f"the namespace's label {label[:80]!r} must be one key in braces, or have no braces")
 
 
 def _configured(labels: tuple[str, ...]) -> Namespace:
-    """The namespace of labels that come from settings."""
+    """A namespace of labels from settings: raises ConfigurationError for invalid ones."""
     try:
         return Namespace(labels)
     except InvalidArgumentError as error:

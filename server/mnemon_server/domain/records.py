@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 MetadataValue = str | int | float | bool | tuple[str, ...] | datetime
-"""One typed value; 5, 5.0, True and "5" are four different values. Times are aware, in UTC, to the microsecond."""
+"""A typed value: 5, 5.0, True and "5" are four different values. Times are aware, in UTC, to the microsecond."""
 
 FilterValue = str | int | float | bool
 
@@ -18,17 +18,19 @@ METADATA_KEYS_MAX = 64
 METADATA_TEXT_BYTES_MAX = 65_536
 METADATA_LIST_MAX = 256
 METADATA_BYTES_MAX = 1 << 20
-"""Of all texts together: with the largest content, a record fits into a message of 4 MiB, and its answer with it."""
+"""Maximum size of all metadata texts together. With content of the maximum size, a record and its answer still fit into
+messages of 4 MiB.
+"""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 COUNT_MAX = 2**31 - 1
-"""What a field of a message that counts can hold."""
+"""Maximum of a counter field in a message."""
 DURATION_MAX = timedelta(seconds=315_576_000_000)
-"""Ten thousand years: what a duration can say."""
+"""Ten thousand years: the maximum of a protobuf duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose and about what a record is; in a filter, only the fields that are set count."""
+    """Whom a record belongs to and what it is about. In a filter, only the fields that are set are compared."""
 
     user: str = ""
     household: str = ""
@@ -38,7 +40,7 @@ class Scope:
 
 
 class SearchMode(StrEnum):
-    """How a text finds records."""
+    """How a search text is matched against records."""
 
     VECTOR = "vector"
     KEYWORD = "keyword"
@@ -46,23 +48,23 @@ class SearchMode(StrEnum):
 
 
 class View(StrEnum):
-    """How much of each record a search answers with."""
+    """How much of each record a search returns."""
 
     IDS = "ids"
     STANDARD = "standard"
     FULL = "full"
-    """With embeddings."""
+    """Also returns embeddings."""
 
 
 class AckLevel(StrEnum):
-    """What must be true of a write before it is acknowledged."""
+    """What must have happened to a write before it is acknowledged."""
 
     DURABLE = "durable"
     SEARCHABLE = "searchable"
 
 
 class WriteOutcome(StrEnum):
-    """What a write did."""
+    """The effect of a write."""
 
     CREATED = "created"
     REPLACED = "replaced"
@@ -73,7 +75,7 @@ class WriteOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteReceipt:
-    """What is promised of one write once it has been handed out."""
+    """The confirmation of one write. Its promises hold once a caller has it."""
 
     id: str
     outcome: WriteOutcome
@@ -81,12 +83,12 @@ class WriteReceipt:
     commit_time: datetime
     replayed: bool = False
     sequence: int = 0
-    """Position of the change in the order of commits: what an index must have applied to hold it."""
+    """Position of the change in commit order. An index that has applied this position contains the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkDeleteReceipt:
-    """What a delete by filter did."""
+    """The result of a delete by filter."""
 
     deleted_count: int
     replayed: bool = False
@@ -95,7 +97,7 @@ class BulkDeleteReceipt:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """Identity of a mutation: the client's id, and a digest of what it asked for."""
+    """The identity of a mutation: the client's request id, and a digest of the request's content."""
 
     request_id: str
     digest: bytes
@@ -111,7 +113,7 @@ class IgnoredFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchDiagnostics:
-    """How an answer was found."""
+    """How a search was carried out."""
 
     mode: SearchMode
     exact: bool
@@ -123,7 +125,7 @@ class SearchDiagnostics:
 
 
 def metadata_key_problem(key: object) -> str | None:
-    """What is wrong with a metadata key, or None."""
+    """What is wrong with a metadata key; None if it is valid."""
     if not isinstance(key, str):
         return "a key must be text"
     if not METADATA_KEY.fullmatch(key):
@@ -132,7 +134,7 @@ def metadata_key_problem(key: object) -> str | None:
 
 
 def metadata_value_problem(value: object) -> str | None:
-    """What is wrong with a metadata value, or None."""
+    """What is wrong with a metadata value; None if it is valid."""
     match value:
         case bool() | datetime():
             return None
@@ -151,7 +153,7 @@ def metadata_value_problem(value: object) -> str | None:
 
 
 def metadata_bytes(metadata: Mapping[Any, Any]) -> int:
-    """Bytes of the texts of metadata, in UTF-8; of values that cannot be, nothing is counted."""
+    """The size of all texts in the metadata, in bytes of UTF-8. Invalid values count as 0."""
     texts = (text for value in metadata.values() for text in ((value,) if isinstance(value, str) else _texts(value)))
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
@@ -161,12 +163,12 @@ def _texts(value: object) -> Iterable[str]:
 
 
 def value_type(value: object) -> type | None:
-    """Which of the types that equality tells apart a value is of; None where it can be no filter's."""
+    """The type of a value as equality distinguishes it; None if the value cannot be used in a filter."""
     return next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
 
 
 def filter_value_problem(value: object) -> str | None:
-    """What is wrong with a filter's value, or None."""
+    """What is wrong with a filter's value; None if it is valid."""
     if isinstance(value, str | int | float):
         return metadata_value_problem(value)
     return "must be text, a whole number, a number or a boolean"

@@ -1,4 +1,4 @@
-"""What the conflict service is asked and answers."""
+"""Requests and answers of the conflict service."""
 
 from dataclasses import dataclass
 
@@ -14,17 +14,17 @@ from mnemon_server.domain.semantic import SemanticMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRef:
-    """A statement: the id of a stored one, or one that is given, with its embedding where it has one."""
+    """A statement: either the id of a stored one, or a statement given in full, with its embedding if it has one."""
 
     memory_id: str = ""
     memory: SemanticMemory | None = None
     expected_revision: int | None = None
-    """Of a stored one; any other is a RevisionMismatchError."""
+    """The expected revision of a stored statement. Another revision causes a RevisionMismatchError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """The most severe conflicts first, how many there are in all, and the name of the rule."""
+    """The conflicts, most severe first, their total number, and the name of the rule that was applied."""
 
     conflicts: tuple[Conflict, ...]
     total_count: int
@@ -33,7 +33,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Arbitrated:
-    """What was decided, and the name of the rule."""
+    """The decision, and the name of the rule that was applied."""
 
     result: ArbitrationResult
     rule: str
@@ -41,19 +41,19 @@ class Arbitrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedMemories:
-    """A merged statement; without an id and a decision where nothing was stored."""
+    """A merged statement. It has no id and no decision if it was not stored."""
 
     memory: SemanticMemory
     statistics: MergeStatistics
     content_strategy: ContentStrategy
-    """Never SMART, but what that came to."""
+    """The strategy that was applied. SMART is resolved to the one it chose."""
     decision: Decision | None
     rule: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmerged:
-    """What is found again, what was removed for it or empty, and the decision, taken back."""
+    """The result of undoing a merge: the restored statements, the removed one (if any), and the reverted decision."""
 
     restored: tuple[SemanticMemory, ...]
     removed_id: str

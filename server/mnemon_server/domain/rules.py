@@ -1,4 +1,4 @@
-"""Merge rules: as they are written, where what is unset is inherited, and as they apply."""
+"""Merge rules, in two forms: as written, where unset values are inherited, and resolved, as they apply."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from mnemon_server.domain.records import WriteReceipt
 
 DEFAULT_RULE = "default"
 RULES_MAX = 1_000
-"""Of a registry, "default" included."""
+"""Maximum number of rules in a registry, "default" included."""
 RULE_NAME_BYTES_MAX = 128
 DESCRIPTION_BYTES_MAX = 4_096
 RULE_BYTES_MAX = 65_536
-"""Of a rule as JSON."""
+"""Maximum size of a rule as JSON."""
 RULES_BYTES_MAX = 1 << 20
-"""Of all rules as JSON, so that any answer and any request has room for all of them."""
+"""Maximum size of all rules as JSON, so that they all fit into one answer or one request."""
 
 RuleDict = Mapping[str, Any]
-"""A rule as JSON values; only what is set is there. All keys, with an example of each:
+"""A rule as JSON values. Unset keys are absent. All keys, each with an example:
 
     {"name": "household", "description": "...", "extends": "default", "priority": 5, "enabled": true,
      "conditions": {"users": ["u"], "personas": ["p"], "sources": ["user"],
@@ -40,7 +40,7 @@ RuleDict = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleConditions:
-    """For which candidates a rule is; what is empty or None does not matter. Bounds are inclusive."""
+    """The candidates to which a rule applies. Empty or None means no condition. Bounds are inclusive."""
 
     users: tuple[str, ...] = ()
     personas: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class RuleConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRule:
-    """A rule with all that it inherits, and the program's defaults where nobody set anything."""
+    """A rule with all values that it inherits. Values that no rule sets have the program's defaults."""
 
     name: str
     description: str = ""
@@ -62,14 +62,14 @@ class ResolvedRule:
     arbitration: ArbitrationConfig = field(default_factory=ArbitrationConfig)
     merge: MergeConfig = field(default_factory=MergeConfig)
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Which rule gave each field, such as "arbitration.merge_threshold"; empty for the program's own default."""
+    """The rule that each field, such as "arbitration.merge_threshold", comes from; empty for the program's default."""
     ancestors: tuple[str, ...] = ()
     """The rules that it inherits from, nearest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule as it was written; `revision` grows by one with every change of it, 0 for a "default" that never was."""
+    """A rule as written. `revision` grows by one with each change; it is 0 for a "default" that was never changed."""
 
     rule: RuleDict
     revision: int
@@ -77,7 +77,7 @@ class StoredRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleReceipt:
-    """A rule as it is stored after a change, and the registry's version then."""
+    """A rule as stored after a change, and the registry's version after that change."""
 
     rule: RuleDict
     revision: int
@@ -86,7 +86,7 @@ class RuleReceipt:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRules:
-    """What loading rules did."""
+    """The result of loading rules."""
 
     registered_count: int
     updated_count: int
@@ -96,24 +96,24 @@ class LoadedRules:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRule:
-    """What became of the rule, and the registry's version then."""
+    """The receipt of a deletion, and the registry's version after it."""
 
     receipt: WriteReceipt
     version: int
 
 
 class RuleOrder(StrEnum):
-    """In which order rules are listed."""
+    """The order in which rules are listed."""
 
     REGISTRATION = "registration"
-    """As they were registered, "default" first."""
+    """Order of registration, "default" first."""
     MATCHING = "matching"
-    """As they are asked: the highest priority first, "default" last."""
+    """Order in which they are matched: highest priority first, "default" last."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulePage:
-    """A page of rules as they were written; `next_position` is None after the last one."""
+    """A page of rules as written. `next_position` is None after the last page."""
 
     rules: tuple[StoredRule, ...]
     next_position: int | None

@@ -1,4 +1,4 @@
-"""Semantic memories: statements that are known of users, and what the semantic memory service is asked and answers."""
+"""Semantic memories: statements about users, and the requests and answers of the semantic memory service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +32,12 @@ FILTER_FIELDS = (
     "create_time",
     "update_time",
 )
-"""What a filter may name, beside "metadata." and a key."""
+"""The fields that a filter can name, in addition to "metadata." with a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class SemanticMemory:
-    """A statement; see `SemanticMemory` of the protos. `embedding` has unit length, and is there where asked for."""
+    """A statement; see `SemanticMemory` in the protos. `embedding` has unit length and is present only on request."""
 
     memory_id: str
     content: str
@@ -48,7 +48,7 @@ class SemanticMemory:
     source: str = ""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     create_time: datetime | None = None
-    """When it was learnt; None in a request: when it is saved."""
+    """When it was learnt. If None in a request: the time of the save."""
     update_time: datetime = EPOCH
     revision: int = 0
     merged_from: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class SemanticMemory:
 
 
 class ConflictPolicy(StrEnum):
-    """What a save does about conflicts."""
+    """How a save handles conflicts."""
 
     IGNORE = "ignore"
     DETECT = "detect"
@@ -66,7 +66,7 @@ class ConflictPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticFilter:
-    """Which statements are meant: everything that is set must hold. Times are inclusive."""
+    """Selects statements. All fields that are set must match. Times are inclusive."""
 
     scope: Scope = Scope()
     created_from: datetime | None = None
@@ -74,25 +74,27 @@ class SemanticFilter:
     expression: Expression | None = None
 
     def __bool__(self) -> bool:
-        """False where it matches everything."""
+        """False if it selects everything."""
         return self != SemanticFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveSemantic:
-    """A statement to store; what the server sets of it is ignored. `embedding` None: the server embeds the content."""
+    """A statement to store. Values that only the server sets are ignored. If `embedding` is None, the server computes
+    it.
+    """
 
     memory: SemanticMemory
     embedding: Sequence[float] | None = None
     conflict_policy: ConflictPolicy = ConflictPolicy.IGNORE
     rule: str = ""
-    """Empty: the one whose conditions match."""
+    """If empty: the rule whose conditions match."""
     request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSemantic:
-    """What became of a save; memory and receipt are None where the statement was rejected."""
+    """The result of a save. `memory` and `receipt` are None if the statement was rejected."""
 
     memory: SemanticMemory | None
     receipt: WriteReceipt | None
@@ -103,7 +105,7 @@ class SavedSemantic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarQuery:
-    """What to search for: a vector of the model's dimension, or else a text."""
+    """What to search for: a vector of the model's dimension, or a text."""
 
     vector: Sequence[float] | None = None
     text: str = ""
@@ -115,7 +117,7 @@ class SimilarQuery:
 
 @dataclass(frozen=True, slots=True)
 class SemanticMatch:
-    """A statement found; `similarity` is cosine, 0 to 1."""
+    """A statement that a search found. `similarity` is the cosine similarity, 0 to 1."""
 
     memory: SemanticMemory
     similarity: float
@@ -123,7 +125,7 @@ class SemanticMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarityDiagnostics:
-    """Counts of statements on their way through a search; see `SearchDiagnostics` of the protos."""
+    """Number of statements at each stage of a search; see `SearchDiagnostics` in the protos."""
 
     total_candidates: int = 0
     filtered_by_context: int = 0
@@ -138,7 +140,7 @@ class SimilarityDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class SimilarAnswer:
-    """Everything that a search says, most similar first."""
+    """The complete answer of a search, most similar first."""
 
     results: tuple[SemanticMatch, ...]
     diagnostics: SimilarityDiagnostics
@@ -146,7 +148,7 @@ class SimilarAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SemanticPage:
-    """A page of statements; `next_position` is None after the last one."""
+    """A page of statements. `next_position` is None after the last page."""
 
     memories: tuple[SemanticMemory, ...]
     next_position: int | None
@@ -154,19 +156,19 @@ class SemanticPage:
 
 @dataclass(frozen=True, slots=True)
 class DeletedSemantic:
-    """How many statements were removed, or would be, and how many superseded ones with them."""
+    """How many statements were or would be removed, and how many superseded statements with them."""
 
     deleted_count: int
     superseded_count: int = 0
     receipts: tuple[WriteReceipt, ...] = ()
-    """Of the ids that were named, in their order; none where nothing was removed, but counted."""
+    """Receipts for the requested ids, in order; empty for a dry run."""
     commit_time: datetime | None = None
     replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """When the index's graph was written; None where it was not, and then why."""
+    """When the snapshot of the index's graph was written. If None, `message` says why it was not written."""
 
     time: datetime | None
     message: str = ""
@@ -174,7 +176,7 @@ class Snapshot:
 
 
 class IndexState(StrEnum):
-    """How the index is."""
+    """The state of the index."""
 
     STARTING = "starting"
     READY = "ready"
@@ -184,7 +186,7 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexStatus:
-    """How the index is; see `GetIndexStatusResponse` of the protos. Times in seconds."""
+    """The status of the index; see `GetIndexStatusResponse` in the protos. Times are in seconds."""
 
     state: IndexState
     message: str = ""

@@ -1,4 +1,4 @@
-"""Calls of tools that a language model wrote into its text, and what became of reading them."""
+"""Tool calls that a language model wrote into its text, and the result of parsing them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from enum import StrEnum
 from typing import Any
 
 TEXT_BYTES_MAX = 1_048_576
-"""Of a text that is read for calls, in UTF-8."""
+"""Maximum size of a text to parse, in UTF-8."""
 JSON_DEPTH_MAX = 32
-"""Objects and lists inside of each other, the outermost included: deeper ones could not be read out of a message."""
+"""Maximum nesting of objects and lists, including the outermost. Messages cannot carry deeper values."""
 INTEGER_MAX = 2**53
-"""The largest integer, either way, below which no reader of JSON rounds."""
+"""The largest magnitude of an integer that every JSON reader keeps without rounding."""
 
 PARSING_FAILED = "ABP parsing failed"
-"""The error of every text without a call."""
+"""The error of every text that contains no call."""
 
 
 class Protocol(StrEnum):
-    """How a call is written."""
+    """The syntax of a call."""
 
     ABP = "abp"
     VCP = "vcp"
 
 
 class Fallback(StrEnum):
-    """What stood in for ABP."""
+    """The protocol that was used instead of ABP."""
 
     NONE = "none"
     VCP = "vcp"
@@ -32,7 +32,7 @@ class Fallback(StrEnum):
 
 
 class Repair(StrEnum):
-    """What was wrong with a call that could be read without a guess at its words."""
+    """A defect that was repaired without guessing at the words of the call."""
 
     CODE_FENCE = "code fence"
     SURROUNDING_TEXT = "text around the JSON"
@@ -51,7 +51,7 @@ class Repair(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFlags:
-    """How a VCP call wants to be run: `archery` is `true` or `no_reply`."""
+    """How a VCP call asks to be run: `archery` is `true` or `no_reply`."""
 
     asynchronous: bool = False
     no_reply: bool = False
@@ -59,7 +59,7 @@ class CallFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcpCommand:
-    """One `commandN` of a VCP call, with the parameters of suffix N under their names without it."""
+    """One `commandN` of a VCP call, with the parameters that have the suffix N, here without the suffix."""
 
     number: int
     command: str
@@ -68,7 +68,7 @@ class VcpCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcpDetails:
-    """What only VCP has: every field as it was written, the numbered commands, and the flags of `archery`."""
+    """The VCP-specific parts of a call: all fields as written, the numbered commands, and the flags of `archery`."""
 
     fields: Mapping[str, str]
     commands: tuple[VcpCommand, ...] = ()
@@ -77,10 +77,10 @@ class VcpDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call; `id` is unique in its text, and the same whenever that text is read.
+    """One call. `id` is unique within its text, and parsing the same text again gives the same id.
 
-    `action` is empty where the call has none of its own. Parameters of VCP are texts, and leave out
-    `tool_name` and `archery`.
+    `action` is empty if the call names none. Parameters of a VCP call are strings and do not include `tool_name` and
+    `archery`.
     """
 
     id: str
@@ -94,9 +94,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockProblem:
-    """Why a block gave no call. `offset` counts characters of the text as it came, `line` counts from 1.
+    """Why a block contains no call. `offset` counts characters of the original text; `line` counts from 1.
 
-    `protocol` is None for thinking that never closes, which hides the rest of the text whatever is in it.
+    `protocol` is None for an unclosed thinking block, which hides the rest of the text whatever it contains.
     """
 
     protocol: Protocol | None
@@ -108,11 +108,11 @@ class BlockProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseOptions:
-    """How strictly a text is read.
+    """How strictly a text is parsed.
 
-    `strict_envelope`: both `action` and `parameters` must be there. `require_end_marker`: without its end marker no
-    block is a call; otherwise a complete, sound object right behind the start marker is one. `strict_boundaries`: a
-    marker out of place fails the whole text. `dual_mode`: VCP is tried where ABP gave no call.
+    `strict_envelope`: a call must have both `action` and `parameters`. `require_end_marker`: a block without an end
+    marker is not a call; otherwise a complete, valid object right after the start marker is one. `strict_boundaries`: a
+    misplaced marker fails the whole text. `dual_mode`: VCP is tried if ABP finds no call.
     """
 
     strict_envelope: bool = False
@@ -123,7 +123,7 @@ class ParseOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseResult:
-    """The calls of a text in its order, and what was skipped or hidden. `raw_content` is the text as it came."""
+    """The calls in text order, and the parts that were skipped or hidden. `raw_content` is the original text."""
 
     raw_content: str
     calls: tuple[ToolCall, ...] = ()
@@ -133,21 +133,21 @@ class ParseResult:
 
     @property
     def success(self) -> bool:
-        """Whether there is at least one call."""
+        """Whether the text contains at least one call."""
         return bool(self.calls)
 
     @property
     def error(self) -> str:
-        """Empty where there is a call."""
+        """Empty if the text contains a call."""
         return "" if self.calls else PARSING_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolStatistics:
-    """Texts by what became of them.
+    """Number of texts by parsing result.
 
-    `total` = `abp_success` + `abp_failed` + `plain_text`, the last being texts without any marker. Texts whose markers
-    gave no ABP call are `abp_failed`, and, where VCP was tried on them, one of the two `vcp_fallback_…`, too.
+    `total` = `abp_success` + `abp_failed` + `plain_text`; the last counts texts without markers. Texts with markers but
+    without an ABP call count as `abp_failed` and, if VCP was tried, also as one of the two `vcp_fallback_…`.
     """
 
     total: int = 0

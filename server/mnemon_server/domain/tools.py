@@ -1,4 +1,4 @@
-"""Tools that language models call: what a model is told, a call with what the application adds, and the outcome."""
+"""Tools that language models call: their descriptions, the calls with the application's context, and the results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from mnemon_server.domain.records import MetadataValue
 from mnemon_server.domain.tool_calls import ParseOptions, ParseResult
 
 CALLS_MAX = 64
-"""Of one text that are run; the others get an error each."""
+"""Maximum number of calls in one text that are run. Each further call gets an error."""
 ANSWER_BYTES_MAX = 1 << 20
-"""Of what an operator's endpoint answers, in UTF-8."""
+"""Maximum size of the answer of an operator's endpoint, in UTF-8."""
 TIMEOUT_DEFAULT_S = 10.0
 
 
 class ToolKind(StrEnum):
-    """Who runs a tool: this server, or an endpoint of the operator's."""
+    """What runs a tool: this server, or an operator's endpoint."""
 
     MEMORY = "memory"
     FORWARDED = "forwarded"
@@ -25,21 +25,22 @@ class ToolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    """A tool as a language model is told of it; `parameters` is a JSON schema of type object."""
+    """A tool as it is described to a language model. `parameters` is a JSON schema of type object."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     kind: ToolKind
     actions_permitted: tuple[str, ...] = ()
-    """What `manage_memory` may do; empty for every other tool."""
+    """The permitted actions of `manage_memory`; empty for every other tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTool:
-    """A tool that an operator adds: exactly one of `http`, a URL, and `grpc`, "host:port", says where it is run.
+    """A tool that an operator adds. Exactly one of `http` (a URL) and `grpc` ("host:port") is set and names its
+    endpoint.
 
-    `tls` is of `grpc` alone; `timeout_s` is for a whole call.
+    `tls` applies to `grpc` only. `timeout_s` covers the whole call.
     """
 
     name: str
@@ -53,7 +54,7 @@ class OperatorTool:
 
 @dataclass(frozen=True, slots=True)
 class UnofferedTool:
-    """A tool of the operator's that cannot be called, and why."""
+    """An operator's tool that is not available, and why."""
 
     name: str
     reason: str
@@ -61,11 +62,11 @@ class UnofferedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What the application knows of a call, and a model may not choose.
+    """The application's part of a call, which a model cannot influence.
 
-    `namespace` may hold labels in braces, which `config` fills; empty: the server's setting, and without one
-    `default_namespace`. `actions_permitted`: empty for all that the server permits. `metadata` is put on every fact
-    that is created.
+    `namespace` may have placeholders, which `config` fills. If it is empty, the server's setting applies, and without
+    that setting `default_namespace`. An empty `actions_permitted` allows all that the server permits. `metadata` is
+    added to every fact that the call creates.
     """
 
     namespace: tuple[str, ...] = ()
@@ -76,7 +77,9 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTool:
-    """A call of one tool. With `artifact`, the facts that `search_memory` finds come beside their text."""
+    """A call of one tool. With `artifact`, `search_memory` returns the facts that it found in addition to their
+    text.
+    """
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +90,9 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteText:
-    """A model's text whose calls are to be run in order; each gets a request id made from `request_id`, if any."""
+    """A model's text whose calls are run in order. Each call's request id is derived from `request_id`, if that
+    is set.
+    """
 
     text: str
     options: ParseOptions = field(default_factory=ParseOptions)
@@ -98,20 +103,20 @@ class ExecuteText:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returned: a text for the model, and the facts found for the program, where it asked for them."""
+    """What a tool returned: a text for the model and, on request, the facts found for the program."""
 
     content: str
     artifact: tuple[FactMatch, ...] = ()
     truncated: bool = False
-    """More was found than there is room for."""
+    """More facts were found than fit into the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallResult:
-    """What came of one call of a text, or of one command of it: what the tool returned, or why it failed.
+    """The result of one call in a text, or of one command of a call: the tool's output, or the error.
 
-    `command_number` is 0 where the call has no commands of its own. An outcome that is no MnemonError is a fault of
-    the product's.
+    `command_number` is 0 if the call has no numbered commands. An error that is not a MnemonError is a defect of this
+    program.
     """
 
     call_id: str
@@ -122,7 +127,7 @@ class ToolCallResult:
 
 @dataclass(frozen=True, slots=True)
 class ExecutedText:
-    """What was read, and one result per call, or per command of a call, in order."""
+    """The parsed text, and one result per call or per command of a call, in order."""
 
     parsed: ParseResult
     results: tuple[ToolCallResult, ...]

@@ -1,4 +1,4 @@
-"""What a document, a search and a scope must look like: every problem found is named with its field."""
+"""Validation of documents, searches and scopes. Every violation names its field."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViolation]:
-    """What is wrong with a document's id."""
+    """The violations in a document's id."""
     if not doc_id or len(doc_id.encode("utf-8", "surrogatepass")) > DOC_ID_BYTES_MAX:
         yield FieldViolation(field, f"must be 1 to {DOC_ID_BYTES_MAX} bytes of UTF-8")
     elif _CONTROL_CHARACTER.search(doc_id):
@@ -36,7 +36,7 @@ def doc_id_violations(doc_id: str, field: str = "doc_id") -> Iterable[FieldViola
 
 
 def document_violations(document: Document, field: str = "document") -> Iterable[FieldViolation]:
-    """What is wrong with a document that is to be stored."""
+    """The violations in a document that is to be stored."""
     yield from doc_id_violations(document.doc_id, f"{field}.doc_id")
     yield from content_violations(document.content, f"{field}.content")
     yield from metadata_violations(document.metadata, f"{field}.metadata")
@@ -44,11 +44,11 @@ def document_violations(document: Document, field: str = "document") -> Iterable
 
 
 def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[FieldViolation]:
-    """What is wrong with metadata."""
+    """The violations in metadata."""
     if len(metadata) > METADATA_KEYS_MAX:
         yield FieldViolation(field, f"must have at most {METADATA_KEYS_MAX} keys")
     if metadata_bytes(metadata) > METADATA_BYTES_MAX:
-        yield FieldViolation(field, f"must hold at most {METADATA_BYTES_MAX:,} bytes of UTF-8 in all its texts")
+        yield FieldViolation(field, f"all texts together must be at most {METADATA_BYTES_MAX:,} bytes of UTF-8")
     for key, value in metadata.items():
         if problem := metadata_key_problem(key):
             yield FieldViolation(field, f"key {str(key)[:80]!r}: {problem}")
@@ -57,14 +57,14 @@ def metadata_violations(metadata: Mapping[Any, Any], field: str) -> Iterable[Fie
 
 
 def scope_violations(scope: Scope, field: str = "scope") -> Iterable[FieldViolation]:
-    """What is wrong with a scope."""
+    """The violations in a scope."""
     for name, text in zip(SCOPE_FIELDS, scope_values(scope), strict=True):
         if text:
             yield from text_violations(text, f"{field}.{name}", SCOPE_BYTES_MAX)
 
 
 def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViolation]:
-    """What is wrong with a short text."""
+    """The violations in a short text."""
     if len(text.encode("utf-8", "surrogatepass")) > bytes_max:
         yield FieldViolation(field, f"must be at most {bytes_max} bytes of UTF-8")
     elif "\0" in text or _unpaired(text):
@@ -72,34 +72,34 @@ def text_violations(text: str, field: str, bytes_max: int) -> Iterable[FieldViol
 
 
 def request_id_violations(request_id: str, field: str = "request_id") -> Iterable[FieldViolation]:
-    """What is wrong with a request id."""
+    """The violations in a request id."""
     yield from text_violations(request_id, field, REQUEST_ID_BYTES_MAX)
 
 
 def revision_violations(revision: int | None, field: str = "expected_revision") -> Iterable[FieldViolation]:
-    """What is wrong with an expected revision."""
+    """The violations in an expected revision."""
     if revision is not None and revision < 0:
         yield FieldViolation(field, "must be 0 (does not exist) or a revision that was read")
 
 
 def refuse(violations: Iterable[FieldViolation]) -> None:
-    """Raises InvalidArgumentError where there is a violation."""
+    """Raises InvalidArgumentError if there is at least one violation."""
     if found := list(violations):
         raise InvalidArgumentError(found)
 
 
 def normalised(document: Document) -> Document:
-    """The document with metadata as it is kept: lists as tuples, times aware, in UTC."""
+    """The document with its metadata in stored form: lists as tuples, times aware and in UTC."""
     return replace(document, metadata=normalised_metadata(document.metadata))
 
 
 def normalised_metadata(metadata: Mapping[str, Any]) -> dict[str, MetadataValue]:
-    """Metadata as it is kept: lists as tuples, times aware, in UTC."""
+    """Metadata in stored form: lists as tuples, times aware and in UTC."""
     return {key: _normalised(value) for key, value in metadata.items()}
 
 
 def content_violations(content: str, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with the text that is to be stored."""
+    """The violations in a content text."""
     if not content.strip():
         yield FieldViolation(field, "must not be blank")
     elif "\0" in content or _unpaired(content):
@@ -109,7 +109,7 @@ def content_violations(content: str, field: str) -> Iterable[FieldViolation]:
 
 
 def _unpaired(text: str) -> bool:
-    """Whether the text holds half a surrogate pair, which no encoding can carry."""
+    """Whether the text contains an unpaired surrogate, which UTF-8 cannot encode."""
     return not text.isascii() and any(0xD800 <= ord(character) <= 0xDFFF for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Texts of a vector store, and what a search among them finds."""
+"""The texts of a vector store, and the result of a search among them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,9 @@ class StoredText:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A text near to a query: `similarity` is 0 to 1, where 1 is identical; `distance` the cosine distance, 0 to 2."""
+    """A text close to a query. `similarity` is 0 to 1, where 1 is identical; `distance` is the cosine distance, 0
+    to 2.
+    """
 
     id: str
     content: str

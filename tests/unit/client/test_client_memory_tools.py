@@ -63,8 +63,8 @@ def test_permitted_actions_are_refused_when_the_tool_is_made(actions: Any) -> No
     [
         ((), "a namespace must have 1 to 16 labels"),
         (("a",) * 17, "a namespace must have 1 to 16 labels"),
-        (("u-{user_id}",), "the namespace's label 'u-{user_id}' must be a key in braces as a whole, or have none"),
-        (("{}",), "the namespace's label '{}' must be a key in braces as a whole, or have none"),
+        (("u-{user_id}",), "the namespace's label 'u-{user_id}' must be one key in braces, or have no braces"),
+        (("{}",), "the namespace's label '{}' must be one key in braces, or have no braces"),
         (("a", ""), f"the namespace's label '' {NO_LABEL}"),
         ("a.b", f"the namespace's label 'a.b' {NO_LABEL}"),
         (("ä" * 129,), f"the namespace's label '{'ä' * 80}' {NO_LABEL}"),

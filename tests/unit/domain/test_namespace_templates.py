@@ -80,7 +80,7 @@ def test_a_label_without_braces_stands_for_itself() -> None:
 @pytest.mark.parametrize("label", ["user-{user_id}", "{user_id", "user_id}", "{}", "{{user_id}}", "{a}{b}", "{a} "])
 def test_braces_that_do_not_enclose_the_whole_label_are_refused(label: str) -> None:
     """Taken as they stand, they would put all users into one namespace."""
-    with pytest.raises(ConfigurationError, match="must be a key in braces as a whole"):
+    with pytest.raises(ConfigurationError, match="must be one key in braces"):
         NamespaceTemplate(("memories", label))
 
 

@@ -122,7 +122,7 @@ def test_every_namespace_is_within_the_empty_prefix() -> None:
         (("a\0",), "namespace[0]: must be valid Unicode without U+0000"),
         (("\ud800",), "namespace[0]: must be valid Unicode without U+0000"),
         (("é" * 128 + "x",), "namespace[0]: must be at most 256 bytes of UTF-8"),
-        (("x" * 256,) * 4, "namespace: must be at most 1,020 bytes of UTF-8, all 4 labels together"),
+        (("x" * 256,) * 4, "namespace: all 4 labels together must be at most 1,020 bytes of UTF-8"),
         ("abc", "namespace: must be a sequence of labels, such as ('abc',)"),
     ],
 )

@@ -167,7 +167,7 @@ async def test_rules_come_in_any_order_and_the_registry_has_its_version(engine: 
         header = replace(HEADER, rules_version=9)
         archive = [rule("child", 2, extends="base"), rule("base", 1), rule("orphan", 3, extends="nobody")]
         child, base, orphan = await opened.outcomes(*archive, header=header)
-        assert (child, base) == ("created", "created") and "extends 'nobody', which is not there" in orphan
+        assert (child, base) == ("created", "created") and "extends 'nobody', which does not exist" in orphan
         rules, version = await opened.rules.export()
         assert ([each["name"] for each in rules], version) == (["default", "base", "child"], 9)
         assert (await opened.rules.resolve("child")).ancestors == ("base",)

@@ -84,7 +84,7 @@ async def test_only_what_differs_is_changed_and_other_rules_stay(rules: RuleStor
         ("r.yaml", "- priority: 1\n", r"rule 1: name must be 1 to 128 bytes"),
         ("r.json", '[{"name": "a"}, 7]', r"rule 2 must be an object"),
         ("r.json", '[{"name": "a"}, {"name": "a"}]', r"rule 2 \('a'\): name must be another"),
-        ("r.yaml", "- {name: a, extends: b}\n", r"'a' extends 'b', which is not there"),
+        ("r.yaml", "- {name: a, extends: b}\n", r"'a' extends 'b', which does not exist"),
         ("r.yaml", "- {name: a, extends: b}\n- {name: b, extends: a}\n", r"in a circle: "),
         ("r.yaml", "- name: a\n  priority: 1\n  priority: 2\n", r"'priority' is there twice"),
         ("r.json", '{"rules": [{"name": "a", "name": "b"}]}', r"'name' is there twice"),

@@ -150,7 +150,7 @@ async def test_a_context_cannot_permit_more_than_the_server(tmp_path: Path) -> N
     [
         ({"actions_permitted": ()}, "tool_actions_permitted: must hold at least one of 'create', 'update', 'delete'"),
         ({"actions_permitted": ("forget",)}, "tool_actions_permitted: must hold only 'create', 'update', 'delete'"),
-        ({"namespace": ("user-{id}",)}, "the namespace's label 'user-{id}' must be a key in braces as a whole"),
+        ({"namespace": ("user-{id}",)}, "the namespace's label 'user-{id}' must be one key in braces"),
         ({"namespace": ("a.b",)}, "namespace\\[0\\]: must not contain"),
     ],
 )
