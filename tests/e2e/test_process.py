@@ -40,6 +40,41 @@ def test_a_start_ends_in_one_line_that_says_where_and_what(tmp_path: Path) -> No
         )
 
 
+_ASKED_FOR_ITS_OBJECTS = """
+import gc, sys, threading
+from mnemon_server.__main__ import main
+
+def tell():
+    sys.stdin.readline()
+    print(len(gc.get_objects()), gc.get_freeze_count(), flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
+main()
+"""
+
+
+def test_collections_of_garbage_pass_over_what_the_start_made(tmp_path: Path) -> None:
+    arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--embedding-model", "hashing", *FAST]
+    command = [sys.executable, "-c", _ASKED_FOR_ITS_OBJECTS, *arguments]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    ) as server:
+        assert server.stdin and server.stdout and server.stderr
+        try:
+            assert any("serving on" in line for line in server.stderr)
+            server.stdin.write("\n")
+            server.stdin.flush()
+            looked_through, passed_over = map(int, server.stdout.readline().split())
+        finally:
+            server.kill()
+    assert looked_through < passed_over / 10
+
+
 def test_a_server_in_the_background_of_a_script_leaves_its_interrupts_alone(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
