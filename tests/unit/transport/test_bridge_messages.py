@@ -9,8 +9,9 @@ from mnemon.v1 import common_pb2
 from mnemon_server.domain.bridge import BridgeActivity, BridgeStatus, PruneAction, RoutingMode, RoutingPolicy
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.semantic import ConflictPolicy
-from mnemon_server.transport.checks import bridge as checks
+from mnemon_server.services.bridge.routing import POLICY_FIELDS
 from mnemon_server.transport.convert import bridge as convert
+from mnemon_server.transport.convert import bridge_requests as requests
 
 from tests.support.timeline_messages import NOON, stamp
 
@@ -35,14 +36,19 @@ DEFAULTS = pb.RoutingPolicy(
 )
 
 
+def read(policy: pb.RoutingPolicy) -> RoutingPolicy:
+    """The policy of a request to change all of it."""
+    return requests.read_update(pb.UpdateRoutingPolicyRequest(policy=policy, update_mask={"paths": POLICY_FIELDS}))
+
+
 def test_what_a_policy_leaves_out_has_its_default_and_is_told() -> None:
-    assert convert.policy_from_pb(pb.RoutingPolicy()) == RoutingPolicy()
+    assert read(pb.RoutingPolicy()) == RoutingPolicy()
     assert convert.policy_to_pb(RoutingPolicy()) == DEFAULTS
 
 
 def test_a_policy_comes_back_as_it_was_given_zeros_included() -> None:
-    assert convert.policy_from_pb(convert.policy_to_pb(POLICY)) == POLICY
-    assert convert.policy_from_pb(DEFAULTS) == RoutingPolicy()
+    assert read(convert.policy_to_pb(POLICY)) == POLICY
+    assert read(DEFAULTS) == RoutingPolicy()
 
 
 @pytest.mark.parametrize("mode", list(RoutingMode))
@@ -54,7 +60,7 @@ def test_every_choice_of_a_policy_has_a_number(
     message = convert.policy_to_pb(replace(POLICY, mode=mode, on_prune=action, conflict_policy=conflicts))
     assert pb.RoutingMode.Name(message.mode) == f"ROUTING_MODE_{mode.name}"
     assert pb.PruneAction.Name(message.on_prune) == f"PRUNE_ACTION_{action.name}"
-    assert convert.policy_from_pb(message).conflict_policy is conflicts
+    assert read(message).conflict_policy is conflicts
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_the_status_of_the_bridge_goes_out_whole(activity: BridgeActivity, state
 def test_a_policy_is_required_and_made_of_what_is_known() -> None:
     def fields(request: pb.UpdateRoutingPolicyRequest) -> list[str]:
         try:
-            checks.check_update_routing_policy(request)
+            requests.read_update(request)
         except InvalidArgumentError as error:
             return [violation.field for violation in error.violations]
         return []
@@ -105,4 +111,10 @@ def test_a_policy_is_required_and_made_of_what_is_known() -> None:
     assert fields(pb.UpdateRoutingPolicyRequest(policy=unknown, update_mask={"paths": ["content_max"]})) == []
     assert sorted(fields(pb.UpdateRoutingPolicyRequest(policy=unknown, update_mask=mask))) == [
         "policy.conflict_policy", "policy.mode", "policy.on_prune",
+    ]  # fmt: skip
+    unknown.content_max = 1
+    mask["paths"].append("content_max")
+    long = pb.UpdateRoutingPolicyRequest(policy=unknown, update_mask=mask, request_id="r" * 129)
+    assert sorted(fields(long)) == [
+        "policy.conflict_policy", "policy.content_max", "policy.mode", "policy.on_prune", "request_id",
     ]  # fmt: skip

@@ -80,23 +80,6 @@ def test_an_unset_value_is_none() -> None:
     assert records.value_from_pb(common_pb2.MetadataValue()) is None
 
 
-def test_fields_that_only_the_server_sets_are_ignored_on_the_way_in() -> None:
-    message = pb.Document(doc_id="a", content="b", revision=7, passage_count=3, create_time=Timestamp(seconds=1))
-    assert convert.document_from_pb(message) == Document("a", "b")
-
-
-def test_an_unset_revision_is_not_revision_zero() -> None:
-    request = pb.IndexDocumentRequest(document=pb.Document(doc_id="a"))
-    assert convert.index_request_from_pb(request).expected_revision is None
-    request.expected_revision = 0
-    assert convert.index_request_from_pb(request).expected_revision == 0
-
-
-def test_a_limit_of_zero_is_five() -> None:
-    assert convert.search_query_from_pb(pb.SearchDocumentsRequest()).top_k == 5
-    assert convert.search_query_from_pb(pb.SearchDocumentsRequest(limit=7)).top_k == 7
-
-
 def test_views_show_more_and_more_of_a_document() -> None:
     document = _document()
     ids, standard, full = (convert.document_to_pb(document, view) for view in View)

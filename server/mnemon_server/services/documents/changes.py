@@ -1,34 +1,23 @@
 """How documents change: decided inside the transaction that makes the change, after the check for a replay."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.documents import Document, UpdateDocument
 from mnemon_server.domain.encoding import document_digest
-from mnemon_server.domain.errors import DocumentNotFoundError, FieldViolation
+from mnemon_server.domain.errors import DocumentNotFoundError
 from mnemon_server.domain.records import RequestKey, WriteOutcome, WriteReceipt
-from mnemon_server.domain.validation import (
-    content_violations,
-    doc_id_violations,
-    metadata_violations,
-    normalised,
-    refuse,
-    request_id_violations,
-    revision_violations,
-    scope_violations,
-)
+from mnemon_server.domain.validation import metadata_violations, normalised, refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentUpdate, PassageInput
+from mnemon_server.services.documents.checks import update_violations
 from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.shared import field_masks as masks
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.writes import request_key
-
-_FIELDS = ("content", "metadata", "scope")
-_OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_count", "embeddings")
 
 
 class _ContentMovedError(Exception):
@@ -86,22 +75,6 @@ class DocumentChanges:
             expected_revision=request.expected_revision,
         )
         return await completion(self._records.update_document(change))
-
-
-def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
-    """What is wrong with a change, as far as it can be known without the document; of its values, those that count."""
-    document, mask = request.document, request.mask
-    yield from doc_id_violations(document.doc_id, "document.doc_id")
-    yield from masks.change_violations(request, _FIELDS, output_only=_OUTPUT_ONLY)
-    if "content" in mask:
-        yield from content_violations(document.content, "document.content")
-    if "metadata" in mask:
-        yield from metadata_violations(document.metadata, "document.metadata")
-    for violation in scope_violations(document.scope):
-        if any(masks.covers(path, violation.field) for path in mask):
-            yield FieldViolation(f"document.{violation.field}", violation.description)
-    yield from request_id_violations(request.request_id)
-    yield from revision_violations(request.expected_revision)
 
 
 def _changed(stored: Document, request: UpdateDocument) -> Document:

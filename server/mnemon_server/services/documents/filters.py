@@ -7,7 +7,7 @@ from mnemon_server.domain.documents import FILTER_FIELDS, DocumentFilter
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.filters import RecordFilter, expression_violations
 from mnemon_server.domain.records import IgnoredFilter, filter_value_problem, metadata_key_problem, value_type
-from mnemon_server.domain.validation import refuse, scope_violations
+from mnemon_server.domain.validation import scope_violations
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.shared.filter_expressions import with_engine_names
 
@@ -21,28 +21,22 @@ _KINDS: Mapping[type | None, str] = {
 
 
 def lenient_filter(records: RecordEngine, where: DocumentFilter) -> tuple[RecordFilter, tuple[IgnoredFilter, ...]]:
-    """The filter of a search: what is not valid, and what no document carries, is left out and named.
+    """The filter of a search that was checked: an invalid key, and what no document carries, is left out and named.
 
     So is a key that documents carry with values of other types alone; 1, 1.0, true and "1" are of four types.
     """
-    refuse(filter_violations(where))
     reasons = {key: _reason(records, key, value) for key, value in where.filters.items()}
     ignored = tuple(IgnoredFilter(str(key)[:80], reason) for key, reason in reasons.items() if reason)
     return _record_filter(where, {key for key, reason in reasons.items() if not reason}), ignored
 
 
 def strict_filter(where: DocumentFilter) -> RecordFilter:
-    """The filter of a deletion: what is not valid is refused, since leaving it out would delete more.
-
-    Raises:
-        InvalidArgumentError: a key or value is not valid, or everything would match.
-    """
-    refuse(strict_violations(where))
+    """The filter of a deletion that was checked: nothing is left out, since that would delete more."""
     return _record_filter(where, where.filters)
 
 
 def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
-    """What is wrong with a filter, but for what is ignored."""
+    """What is wrong with a filter, except for what is ignored."""
     yield from scope_violations(where.scope, "filter.scope")
     if where.expression is not None:
         yield from expression_violations(where.expression, FILTER_FIELDS, "filter.filter")

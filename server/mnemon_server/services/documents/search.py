@@ -3,16 +3,13 @@
 from collections.abc import Callable
 
 from mnemon_server.domain.documents import (
-    QUERY_BYTES_MAX,
     TOP_K_MAX,
     Passage,
     SearchAnswer,
     SearchQuery,
     SearchResult,
 )
-from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
-from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, Vector
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
@@ -54,11 +51,10 @@ class DocumentSearch:
 
     @timed_search
     def find(self, query: SearchQuery, *, fits: Fits | None = None) -> SearchAnswer:
-        """The documents nearest to the query's text, best first, each once, through its best passage. Blocks.
+        """The documents nearest to a query that was checked, best first, each once, through its best passage. Blocks.
 
         `fits` is asked before one is read.
         """
-        refuse(_violations(query))
         where, ignored = lenient_filter(self._records, query.where)
         has_text, mode = bool(query.text.strip()), _mode(query)
         finds_nothing = not has_text and (query.vector is None or mode is SearchMode.KEYWORD)
@@ -105,12 +101,3 @@ def _result(hit: PassageHit, backend: str) -> SearchResult:
 def _mode(query: SearchQuery) -> SearchMode:
     by_vector = query.vector is not None and not query.text.strip()
     return query.mode or (SearchMode.VECTOR if by_vector else SearchMode.HYBRID)
-
-
-def _violations(query: SearchQuery) -> list[FieldViolation]:
-    violations = []
-    if len(query.text.encode("utf-8", "surrogatepass")) > QUERY_BYTES_MAX:
-        violations.append(FieldViolation("query", f"must be at most {QUERY_BYTES_MAX:,} bytes of UTF-8"))
-    if not 0.0 <= query.min_score <= 1.0:
-        violations.append(FieldViolation("min_score", "must be between 0 and 1"))
-    return violations

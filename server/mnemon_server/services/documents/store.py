@@ -13,7 +13,7 @@ that follows it. To move to another backend, configure it: the records stay, and
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from time import perf_counter
 from types import TracebackType
@@ -37,7 +37,6 @@ from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import (
     BackendConnectionError,
     DocumentNotFoundError,
-    FieldViolation,
     InvalidOperationError,
     MnemonError,
     RevisionMismatchError,
@@ -52,23 +51,22 @@ from mnemon_server.domain.records import (
     WriteOutcome,
     WriteReceipt,
 )
-from mnemon_server.domain.validation import (
-    doc_id_violations,
-    document_violations,
-    normalised,
-    refuse,
-    request_id_violations,
-    revision_violations,
-)
+from mnemon_server.domain.validation import doc_id_violations, normalised, refuse, request_id_violations
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput
 from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.documents.changes import DocumentChanges
-from mnemon_server.services.documents.filters import lenient_filter, strict_filter, unmet_violations
+from mnemon_server.services.documents.checks import index_violations, query_violations, removal_violations
+from mnemon_server.services.documents.filters import (
+    filter_violations,
+    lenient_filter,
+    strict_filter,
+    strict_violations,
+    unmet_violations,
+)
 from mnemon_server.services.documents.search import DocumentSearch
-from mnemon_server.services.memories.checks import vector_violations
 from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
 from mnemon_server.services.search.reranking import Ranker
@@ -219,7 +217,7 @@ class DocumentStore:
 
     async def index_many(self, requests: Sequence[IndexRequest]) -> list[WriteReceipt | MnemonError]:
         """Stores documents in their order, one result each; what is wrong with one is no other's business."""
-        return await take_in(requests, _violations, self._embed_and_write)
+        return await take_in(requests, index_violations, self._embed_and_write)
 
     async def update(self, request: UpdateDocument) -> WriteReceipt:
         """Changes what the request names of a document. DocumentNotFoundError if it does not exist."""
@@ -229,7 +227,7 @@ class DocumentStore:
 
     async def find(self, query: SearchQuery, *, room: Room | None = None) -> SearchAnswer:
         """Searches; see SearchQuery. Filters that cannot be applied are named in the answer."""
-        refuse(vector_violations(query.vector, self._model.dimension, "vector"))
+        refuse(query_violations(query, self._model.dimension))
         return await read_within(room, self._offload, self._search.find, query)
 
     async def get(self, doc_id: str, *, view: View = View.STANDARD, room: Room | None = None) -> Document:
@@ -254,10 +252,12 @@ class DocumentStore:
         room: Room | None = None,
     ) -> DocumentPage:
         """A page of documents in the order of first indexing, from behind position `after`."""
+        refuse(filter_violations(where))
         return await read_within(room, self._offload, self._list, where, after, limit, view)
 
     async def count(self, where: DocumentFilter) -> tuple[int, tuple[IgnoredFilter, ...]]:
         """How many documents match, and the filters that were not applied."""
+        refuse(filter_violations(where))
         return await self._offload(self._count, where)
 
     async def remove(
@@ -270,9 +270,7 @@ class DocumentStore:
         ack: AckLevel = AckLevel.DURABLE,
     ) -> WriteReceipt:
         """Removes a document. DocumentNotFoundError if it does not exist, unless `allow_missing`."""
-        refuse(doc_id_violations(doc_id))
-        refuse(request_id_violations(request_id))
-        refuse(revision_violations(expected_revision))
+        refuse(removal_violations(doc_id, request_id, expected_revision))
         request = request_key(request_id, "delete", doc_id, expected_revision)
         future = self._records.delete_document(doc_id, request=request, expected_revision=expected_revision)
         receipt = await completion(future)
@@ -291,9 +289,11 @@ class DocumentStore:
     ) -> BulkDeleteReceipt:
         """Removes every document that matches, in one transaction; with `dry_run` counts them and removes nothing.
 
-        InvalidArgumentError where no document could meet one of the filters.
+        Raises:
+            InvalidArgumentError: a key or value is invalid, everything would match, or no document could meet one of
+                the filters.
         """
-        refuse(request_id_violations(request_id))
+        refuse([*strict_violations(where), *request_id_violations(request_id)])
         matching = strict_filter(where)
         if dry_run:
             receipt = BulkDeleteReceipt(await self._offload(self._records.count_documents, matching))
@@ -457,12 +457,6 @@ async def _next_progress(queue: asyncio.Queue[RebuildProgress], applier: IndexAp
         except TimeoutError:
             if failure := applier.failure:
                 raise BackendConnectionError(failure) from None
-
-
-def _violations(request: IndexRequest) -> Iterator[FieldViolation]:
-    yield from document_violations(request.document)
-    yield from request_id_violations(request.request_id)
-    yield from revision_violations(request.expected_revision)
 
 
 def _typed(filters: Mapping[str, Any]) -> list[tuple[str, str, Any]]:

@@ -1,4 +1,4 @@
-"""Conversion of the bridge service's requests and answers. Both directions."""
+"""Answers of the bridge service as messages."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,6 @@ from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1 import common_pb2, semantic_pb2
 
 from mnemon_server.domain.bridge import (
-    EVENT_TYPES_DEFAULT,
     BridgeActivity,
     BridgeStatus,
     PruneAction,
@@ -15,19 +14,8 @@ from mnemon_server.domain.bridge import (
 )
 from mnemon_server.domain.semantic import ConflictPolicy
 from mnemon_server.services.bridge.routing import Skip
-from mnemon_server.transport.convert.semantic_requests import CONFLICT_POLICIES
 from mnemon_server.wire.values import duration_to_pb, fill_time
 
-ROUTING_MODES: Mapping[int, RoutingMode] = {
-    pb.ROUTING_MODE_UNSPECIFIED: RoutingMode.ALL,
-    pb.ROUTING_MODE_ALL: RoutingMode.ALL,
-    pb.ROUTING_MODE_ANY: RoutingMode.ANY,
-}
-PRUNE_ACTIONS: Mapping[int, PruneAction] = {
-    pb.PRUNE_ACTION_UNSPECIFIED: PruneAction.DELETE,
-    pb.PRUNE_ACTION_DELETE: PruneAction.DELETE,
-    pb.PRUNE_ACTION_DEMOTE: PruneAction.DEMOTE,
-}
 _MODES_TO_PB = {mode: pb.RoutingMode.Value(f"ROUTING_MODE_{mode.name}") for mode in RoutingMode}
 _ACTIONS_TO_PB = {action: pb.PruneAction.Value(f"PRUNE_ACTION_{action.name}") for action in PruneAction}
 _ACTIVITIES_TO_PB = {each: pb.BridgeActivity.Value(f"BRIDGE_ACTIVITY_{each.name}") for each in BridgeActivity}
@@ -42,22 +30,6 @@ _SKIPS_TO_PB: Mapping[str, pb.SkipReason.ValueType] = {
 _CONFLICT_POLICIES_TO_PB = {
     policy: semantic_pb2.ConflictPolicy.Value(f"CONFLICT_POLICY_{policy.name}") for policy in ConflictPolicy
 }
-_DEFAULT = RoutingPolicy()
-
-
-def policy_from_pb(message: pb.RoutingPolicy) -> RoutingPolicy:
-    """The policy; what is unset has its default, and so has what `checks.bridge` refuses."""
-    return RoutingPolicy(
-        min_importance=message.min_importance if message.HasField("min_importance") else _DEFAULT.min_importance,
-        event_types=frozenset(message.event_types) or EVENT_TYPES_DEFAULT,
-        mode=ROUTING_MODES.get(message.mode, _DEFAULT.mode),
-        content_max=message.content_max if message.HasField("content_max") else _DEFAULT.content_max,
-        on_prune=PRUNE_ACTIONS.get(message.on_prune, _DEFAULT.on_prune),
-        demoted_importance=(
-            message.demoted_importance if message.HasField("demoted_importance") else _DEFAULT.demoted_importance
-        ),
-        conflict_policy=CONFLICT_POLICIES.get(message.conflict_policy, ConflictPolicy.IGNORE),
-    )
 
 
 def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:

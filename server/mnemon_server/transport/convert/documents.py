@@ -1,4 +1,4 @@
-"""Conversion of the knowledge store's requests and answers. Both directions."""
+"""Answers of the knowledge store as messages."""
 
 from collections.abc import Iterable
 
@@ -6,27 +6,18 @@ from mnemon.v1 import common_pb2
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from mnemon_server.domain.documents import (
-    TOP_K_DEFAULT,
     Document,
-    DocumentFilter,
     DocumentPage,
-    IndexRequest,
     Passage,
     SearchAnswer,
-    SearchQuery,
     SearchResult,
     StoreHealth,
-    UpdateDocument,
 )
 from mnemon_server.domain.records import View, WriteReceipt
-from mnemon_server.transport.convert.shared.filters import expression_from_pb
 from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.values import (
-    ACK_LEVELS,
-    SEARCH_MODES,
     STATES_TO_PB,
-    VIEWS,
     diagnostics_to_pb,
     duration_to_pb,
     fill_metadata,
@@ -34,69 +25,8 @@ from mnemon_server.wire.values import (
     fill_score,
     fill_time,
     ignored_to_pb,
-    metadata_from_pb,
     receipt_to_pb,
-    scope_from_pb,
 )
-
-Filtered = pb.SearchDocumentsRequest | pb.ListDocumentsRequest | pb.CountDocumentsRequest | pb.DeleteDocumentsRequest
-"""A request that says which documents it is about."""
-
-
-def document_from_pb(message: pb.Document) -> Document:
-    """The document to store; what only the server sets is left out."""
-    return Document(
-        doc_id=message.doc_id,
-        content=message.content,
-        metadata=metadata_from_pb(message.metadata),
-        scope=scope_from_pb(message.scope),
-    )
-
-
-def index_request_from_pb(message: pb.IndexDocumentRequest) -> IndexRequest:
-    """The request to store a document."""
-    return IndexRequest(
-        document=document_from_pb(message.document),
-        request_id=message.request_id,
-        expected_revision=message.expected_revision if message.HasField("expected_revision") else None,
-        ack=ACK_LEVELS[message.ack],
-    )
-
-
-def update_request_from_pb(message: pb.UpdateDocumentRequest) -> UpdateDocument:
-    """The request to change a document."""
-    return UpdateDocument(
-        document=document_from_pb(message.document),
-        mask=tuple(message.update_mask.paths),
-        set_metadata=metadata_from_pb(message.set_metadata),
-        remove_metadata=tuple(message.remove_metadata),
-        request_id=message.request_id,
-        expected_revision=message.expected_revision if message.HasField("expected_revision") else None,
-        ack=ACK_LEVELS[message.ack],
-    )
-
-
-def search_query_from_pb(message: pb.SearchDocumentsRequest) -> SearchQuery:
-    """The search; filters are as they came, valid or not."""
-    return SearchQuery(
-        text=message.query,
-        vector=tuple(message.vector) or None,
-        top_k=message.limit or TOP_K_DEFAULT,
-        where=where_from_pb(message),
-        mode=SEARCH_MODES[message.mode] if message.mode else None,
-        min_score=message.min_score,
-        view=VIEWS[message.view],
-    )
-
-
-def where_from_pb(message: Filtered) -> DocumentFilter:
-    """Which documents a request means; `filters` are as they came, valid or not."""
-    where = message.filter
-    return DocumentFilter(
-        filters=metadata_from_pb(message.filters),
-        scope=scope_from_pb(where.scope),
-        expression=expression_from_pb(where.filter) if where.HasField("filter") else None,
-    )
 
 
 def document_to_pb(document: Document, view: View) -> pb.Document:

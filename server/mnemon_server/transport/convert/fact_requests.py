@@ -37,7 +37,7 @@ from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS
 
 PUT_MODES: Mapping[int, PutMode] = {
@@ -64,8 +64,7 @@ class Page(NamedTuple):
 
 def read_put(request: pb.PutFactRequest) -> PutFact:
     """The fact to store."""
-    if not request.HasField("fact"):
-        raise InvalidArgumentError.of("fact", "is required")
+    require(request, "fact")
     reader, fact = Reader(), request.fact
     if not fact.HasField("value"):
         reader.note("fact.value", "is required")
@@ -161,11 +160,6 @@ def read_deletions(request: pb.DeleteFactsRequest) -> FactFilter:
     where = _filter(reader, request)
     reader.finish(chain(filter_violations(where), request_id_violations(request.request_id)))
     return where
-
-
-def expected_revision(request: pb.PutFactRequest | pb.DeleteFactRequest) -> int | None:
-    """The revision that the fact must have; None where any will do."""
-    return request.expected_revision if request.HasField("expected_revision") else None
 
 
 def _ttl(reader: Reader, message: Duration) -> timedelta | None:

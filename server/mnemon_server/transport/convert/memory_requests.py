@@ -4,7 +4,7 @@ Each function raises InvalidArgumentError with everything that is wrong, where s
 `Reader`. Requests to get, reinforce and undelete are values as they come.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
@@ -12,7 +12,6 @@ from typing import NamedTuple
 from mnemon.v1 import memory_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
-from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.memories import (
     LIMIT_DEFAULT,
     MIN_CONFIDENCE_DEFAULT,
@@ -33,10 +32,9 @@ from mnemon_server.services.memories.checks import (
     update_violations,
 )
 from mnemon_server.services.memories.filters import filter_violations
-from mnemon_server.services.shared.field_masks import covers
 from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.shared.filters import read_filter
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require
 from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS, metadata_from_pb, scope_from_pb
 
 DECAY_POLICIES: Mapping[int, DecayPolicy] = {
@@ -47,8 +45,6 @@ DECAY_POLICIES: Mapping[int, DecayPolicy] = {
 }
 _NO_SCOPE = Scope()
 _EVERY_MEMORY = MemoryFilter()
-
-Expecting = pb.UpdateMemoryRequest | pb.ReinforceMemoryRequest | pb.DeleteMemoryRequest | pb.UndeleteMemoryRequest
 
 
 class Page(NamedTuple):
@@ -69,7 +65,7 @@ class Fading(NamedTuple):
 
 def read_create(request: pb.CreateMemoryRequest) -> CreateMemory:
     """The memory to store."""
-    _check_memory_is_there(has_memory=request.HasField("memory"))
+    require(request, "memory")
     reader = Reader()
     creation = CreateMemory(
         memory=_memory(reader, request.memory),
@@ -83,11 +79,11 @@ def read_create(request: pb.CreateMemoryRequest) -> CreateMemory:
 
 def read_update(request: pb.UpdateMemoryRequest) -> UpdateMemory:
     """The change of a memory; of the memory, only what the mask names counts."""
-    _check_memory_is_there(has_memory=request.HasField("memory"))
+    require(request, "memory")
     mask = tuple(request.update_mask.paths)
     of_memory, reader = Reader(), Reader()
     memory = _memory(of_memory, request.memory)
-    reader.violations += _named(of_memory, mask)
+    reader.violations += named(of_memory.violations, mask, "memory")
     change = UpdateMemory(
         memory=memory,
         mask=mask,
@@ -108,11 +104,6 @@ def read_deletion(request: pb.DeleteMemoryRequest) -> AckLevel:
     ack = reader.enum("ack", request.ack, ACK_LEVELS)
     reader.finish(call_violations(request.memory_id, request.request_id, expected_revision(request)))
     return ack
-
-
-def expected_revision(request: Expecting) -> int | None:
-    """The revision that the memory must have; None where any will do."""
-    return request.expected_revision if request.HasField("expected_revision") else None
 
 
 def read_search(request: pb.SearchMemoriesRequest) -> MemoryQuery:
@@ -171,11 +162,6 @@ def read_forecast(request: pb.ForecastMemoriesRequest) -> Fading:
     return fading
 
 
-def _check_memory_is_there(*, has_memory: bool) -> None:
-    if not has_memory:
-        raise InvalidArgumentError.of("memory", "is required")
-
-
 def _memory(reader: Reader, message: pb.Memory) -> Memory:
     """The memory; what only the server sets is left out, except for the id."""
     return Memory(
@@ -188,13 +174,6 @@ def _memory(reader: Reader, message: pb.Memory) -> Memory:
         decay_policy=reader.enum("memory.decay_policy", message.decay_policy, DECAY_POLICIES),
         metadata=reader.metadata("memory.metadata", message.metadata),
     )
-
-
-def _named(reader: Reader, mask: tuple[str, ...]) -> Iterator[FieldViolation]:
-    """What is wrong with fields that a mask names."""
-    for violation in reader.violations:
-        if any(covers(path, violation.field.removeprefix("memory.")) for path in mask):
-            yield violation
 
 
 def _filter(reader: Reader, message: pb.MemoryFilter) -> MemoryFilter:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mnemon.v1 import semantic_pb2 as pb
 
-from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
+from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import Scope, View
 from mnemon_server.domain.semantic import (
     MIN_SIMILARITY_DEFAULT,
@@ -24,7 +24,7 @@ from mnemon_server.services.semantic.checks import deletion_violations, query_vi
 from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.shared.filters import read_filter
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 from mnemon_server.wire.values import VIEWS, scope_from_pb
 
 CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
@@ -46,8 +46,7 @@ class Page(NamedTuple):
 
 def read_save(request: pb.SaveSemanticMemoryRequest) -> SaveSemantic:
     """The statement to store."""
-    if not request.HasField("memory"):
-        raise InvalidArgumentError.of("memory", "is required")
+    require(request, "memory")
     reader = Reader()
     save = SaveSemantic(
         memory=read_statement(reader, "memory", request.memory),
@@ -97,11 +96,6 @@ def read_deletion(request: pb.DeleteSemanticMemoriesRequest) -> SemanticFilter:
     where = _filter(reader, request.filter)
     reader.finish(deletion_violations(request.memory_ids, where, request.request_id, expected_revision(request)))
     return where
-
-
-def expected_revision(request: pb.DeleteSemanticMemoriesRequest) -> int | None:
-    """The revision that the statement must have; None where any will do."""
-    return request.expected_revision if request.HasField("expected_revision") else None
 
 
 def read_statement(reader: Reader, field: str, message: pb.SemanticMemory) -> SemanticMemory:

@@ -1,10 +1,11 @@
-"""BridgeService over gRPC. Every method has the same steps: check what may be no value, convert, call, convert."""
+"""BridgeService over gRPC. Every method has the same steps: read, call, write."""
 
 from mnemon.v1 import bridge_pb2 as pb
 from mnemon.v1 import bridge_pb2_grpc, common_pb2
 
-from mnemon_server.transport.checks import bridge as checks
 from mnemon_server.transport.convert import bridge as convert
+from mnemon_server.transport.convert import bridge_requests as requests
+from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.tenancy import TenantServicer
@@ -32,12 +33,12 @@ class BridgeServicer(TenantServicer, bridge_pb2_grpc.BridgeServiceServicer):
     async def UpdateRoutingPolicy(  # noqa: N802
         self, request: pb.UpdateRoutingPolicyRequest, context: Context
     ) -> pb.UpdateRoutingPolicyResponse:
-        checks.check_update_routing_policy(request)
+        policy = requests.read_update(request)
         async with self.vault(context) as vault:
             updated = await vault.bridge.update_policy(
-                convert.policy_from_pb(request.policy),
+                policy,
                 list(request.update_mask.paths),
-                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+                expected_revision=expected_revision(request),
                 request_id=request.request_id,
             )
         return pb.UpdateRoutingPolicyResponse(policy=convert.policy_to_pb(updated.policy), replayed=updated.replayed)

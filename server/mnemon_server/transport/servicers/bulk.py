@@ -130,16 +130,6 @@ async def write_taken(
     return [item if isinstance(item, Failure) else _outcome(next(written)) for item in taken]
 
 
-def checked(check: Callable[[Request], None], convert: Callable[[Request], Value]) -> Callable[[Request], Value]:
-    """Reads an item by a check and a conversion."""
-
-    def read(item: Request) -> Value:
-        check(item)
-        return convert(item)
-
-    return read
-
-
 def _taken(item: Request, read: Callable[[Request], Value]) -> Value | Failure:
     try:
         return read(item)

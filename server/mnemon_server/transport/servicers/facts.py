@@ -13,6 +13,7 @@ from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.pause import Pause, converted
+from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.convert.shared.reading import check_bulk
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.interceptors.codec import Encoded
@@ -105,7 +106,7 @@ class FactServicer(TenantServicer, facts_pb2_grpc.FactServiceServicer):
             receipt = await vault.facts.delete(
                 namespace,
                 request.key,
-                expected_revision=requests.expected_revision(request),
+                expected_revision=expected_revision(request),
                 allow_missing=request.allow_missing,
                 request_id=request.request_id,
                 ack=ack,

@@ -1,4 +1,4 @@
-"""KnowledgeStoreService over gRPC. Every method has the same four steps: check, convert, call, convert."""
+"""KnowledgeStoreService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -8,20 +8,16 @@ from mnemon.v1 import common_pb2, knowledge_store_pb2_grpc
 from mnemon.v1 import knowledge_store_pb2 as pb
 
 from mnemon_server.domain.records import View
-from mnemon_server.transport.checks import documents as checks
+from mnemon_server.transport.convert import document_requests as requests
 from mnemon_server.transport.convert import documents as convert
-from mnemon_server.transport.convert.shared.reading import check_bulk, page_size
+from mnemon_server.transport.convert.shared.reader import expected_revision
+from mnemon_server.transport.convert.shared.reading import check_bulk
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
-from mnemon_server.transport.servicers.bulk import ReadAhead, checked, write_each
+from mnemon_server.transport.servicers.bulk import ReadAhead, write_each
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
-from mnemon_server.wire.values import (
-    ACK_LEVELS,
-    VIEWS,
-    ignored_to_pb,
-    receipt_to_pb,
-)
+from mnemon_server.wire.values import ignored_to_pb, receipt_to_pb
 
 if TYPE_CHECKING:
     from mnemon_server.services.documents.store import DocumentStore
@@ -33,9 +29,9 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def IndexDocument(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.IndexDocumentRequest, context: Context
     ) -> pb.IndexDocumentResponse:
-        checks.check_index_document(request)
+        index = requests.read_index(request)
         async with self.vault(context) as vault:
-            receipt = await vault.documents.index(convert.index_request_from_pb(request))
+            receipt = await vault.documents.index(index)
         return pb.IndexDocumentResponse(receipt=receipt_to_pb(receipt))
 
     async def BulkIndexDocuments(  # noqa: N802
@@ -51,24 +47,22 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def UpdateDocument(  # noqa: N802
         self, request: pb.UpdateDocumentRequest, context: Context
     ) -> pb.UpdateDocumentResponse:
-        checks.check_update_document(request)
+        change = requests.read_update(request)
         async with self.vault(context) as vault:
-            receipt = await vault.documents.update(convert.update_request_from_pb(request))
+            receipt = await vault.documents.update(change)
         return pb.UpdateDocumentResponse(receipt=receipt_to_pb(receipt))
 
     async def SearchDocuments(  # noqa: N802
         self, request: pb.SearchDocumentsRequest, context: Context
     ) -> pb.SearchDocumentsResponse:
-        checks.check_search_documents(request)
-        query = convert.search_query_from_pb(request)
+        query = requests.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
             answer = await vault.documents.find(query, room=room)
         return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
 
     async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
-        checks.check_get_document(request)
-        view = VIEWS[request.view]
+        view = requests.read_view(request)
         room = self.room(context, vectors=view is View.FULL)
         async with self.vault(context) as vault:
             document = await vault.documents.get(request.doc_id, view=view, room=room)
@@ -77,14 +71,13 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def ListDocuments(  # noqa: N802
         self, request: pb.ListDocumentsRequest, context: Context
     ) -> pb.ListDocumentsResponse:
-        checks.check_list_documents(request)
-        view = VIEWS[request.view]
+        where, limit, view = requests.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
             page = await vault.documents.list(
-                where=convert.where_from_pb(request),
+                where=where,
                 after=pages.position(),
-                limit=page_size(request.page_size),
+                limit=limit,
                 view=view,
                 room=self.room(context, vectors=view is View.FULL),
             )
@@ -93,35 +86,32 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     async def CountDocuments(  # noqa: N802
         self, request: pb.CountDocumentsRequest, context: Context
     ) -> pb.CountDocumentsResponse:
-        checks.check_count_documents(request)
+        where = requests.read_count(request)
         async with self.vault(context) as vault:
-            count, ignored = await vault.documents.count(convert.where_from_pb(request))
+            count, ignored = await vault.documents.count(where)
         return pb.CountDocumentsResponse(count=count, ignored_filters=ignored_to_pb(ignored))
 
     async def DeleteDocument(  # noqa: N802
         self, request: pb.DeleteDocumentRequest, context: Context
     ) -> pb.DeleteDocumentResponse:
-        checks.check_delete_document(request)
+        ack = requests.read_deletion(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.remove(
                 request.doc_id,
                 request_id=request.request_id,
-                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+                expected_revision=expected_revision(request),
                 allow_missing=request.allow_missing,
-                ack=ACK_LEVELS[request.ack],
+                ack=ack,
             )
         return pb.DeleteDocumentResponse(receipt=receipt_to_pb(receipt))
 
     async def DeleteDocuments(  # noqa: N802
         self, request: pb.DeleteDocumentsRequest, context: Context
     ) -> pb.DeleteDocumentsResponse:
-        checks.check_delete_documents(request)
+        where, ack = requests.read_deletions(request)
         async with self.vault(context) as vault:
             receipt = await vault.documents.remove_matching(
-                convert.where_from_pb(request),
-                dry_run=request.dry_run,
-                request_id=request.request_id,
-                ack=ACK_LEVELS[request.ack],
+                where, dry_run=request.dry_run, request_id=request.request_id, ack=ack
             )
         return pb.DeleteDocumentsResponse(deleted_count=receipt.deleted_count, replayed=receipt.replayed)
 
@@ -143,11 +133,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
 async def _index_run(store: "DocumentStore", request: pb.BulkIndexDocumentsRequest) -> pb.BulkIndexDocumentsResponse:
     """One request of the bulk stream."""
     check_bulk(request.requests)
-    outcomes = await write_each(
-        request.requests,
-        read=checked(checks.check_index_document, convert.index_request_from_pb),
-        write=store.index_many,
-    )
+    outcomes = await write_each(request.requests, read=requests.read_index, write=store.index_many)
     return convert.index_results_to_pb((item.document.doc_id for item in request.requests), outcomes)
 
 

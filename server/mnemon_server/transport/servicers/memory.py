@@ -10,6 +10,7 @@ from mnemon.v1 import memory_pb2 as pb
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import memories as convert
 from mnemon_server.transport.convert import memory_requests as requests
+from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.convert.shared.reading import check_bulk
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -89,7 +90,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             receipt = await vault.memories.reinforce(
                 request.memory_id,
                 request_id=request.request_id,
-                expected_revision=requests.expected_revision(request),
+                expected_revision=expected_revision(request),
             )
         return convert.fill_change(pb.ReinforceMemoryResponse(), receipt)
 
@@ -101,7 +102,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             receipt = await vault.memories.delete(
                 request.memory_id,
                 request_id=request.request_id,
-                expected_revision=requests.expected_revision(request),
+                expected_revision=expected_revision(request),
                 allow_missing=request.allow_missing,
                 ack=ack,
             )
@@ -114,7 +115,7 @@ class MemoryServicer(TenantServicer, memory_pb2_grpc.MemoryServiceServicer):
             receipt = await vault.memories.undelete(
                 request.memory_id,
                 request_id=request.request_id,
-                expected_revision=requests.expected_revision(request),
+                expected_revision=expected_revision(request),
             )
         return convert.fill_change(pb.UndeleteMemoryResponse(), receipt)
 

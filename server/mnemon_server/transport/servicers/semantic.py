@@ -10,6 +10,7 @@ from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import semantic as convert
 from mnemon_server.transport.convert import semantic_requests as requests
+from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.convert.shared.reading import check_bulk
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
@@ -85,7 +86,7 @@ class SemanticServicer(TenantServicer, semantic_pb2_grpc.SemanticMemoryServiceSe
                 tuple(request.memory_ids),
                 where,
                 allow_missing=request.allow_missing,
-                expected_revision=requests.expected_revision(request),
+                expected_revision=expected_revision(request),
                 dry_run=request.dry_run,
                 request_id=request.request_id,
             )

@@ -1,6 +1,6 @@
 """How a request is read: each field once, and what is wrong with any of them is noted on the way."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from mnemon.v1 import common_pb2
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import MetadataValue
+from mnemon_server.services.shared.field_masks import covers
 from mnemon_server.transport.convert.shared.reading import (
     PAGE_SIZE_DEFAULT,
     others,
@@ -92,3 +93,21 @@ class Reader:
         """
         if self.violations:
             raise InvalidArgumentError(others(self.violations, rest))
+
+
+def require(request: Message, field: str) -> None:
+    """Raises InvalidArgumentError if a field is unset without which there is nothing to read."""
+    if not request.HasField(field):
+        raise InvalidArgumentError.of(field, "is required")
+
+
+def expected_revision(request: Any) -> int | None:
+    """The revision that a record must have for the request to change it; None if any will do."""
+    return request.expected_revision if request.HasField("expected_revision") else None
+
+
+def named(violations: Iterable[FieldViolation], mask: Collection[str], record: str) -> Iterator[FieldViolation]:
+    """Those violations that concern what a mask names of a record, which is in the field `record` of the request."""
+    for violation in violations:
+        if any(covers(path, violation.field.removeprefix(f"{record}.")) for path in mask):
+            yield violation

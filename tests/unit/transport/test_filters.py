@@ -7,8 +7,8 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2 as pb
 from mnemon_server.domain.filters import AllOf, AnyOf, Condition, NoneOf, Operator
-from mnemon_server.transport.checks.filters import shape_violations
-from mnemon_server.transport.convert.shared.filters import expression_from_pb
+from mnemon_server.transport.convert.shared.filters import expression_from_pb, read_filter
+from mnemon_server.transport.convert.shared.reader import Reader
 
 
 def condition(field: str = "agent", operator: int = pb.COMPARATOR_EQ, *values: Any) -> pb.Filter:
@@ -37,7 +37,10 @@ def nested(levels: int) -> pb.Filter:
 
 def wrong(message: pb.Filter) -> dict[str, str]:
     """What is wrong, by path."""
-    return {violation.field: violation.description for violation in shape_violations("filter", message)}
+    reader = Reader()
+    expression = read_filter(reader, "filter", message)
+    assert (expression is None) == bool(reader.violations)
+    return {violation.field: violation.description for violation in reader.violations}
 
 
 def test_a_filter_becomes_an_expression_with_typed_values() -> None:

@@ -1,0 +1,61 @@
+"""What requests to the knowledge store must look like: every problem is named with its field."""
+
+from collections.abc import Iterable
+
+from mnemon_server.domain.documents import QUERY_BYTES_MAX, IndexRequest, SearchQuery, UpdateDocument
+from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.validation import (
+    content_violations,
+    doc_id_violations,
+    document_violations,
+    metadata_violations,
+    request_id_violations,
+    revision_violations,
+    scope_violations,
+)
+from mnemon_server.services.documents.filters import filter_violations
+from mnemon_server.services.memories.checks import vector_violations
+from mnemon_server.services.memories.filters import share_violations
+from mnemon_server.services.shared.field_masks import change_violations, covers
+
+_FIELDS = ("content", "metadata", "scope")
+_OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_count", "embeddings")
+
+
+def index_violations(request: IndexRequest) -> Iterable[FieldViolation]:
+    """What is wrong with a document that is to be stored, and with the terms of it."""
+    yield from document_violations(request.document)
+    yield from request_id_violations(request.request_id)
+    yield from revision_violations(request.expected_revision)
+
+
+def update_violations(request: UpdateDocument) -> Iterable[FieldViolation]:
+    """What is wrong with a change, as far as it can be known without the document; of its values, those that count."""
+    document, mask = request.document, request.mask
+    yield from doc_id_violations(document.doc_id, "document.doc_id")
+    yield from change_violations(request, _FIELDS, output_only=_OUTPUT_ONLY)
+    if "content" in mask:
+        yield from content_violations(document.content, "document.content")
+    if "metadata" in mask:
+        yield from metadata_violations(document.metadata, "document.metadata")
+    for violation in scope_violations(document.scope):
+        if any(covers(path, violation.field) for path in mask):
+            yield FieldViolation(f"document.{violation.field}", violation.description)
+    yield from request_id_violations(request.request_id)
+    yield from revision_violations(request.expected_revision)
+
+
+def query_violations(query: SearchQuery, dimension: int) -> Iterable[FieldViolation]:
+    """What is wrong with a search, except for what is ignored; `dimension` is the model's."""
+    if len(query.text.encode("utf-8", "surrogatepass")) > QUERY_BYTES_MAX:
+        yield FieldViolation("query", f"must be at most {QUERY_BYTES_MAX:,} bytes of UTF-8")
+    yield from vector_violations(query.vector, dimension, "vector")
+    yield from share_violations(query.min_score, "min_score")
+    yield from filter_violations(query.where)
+
+
+def removal_violations(doc_id: str, request_id: str, expected_revision: int | None) -> Iterable[FieldViolation]:
+    """What is wrong with the removal of a document."""
+    yield from doc_id_violations(doc_id)
+    yield from request_id_violations(request_id)
+    yield from revision_violations(expected_revision)
