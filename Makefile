@@ -161,7 +161,7 @@ bench-tools: $(DEV)/.stamp ## Speed of reading tool calls, beside json.loads, an
 bench-attacks: $(DEV)/.stamp ## What hostile callers cost others, and what memory they take, attack by attack; takes minutes.
 	$(BIN)/python -m tests.bench.attacks $(ARGS)
 
-# --- protos
+# --- generated code
 
 # $(call stubs,folder,files): generates the stubs below a folder, leaving out the gRPC files of protos without a service,
 # and what programs read beside the protos in the folder of files; the Python client brings the service config along.
@@ -177,17 +177,19 @@ cp $(2)/service_config.json $(1)/mnemon/v1/
 endef
 
 .PHONY: generate
-generate: $(GENERATE)/.stamp ## Generate from protos/ the Python stubs, errors.json and service_config.json.
+generate: $(DEV)/.stamp $(GENERATE)/.stamp ## Generate from protos/ the Python stubs, errors.json and service_config.json; and the blocking client from the asyncio one.
 	rm -rf $(STUBS)
 	@$(call stubs,clients/python,protos)
+	$(BIN)/python -m tests.support.sync_client
 
 .PHONY: check-generate
-check-generate: $(GENERATE)/.stamp ## Fail where the stubs, or the files beside the protos, are not what `make generate` writes.
+check-generate: $(DEV)/.stamp $(GENERATE)/.stamp ## Fail where the stubs, the files beside the protos or the blocking client are not what `make generate` writes.
 	@rm -rf build/stubs
 	@$(call stubs,build/stubs,build/stubs)
 	diff --recursive --exclude=__pycache__ build/stubs/mnemon/v1 $(STUBS)
 	diff build/stubs/errors.json protos/errors.json
 	diff build/stubs/service_config.json protos/service_config.json
+	$(BIN)/python -m tests.support.sync_client --check
 
 .PHONY: breaking
 breaking: $(GENERATE)/.stamp ## Fail where the protos break v1 as it was released: protos/v1.binpb.

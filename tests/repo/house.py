@@ -2,7 +2,7 @@
 
 Seen from above, a folder's rooms are the modules and packages right inside of it. An arrow runs from a room to one that
 it imports; a floor holds the rooms whose longest way down is the same; an arrow that closes a circle runs up. Of a
-FIELD, such as `persona`, the files are counted that name it, tests and generated stubs aside.
+FIELD, such as `persona`, the files are counted that name it, tests and generated code aside.
 """
 
 import ast
@@ -70,7 +70,7 @@ def arrows(package: str) -> Graph:
 
 
 def files_that_name(field: str) -> list[Path]:
-    """Protos and code that ships, without generated stubs, where the field is named."""
+    """Protos and code that ships, without what is generated, where the field is named."""
     word = re.compile(rf"\b{re.escape(field)}\b")
     protos = sorted((ROOT / "protos").rglob("*.proto"))
     return [file for file in (*written_python(*SHIPPED), *protos) if word.search(file.read_text(encoding="utf-8"))]

@@ -4,7 +4,9 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ROOT / "clients/python/mnemon/v1"
+STUBS = ROOT / "clients/python/mnemon/v1"
+GENERATED_FROM = "# Generated from "
+"""How a Python file begins that is generated from another one."""
 
 
 def tracked_files(*patterns: str) -> list[Path]:
@@ -15,5 +17,6 @@ def tracked_files(*patterns: str) -> list[Path]:
 
 
 def written_python(*patterns: str) -> list[Path]:
-    """The Python files among them that people write, without the generated stubs."""
-    return [file for file in tracked_files(*patterns) if file.suffix == ".py" and GENERATED not in file.parents]
+    """The Python files among them that people write, without generated ones."""
+    python = [file for file in tracked_files(*patterns) if file.suffix == ".py" and STUBS not in file.parents]
+    return [file for file in python if not file.read_text(encoding="utf-8").startswith(GENERATED_FROM)]

@@ -1,5 +1,4 @@
 """The asyncio client's exports and imports."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import aclosing
@@ -9,8 +8,8 @@ import grpc
 
 from mnemon import _archive_lines as lines
 from mnemon._archive_import import ImportRecords, Line, LineSorter
-from mnemon._async.bulk import all_batches, send_batches
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._async.bulk import each_of, send_all
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._connection import AsyncConnection
 from mnemon._status import error_from_call
 from mnemon._values import documents as values
@@ -25,7 +24,13 @@ Lines = Iterable[ArchiveLine | str | bytes] | AsyncIterable[ArchiveLine | str | 
 
 
 class AsyncArchive:
-    """What a vault holds, as lines of JSON, which a client has as `client.archive`; otherwise as `Archive`."""
+    """What a vault holds, as lines of JSON, which a client has as `client.archive`.
+
+    async with AsyncClient() as memory:
+        with open("vault.jsonl", "w") as file:
+            async for line in memory.archive.export():
+                file.write(json.dumps(line, ensure_ascii=False) + "\\n")
+    """
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -81,10 +86,8 @@ class AsyncArchive:
         """
         sorter = LineSorter()
         method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)
-        target = self._connection._target
-        batches = all_batches(Batcher(method), _records(sorter, archive))
-        stream = send_batches(self._stub.ImportRecords, target, batches, target.time_limit(timeout))
-        async with aclosing(stream) as results:
+        target, records = self._connection._target, _records(sorter, archive)
+        async with aclosing(send_all(target, lambda: self._stub.ImportRecords, method, records, timeout)) as results:
             async for result in results:
                 yield result
         sorter.check_end()
@@ -95,11 +98,6 @@ class AsyncArchive:
 
 
 async def _records(sorter: LineSorter, archive: Lines) -> AsyncIterator[Line]:
-    if isinstance(archive, AsyncIterable):
-        async for given in archive:
-            if (line := sorter.read(given)) is not None:
-                yield line
-        return
-    for given in archive:
+    async for given in each_of(archive):
         if (line := sorter.read(given)) is not None:
             yield line

@@ -1,15 +1,14 @@
 """The bulk stream of the asyncio client."""
-# ruff: noqa: ASYNC109 -- a stream has a wait for each answer; asyncio.timeout around it would bound the whole
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from mnemon._bulk import Batch, Batcher, Resumption, StreamBrokenError
+from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption, StreamBrokenError
 from mnemon._channel import Target
 from mnemon._errors import DeadlineExceededError, ServerUnreachableError
 from mnemon._status import error_from_call
@@ -22,29 +21,48 @@ _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 
 
-async def all_batches(
+def send_all(
+    target: Target,
+    method: Callable[[], StreamMethod],
+    bulk: BulkMethod[_Given, _Result],
+    items: Iterable[_Given] | AsyncIterable[_Given],
+    timeout: float | None,
+) -> AsyncGenerator[_Result, None]:
+    """Sends items in batches, a few ahead of the answers, and yields one result for each, in order.
+
+    It resumes when the stream breaks. `method` opens no channel before the first result is asked for.
+    """
+    return _send_batches(method, target, _batches(Batcher(bulk), items), target.time_limit(timeout))
+
+
+async def each_of(items: Iterable[_Given] | AsyncIterable[_Given]) -> AsyncIterator[_Given]:
+    """The items, which may come from a plain iterable."""
+    if isinstance(items, AsyncIterable):
+        async for given in items:
+            yield given
+        return
+    for given in items:
+        yield given
+
+
+async def _batches(
     batcher: Batcher[_Given, _Result], items: Iterable[_Given] | AsyncIterable[_Given]
 ) -> AsyncIterator[Batch[_Result]]:
-    """The batches of all items, each one as soon as it is full."""
-    if not isinstance(items, AsyncIterable):
-        for batch in batcher.all(items):
-            yield batch
-        return
-    async for given in items:
+    async for given in each_of(items):
         if full := batcher.add(given):
             yield full
     if rest := batcher.rest():
         yield rest
 
 
-async def send_batches(
-    method: StreamMethod, target: Target, source: AsyncIterator[Batch[_Result]], timeout: float | None
+async def _send_batches(
+    method: Callable[[], StreamMethod], target: Target, source: AsyncIterator[Batch[_Result]], timeout: float | None
 ) -> AsyncGenerator[_Result, None]:
-    """Sends batches, a few ahead of the answers, and yields the results in order; resumes when the stream breaks."""
     resumption: Resumption[_Result] = Resumption()
+    opened = method()
     done = False
     while not done:
-        stream = _Stream(method, target, timeout)
+        stream = _Stream(opened, target, timeout)
         try:
             async with aclosing(_converse(stream, source, resumption)) as results:
                 async for result in results:

@@ -1,13 +1,11 @@
 """The asyncio client's methods for facts."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from mnemon._async.bulk import all_batches, send_batches
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._async.bulk import send_all
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
 from mnemon._connection import AsyncConnection
 from mnemon._messages import fact_requests
@@ -79,7 +77,7 @@ class AsyncFacts:
         )
         return fact_convert.receipt_from_pb(await self._connection._call(self._stub.PutFact, request, timeout))
 
-    async def put_many(
+    def put_many(
         self,
         items: Iterable[facts.FactLike] | AsyncIterable[facts.FactLike],
         *,
@@ -93,12 +91,8 @@ class AsyncFacts:
         of the results. A bad one fails alone. A broken connection is taken up again where it broke, every fact being
         stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
         """
-        target = self._connection._target
-        batches = all_batches(Batcher(BulkPutFacts(mode=mode, ack=ack)), items)
-        limit = target.time_limit(timeout)
-        async with aclosing(send_batches(self._stub.BulkPutFacts, target, batches, limit)) as results:
-            async for result in results:
-                yield result
+        method = BulkPutFacts(mode=mode, ack=ack)
+        return send_all(self._connection._target, lambda: self._stub.BulkPutFacts, method, items, timeout)
 
     async def get(
         self,
@@ -113,7 +107,8 @@ class AsyncFacts:
         With `versions` its earlier versions come with it.
         """
         request = fact_requests.get(namespace, key, versions=versions)
-        return fact_convert.fact_from_pb((await self._connection._call(self._stub.GetFact, request, timeout)).fact)
+        response = await self._connection._call(self._stub.GetFact, request, timeout)
+        return fact_convert.fact_from_pb(response.fact)
 
     async def get_many(
         self,
@@ -313,7 +308,8 @@ class AsyncFacts:
             request_id=request_id,
             ack=ack,
         )
-        return receipt_from_pb((await self._connection._call(self._stub.DeleteFact, request, timeout)).receipt)
+        response = await self._connection._call(self._stub.DeleteFact, request, timeout)
+        return receipt_from_pb(response.receipt)
 
     async def delete_many(
         self,

@@ -1,5 +1,4 @@
 """The asyncio client's methods for changes."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import AsyncIterator, Iterable
 

@@ -1,13 +1,12 @@
 """The asyncio client's methods for memories."""
-# ruff: noqa: A002, ASYNC109 -- arguments are named as the fields are; a deadline goes to the server with the call
+# ruff: noqa: A002 -- the arguments are named as the fields are
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from mnemon._async.bulk import all_batches, send_batches
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._async.bulk import send_all
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
 from mnemon._connection import AsyncConnection
 from mnemon._messages import memories as memory_convert
@@ -69,7 +68,7 @@ class AsyncMemoryMethods(AsyncConnection):
         response = await self._call(self._memories.CreateMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
 
-    async def remember_many(
+    def remember_many(
         self,
         items: Iterable[memories.MemoryLike] | AsyncIterable[memories.MemoryLike],
         *,
@@ -84,11 +83,8 @@ class AsyncMemoryMethods(AsyncConnection):
         memory being stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an
         error raised. `scope` is for memories that have none.
         """
-        batches = all_batches(Batcher(BulkCreateMemories(scope=scope, ack=ack)), items)
-        limit = self._target.time_limit(timeout)
-        async with aclosing(send_batches(self._memories.BulkCreateMemories, self._target, batches, limit)) as results:
-            async for result in results:
-                yield result
+        method = BulkCreateMemories(scope=scope, ack=ack)
+        return send_all(self._target, lambda: self._memories.BulkCreateMemories, method, items, timeout)
 
     async def recall(
         self,
@@ -191,7 +187,8 @@ class AsyncMemoryMethods(AsyncConnection):
     ) -> int:
         """Counts the memories that match; with `show_deleted` also those that are forgotten and not purged."""
         request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
-        return (await self._call(self._memories.CountMemories, request, timeout)).count
+        response = await self._call(self._memories.CountMemories, request, timeout)
+        return response.count
 
     async def update_memory(
         self,

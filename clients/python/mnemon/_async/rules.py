@@ -1,5 +1,4 @@
 """The asyncio client's methods for merge rules."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
@@ -127,7 +126,8 @@ class AsyncRuleMethods(AsyncConnection):
         priority, otherwise "default".
         """
         request = rule_requests.find_matching(candidate)
-        return rule_convert.rule_from_pb((await self._call(self._rules.FindMatchingRule, request, timeout)).rule)
+        response = await self._call(self._rules.FindMatchingRule, request, timeout)
+        return rule_convert.rule_from_pb(response.rule)
 
     async def resolve_rule(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
         """Returns a rule with all that it inherits, and which rule gave each field; RuleNotFoundError."""
@@ -160,7 +160,8 @@ class AsyncRuleMethods(AsyncConnection):
     async def reset_rules(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
         """Removes all rules, takes "default" back to what it was, and returns the version of the registry."""
         request = rule_requests.reset(request_id=request_id)
-        return (await self._call(self._rules.ResetRules, request, timeout)).registry_version
+        response = await self._call(self._rules.ResetRules, request, timeout)
+        return response.registry_version
 
     @property
     def _rules(self) -> "RulesServiceAsyncStub":

@@ -1,13 +1,11 @@
 """The asyncio client's methods for what is known of users."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
-from mnemon._async.bulk import all_batches, send_batches
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._async.bulk import send_all
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
 from mnemon._connection import AsyncConnection
 from mnemon._messages import semantic as semantic_convert
@@ -73,7 +71,7 @@ class AsyncSemanticMethods(AsyncConnection):
             await self._call(self._semantic.SaveSemanticMemory, request, timeout)
         )
 
-    async def save_semantic_many(
+    def save_semantic_many(
         self,
         items: Iterable[semantic.SemanticMemoryLike] | AsyncIterable[semantic.SemanticMemoryLike],
         *,
@@ -90,13 +88,7 @@ class AsyncSemanticMethods(AsyncConnection):
         is an error raised. `scope` is for statements that have none; `conflict_policy` and `rule` are for all.
         """
         method = SaveSemanticMemories(scope=scope, conflict_policy=conflict_policy, rule=rule)
-        batches = all_batches(Batcher(method), items)
-        limit = self._target.time_limit(timeout)
-        async with aclosing(
-            send_batches(self._semantic.BulkSaveSemanticMemories, self._target, batches, limit)
-        ) as results:
-            async for result in results:
-                yield result
+        return send_all(self._target, lambda: self._semantic.BulkSaveSemanticMemories, method, items, timeout)
 
     async def search_similar(
         self,

@@ -1,5 +1,4 @@
 """The asyncio client's method for what the server is."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from typing import TYPE_CHECKING
 

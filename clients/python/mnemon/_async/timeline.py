@@ -1,15 +1,13 @@
 """The asyncio client's methods for the timeline."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
-from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
 import grpc
 
-from mnemon._async.bulk import all_batches, send_batches
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._async.bulk import send_all
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
 from mnemon._connection import AsyncConnection
 from mnemon._messages import timeline as timeline_convert
@@ -71,7 +69,7 @@ class AsyncTimelineMethods(AsyncConnection):
         request = timeline_requests.record(event, request_id=request_id)
         return timeline_convert.recorded_from_pb(await self._call(self._timeline.RecordEvent, request, timeout))
 
-    async def record_events(
+    def record_events(
         self,
         items: Iterable[timeline.EpisodicEvent] | AsyncIterable[timeline.EpisodicEvent],
         *,
@@ -85,12 +83,8 @@ class AsyncTimelineMethods(AsyncConnection):
         stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
         `scope` is for events that have none.
         """
-        limit = self._target.time_limit(timeout)
-        batches = all_batches(Batcher(RecordEvents(scope=scope)), items)
-        method = self._timeline.BulkRecordEvents
-        async with aclosing(send_batches(method, self._target, batches, limit)) as results:
-            async for result in results:
-                yield result
+        method = RecordEvents(scope=scope)
+        return send_all(self._target, lambda: self._timeline.BulkRecordEvents, method, items, timeout)
 
     async def query_window(
         self,

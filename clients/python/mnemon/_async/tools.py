@@ -1,5 +1,4 @@
 """The asyncio client's methods for tools."""
-# ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
@@ -99,7 +98,8 @@ class AsyncTools:
         request = tool_requests.call(
             tool, arguments, about=about, response_format=response_format, request_id=request_id
         )
-        return tool_convert.output_from_pb((await self._connection._call(self._stub.CallTool, request, timeout)).output)
+        response = await self._connection._call(self._stub.CallTool, request, timeout)
+        return tool_convert.output_from_pb(response.output)
 
     async def parse(
         self, text: str, *, timeout: float | None = None, **options: Unpack[tools.ParseOptions]

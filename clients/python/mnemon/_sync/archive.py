@@ -1,29 +1,33 @@
+# Generated from _async/archive.py by `make generate`: change that file instead.
 """The blocking client's exports and imports."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
 import grpc
 
 from mnemon import _archive_lines as lines
-from mnemon._archive_import import ImportRecords, LineSorter
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._archive_import import ImportRecords, Line, LineSorter
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._connection import Connection
 from mnemon._status import error_from_call
-from mnemon._sync.bulk import send_batches
+from mnemon._sync.bulk import each_of, send_all
 from mnemon._values import documents as values
 from mnemon._values.archive import ArchiveLine, ImportConflict, ImportResult
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1.archive_pb2_grpc import ArchiveServiceStub
 
+Lines = Iterable[ArchiveLine | str | bytes]
+
 
 class Archive:
     """What a vault holds, as lines of JSON, which a client has as `client.archive`.
 
-    with Client() as memory, open("vault.jsonl", "w") as file:
-        for line in memory.archive.export():
-            file.write(json.dumps(line, ensure_ascii=False) + "\\n")
+    with Client() as memory:
+        with open("vault.jsonl", "w") as file:
+            for line in memory.archive.export():
+                file.write(json.dumps(line, ensure_ascii=False) + "\\n")
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -61,7 +65,7 @@ class Archive:
 
     def import_(
         self,
-        archive: Iterable[ArchiveLine | str | bytes],
+        archive: Lines,
         *,
         on_conflict: str = ImportConflict.NEWER,
         embed_anew: bool = False,
@@ -79,13 +83,17 @@ class Archive:
         """
         sorter = LineSorter()
         method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)
-        records = (line for given in archive if (line := sorter.read(given)) is not None)
-        target = self._connection._target
-        batches = Batcher(method).all(records)
-        with closing(send_batches(self._stub.ImportRecords, target, batches, target.time_limit(timeout))) as results:
+        target, records = self._connection._target, _records(sorter, archive)
+        with closing(send_all(target, lambda: self._stub.ImportRecords, method, records, timeout)) as results:
             yield from results
         sorter.check_end()
 
     @property
     def _stub(self) -> ArchiveServiceStub:
         return self._connection._stub(ArchiveServiceStub)
+
+
+def _records(sorter: LineSorter, archive: Lines) -> Iterator[Line]:
+    for given in each_of(archive):
+        if (line := sorter.read(given)) is not None:
+            yield line

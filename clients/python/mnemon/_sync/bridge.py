@@ -1,3 +1,4 @@
+# Generated from _async/bridge.py by `make generate`: change that file instead.
 """The blocking client's methods for the bridge from the timeline to what is known of users."""
 
 from typing import Unpack

@@ -1,14 +1,14 @@
 """The bulk stream of the blocking client."""
 
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from mnemon._bulk import Batch, Resumption, StreamBrokenError
+from mnemon._bulk import Batch, Batcher, BulkMethod, Resumption, StreamBrokenError
 from mnemon._channel import Target
 from mnemon._errors import DeadlineExceededError, ServerUnreachableError
 from mnemon._status import error_from_call
@@ -16,18 +16,37 @@ from mnemon._status import error_from_call
 StreamMethod: TypeAlias = "grpc.StreamStreamMultiCallable[Any, Any]"
 """A method of a stub with a stream in both directions."""
 
+_Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 
 
-def send_batches(
-    method: StreamMethod, target: Target, batches: Iterable[Batch[_Result]], timeout: float | None
+def send_all(
+    target: Target,
+    method: Callable[[], StreamMethod],
+    bulk: BulkMethod[_Given, _Result],
+    items: Iterable[_Given],
+    timeout: float | None,
 ) -> Generator[_Result, None, None]:
-    """Sends batches, a few ahead of the answers, and yields the results in order; resumes when the stream breaks."""
-    source = iter(batches)
+    """Sends items in batches, a few ahead of the answers, and yields one result for each, in order.
+
+    It resumes when the stream breaks. `method` opens no channel before the first result is asked for.
+    """
+    return _send_batches(method, target, Batcher(bulk).all(items), target.time_limit(timeout))
+
+
+def each_of(items: Iterable[_Given]) -> Iterable[_Given]:
+    """The items; the asyncio client's counterpart takes async iterables, too."""
+    return items
+
+
+def _send_batches(
+    method: Callable[[], StreamMethod], target: Target, source: Iterator[Batch[_Result]], timeout: float | None
+) -> Generator[_Result, None, None]:
     resumption: Resumption[_Result] = Resumption()
+    opened = method()
     done = threading.Event()
     while not done.is_set():
-        stream = _Stream(method, target, timeout)
+        stream = _Stream(opened, target, timeout)
         try:
             yield from _converse(stream, source, resumption)
             stream.finish()

@@ -1,3 +1,4 @@
+# Generated from _async/conflicts.py by `make generate`: change that file instead.
 """The blocking client's methods for conflicts."""
 
 from collections.abc import Iterator

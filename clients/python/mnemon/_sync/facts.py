@@ -1,16 +1,17 @@
+# Generated from _async/facts.py by `make generate`: change that file instead.
 """The blocking client's methods for facts."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkPutFacts
 from mnemon._connection import Connection
 from mnemon._messages import fact_requests
 from mnemon._messages import facts as fact_convert
 from mnemon._messages.documents import receipt_from_pb
-from mnemon._sync.bulk import send_batches
+from mnemon._sync.bulk import send_all
 from mnemon._values import documents as values
 from mnemon._values import facts
 from mnemon.v1.facts_pb2_grpc import FactServiceStub
@@ -88,9 +89,8 @@ class Facts:
         of the results. A bad one fails alone. A broken connection is taken up again where it broke, every fact being
         stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
         """
-        target = self._connection._target
-        batches = Batcher(BulkPutFacts(mode=mode, ack=ack)).all(items)
-        return send_batches(self._stub.BulkPutFacts, target, batches, target.time_limit(timeout))
+        method = BulkPutFacts(mode=mode, ack=ack)
+        return send_all(self._connection._target, lambda: self._stub.BulkPutFacts, method, items, timeout)
 
     def get(
         self,
@@ -105,7 +105,8 @@ class Facts:
         With `versions` its earlier versions come with it.
         """
         request = fact_requests.get(namespace, key, versions=versions)
-        return fact_convert.fact_from_pb(self._connection._call(self._stub.GetFact, request, timeout).fact)
+        response = self._connection._call(self._stub.GetFact, request, timeout)
+        return fact_convert.fact_from_pb(response.fact)
 
     def get_many(
         self,
@@ -303,7 +304,8 @@ class Facts:
             request_id=request_id,
             ack=ack,
         )
-        return receipt_from_pb(self._connection._call(self._stub.DeleteFact, request, timeout).receipt)
+        response = self._connection._call(self._stub.DeleteFact, request, timeout)
+        return receipt_from_pb(response.receipt)
 
     def delete_many(
         self,

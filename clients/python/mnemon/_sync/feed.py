@@ -1,3 +1,4 @@
+# Generated from _async/feed.py by `make generate`: change that file instead.
 """The blocking client's methods for changes."""
 
 from collections.abc import Iterable, Iterator
@@ -80,4 +81,5 @@ class ChangeMethods(Connection):
         Its cursor is for the next page, and for `watch`. A page may be empty though there is more: `caught_up` tells.
         """
         request = change_convert.list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
-        return change_convert.page_from_pb(self._call(self._stub(ChangeServiceStub).ListChanges, request, timeout))
+        stub = self._stub(ChangeServiceStub)
+        return change_convert.page_from_pb(self._call(stub.ListChanges, request, timeout))

@@ -1,3 +1,4 @@
+# Generated from _async/memories.py by `make generate`: change that file instead.
 """The blocking client's methods for memories."""
 # ruff: noqa: A002 -- the arguments are named as the fields are
 
@@ -5,13 +6,13 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import BulkCreateMemories
 from mnemon._connection import Connection
 from mnemon._messages import memories as memory_convert
 from mnemon._messages import memory_requests
 from mnemon._messages.documents import receipt_from_pb
-from mnemon._sync.bulk import send_batches
+from mnemon._sync.bulk import send_all
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -80,8 +81,8 @@ class MemoryMethods(Connection):
         memory being stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an
         error raised. `scope` is for memories that have none.
         """
-        batches = Batcher(BulkCreateMemories(scope=scope, ack=ack)).all(items)
-        return send_batches(self._memories.BulkCreateMemories, self._target, batches, self._target.time_limit(timeout))
+        method = BulkCreateMemories(scope=scope, ack=ack)
+        return send_all(self._target, lambda: self._memories.BulkCreateMemories, method, items, timeout)
 
     def recall(
         self,
@@ -183,7 +184,8 @@ class MemoryMethods(Connection):
     ) -> int:
         """Counts the memories that match; with `show_deleted` also those that are forgotten and not purged."""
         request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
-        return self._call(self._memories.CountMemories, request, timeout).count
+        response = self._call(self._memories.CountMemories, request, timeout)
+        return response.count
 
     def update_memory(
         self,
@@ -273,7 +275,8 @@ class MemoryMethods(Connection):
             request_id=request_id,
             ack=ack,
         )
-        return receipt_from_pb(self._call(self._memories.DeleteMemory, request, timeout).receipt)
+        response = self._call(self._memories.DeleteMemory, request, timeout)
+        return receipt_from_pb(response.receipt)
 
     def unforget(
         self,
@@ -329,7 +332,8 @@ class MemoryMethods(Connection):
         request = memory_requests.forecast_memories(by, which=which, min_confidence=min_confidence, page_size=page_size)
         while True:
             response = self._call(self._memories.ForecastMemories, request, timeout)
-            yield from map(memory_convert.forecast_from_pb, response.forecasts)
+            for forecast in response.forecasts:
+                yield memory_convert.forecast_from_pb(forecast)
             if not (token := response.next_page_token):
                 return
             request.page_token = token

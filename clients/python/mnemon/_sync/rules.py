@@ -1,3 +1,4 @@
+# Generated from _async/rules.py by `make generate`: change that file instead.
 """The blocking client's methods for merge rules."""
 
 from collections.abc import Iterable, Iterator
@@ -120,7 +121,8 @@ class RuleMethods(Connection):
         priority, otherwise "default".
         """
         request = rule_requests.find_matching(candidate)
-        return rule_convert.rule_from_pb(self._call(self._rules.FindMatchingRule, request, timeout).rule)
+        response = self._call(self._rules.FindMatchingRule, request, timeout)
+        return rule_convert.rule_from_pb(response.rule)
 
     def resolve_rule(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
         """Returns a rule with all that it inherits, and which rule gave each field; RuleNotFoundError."""
@@ -151,7 +153,8 @@ class RuleMethods(Connection):
     def reset_rules(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
         """Removes all rules, takes "default" back to what it was, and returns the version of the registry."""
         request = rule_requests.reset(request_id=request_id)
-        return self._call(self._rules.ResetRules, request, timeout).registry_version
+        response = self._call(self._rules.ResetRules, request, timeout)
+        return response.registry_version
 
     @property
     def _rules(self) -> RulesServiceStub:

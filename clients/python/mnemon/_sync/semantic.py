@@ -1,15 +1,16 @@
+# Generated from _async/semantic.py by `make generate`: change that file instead.
 """The blocking client's methods for what is known of users."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import SaveSemanticMemories
 from mnemon._connection import Connection
 from mnemon._messages import semantic as semantic_convert
 from mnemon._messages import semantic_requests
-from mnemon._sync.bulk import send_batches
+from mnemon._sync.bulk import send_all
 from mnemon._values import documents as values
 from mnemon._values import semantic
 from mnemon.v1 import semantic_pb2 as pb
@@ -83,8 +84,7 @@ class SemanticMethods(Connection):
         is an error raised. `scope` is for statements that have none; `conflict_policy` and `rule` are for all.
         """
         method = SaveSemanticMemories(scope=scope, conflict_policy=conflict_policy, rule=rule)
-        limit = self._target.time_limit(timeout)
-        return send_batches(self._semantic.BulkSaveSemanticMemories, self._target, Batcher(method).all(items), limit)
+        return send_all(self._target, lambda: self._semantic.BulkSaveSemanticMemories, method, items, timeout)
 
     def search_similar(
         self,

@@ -1,3 +1,4 @@
+# Generated from _async/server.py by `make generate`: change that file instead.
 """The blocking client's method for what the server is."""
 
 from mnemon._connection import Connection

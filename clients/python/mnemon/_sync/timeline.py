@@ -1,3 +1,4 @@
+# Generated from _async/timeline.py by `make generate`: change that file instead.
 """The blocking client's methods for the timeline."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -6,13 +7,13 @@ from typing import Unpack
 
 import grpc
 
-from mnemon._bulk import ANSWER_TIMEOUT_S, Batcher
+from mnemon._bulk import ANSWER_TIMEOUT_S
 from mnemon._bulk_methods import RecordEvents
 from mnemon._connection import Connection
 from mnemon._messages import timeline as timeline_convert
 from mnemon._messages import timeline_requests
 from mnemon._status import error_from_call
-from mnemon._sync.bulk import send_batches
+from mnemon._sync.bulk import send_all
 from mnemon._values import documents as values
 from mnemon._values import timeline
 from mnemon.v1 import episodic_pb2 as pb
@@ -80,9 +81,8 @@ class TimelineMethods(Connection):
         stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
         `scope` is for events that have none.
         """
-        limit = self._target.time_limit(timeout)
-        batches = Batcher(RecordEvents(scope=scope)).all(items)
-        return send_batches(self._timeline.BulkRecordEvents, self._target, batches, limit)
+        method = RecordEvents(scope=scope)
+        return send_all(self._target, lambda: self._timeline.BulkRecordEvents, method, items, timeout)
 
     def query_window(
         self,

@@ -1,3 +1,4 @@
+# Generated from _async/tools.py by `make generate`: change that file instead.
 """The blocking client's methods for tools."""
 
 from collections.abc import Iterable, Mapping
@@ -95,7 +96,8 @@ class Tools:
         request = tool_requests.call(
             tool, arguments, about=about, response_format=response_format, request_id=request_id
         )
-        return tool_convert.output_from_pb(self._connection._call(self._stub.CallTool, request, timeout).output)
+        response = self._connection._call(self._stub.CallTool, request, timeout)
+        return tool_convert.output_from_pb(response.output)
 
     def parse(
         self, text: str, *, timeout: float | None = None, **options: Unpack[tools.ParseOptions]

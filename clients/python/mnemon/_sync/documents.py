@@ -1,0 +1,292 @@
+# Generated from _async/documents.py by `make generate`: change that file instead.
+"""The blocking client's methods for documents."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+
+import grpc
+
+from mnemon._bulk import ANSWER_TIMEOUT_S
+from mnemon._bulk_methods import BulkIndexDocuments
+from mnemon._connection import Connection
+from mnemon._messages import document_requests as requests
+from mnemon._messages import documents as convert
+from mnemon._messages.document_requests import DocumentLike
+from mnemon._status import error_from_call
+from mnemon._sync.bulk import send_all
+from mnemon._values import documents as values
+from mnemon._values.filters import FilterLike
+from mnemon.v1 import knowledge_store_pb2 as pb
+from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
+
+
+class DocumentMethods(Connection):
+    """Documents: indexed, searched, listed and deleted."""
+
+    def index(
+        self,
+        doc_id: str,
+        content: str,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        *,
+        scope: values.Scope | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Stores a document, replacing the one that has its id as a whole.
+
+        With `expected_revision` only if the document has this revision (0: only if it does not exist), else
+        RevisionMismatchError. The same `request_id` with the same document gets the same receipt for 24 hours.
+        """
+        request = requests.index_document(
+            doc_id,
+            content,
+            metadata,
+            scope=scope,
+            ack=ack,
+            expected_revision=expected_revision,
+            request_id=request_id,
+        )
+        response = self._call(self._store.IndexDocument, request, timeout)
+        return convert.receipt_from_pb(response.receipt)
+
+    def update(
+        self,
+        doc_id: str,
+        *,
+        content: str | None = None,
+        metadata: Mapping[str, values.MetadataValue] | None = None,
+        set_metadata: Mapping[str, values.MetadataValue] | None = None,
+        remove_metadata: Iterable[str] = (),
+        scope: values.Scope | Mapping[str, str] | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Changes what is given of a document, and leaves the rest; DocumentNotFoundError if it does not exist.
+
+        `metadata` replaces all metadata; `set_metadata` and `remove_metadata` change single keys. A `Scope` replaces
+        the scope, and a mapping such as {"user": "ada"} those parts of it. With `expected_revision` only if the
+        document has this revision, else RevisionMismatchError.
+        """
+        request = requests.update_document(
+            doc_id,
+            content=content,
+            metadata=metadata,
+            set_metadata=set_metadata,
+            remove_metadata=remove_metadata,
+            scope=scope,
+            ack=ack,
+            expected_revision=expected_revision,
+            request_id=request_id,
+        )
+        response = self._call(self._store.UpdateDocument, request, timeout)
+        return convert.receipt_from_pb(response.receipt)
+
+    def index_many(
+        self,
+        documents: Iterable[DocumentLike],
+        *,
+        scope: values.Scope | None = None,
+        ack: str = values.AckLevel.DURABLE,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> Generator[values.IndexResult, None, None]:
+        """Stores many documents, and yields what became of each one, in order. Nothing is sent before it is iterated.
+
+        Documents are read lazily and sent in batches, some ahead of the results. A bad document fails alone. A broken
+        connection is taken up again where it broke, every document being stored once; only when the server stays away,
+        or answers no batch within `timeout` seconds, is an error raised. `scope` is for documents that have none.
+        """
+        method = BulkIndexDocuments(scope=scope, ack=ack)
+        return send_all(self._target, lambda: self._store.BulkIndexDocuments, method, documents, timeout)
+
+    def search(
+        self,
+        query: str,
+        *,
+        vector: Sequence[float] | None = None,
+        top_k: int = 5,
+        filters: Mapping[str, values.FilterValue] | None = None,
+        scope: values.Scope | None = None,
+        where: FilterLike | None = None,
+        mode: str | None = None,
+        min_score: float = 0.0,
+        view: str = values.View.STANDARD,
+        strict: bool = True,
+        timeout: float | None = None,
+    ) -> values.SearchAnswer:
+        """Finds the documents nearest to a text or a vector, best first. `top_k` is at most 100.
+
+        A blank query without a vector finds nothing, and so does a `top_k` of 0. `mode` is "hybrid", "vector" or
+        "keyword"; None means hybrid, or vector where only a vector is given. Results carry every pair of `filters` in
+        their metadata, by type and value, and fit `where`, such as F("metadata.year") >= 2020. Where no document could
+        meet one of `filters`, InvalidArgumentError; with `strict=False` it is left out, and named in `ignored_filters`.
+        """
+        if top_k <= 0:
+            return convert.no_answer(mode)
+        request = requests.search(
+            query,
+            vector=vector,
+            top_k=top_k,
+            filters=filters,
+            scope=scope,
+            where=where,
+            mode=mode,
+            min_score=min_score,
+            view=view,
+        )
+        response = self._call(self._store.SearchDocuments, request, timeout)
+        convert.check_ignored(response.ignored_filters, strict=strict)
+        return convert.answer_from_pb(response)
+
+    def get(self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None) -> values.Document:
+        """Returns one document; DocumentNotFoundError if it does not exist."""
+        request = requests.get_document(doc_id, view=view)
+        response = self._call(self._store.GetDocument, request, timeout)
+        return convert.document_from_pb(response.document)
+
+    def list(
+        self,
+        *,
+        filters: Mapping[str, values.FilterValue] | None = None,
+        scope: values.Scope | None = None,
+        where: FilterLike | None = None,
+        view: str = values.View.STANDARD,
+        page_size: int = 0,
+        strict: bool = True,
+        timeout: float | None = None,
+    ) -> Iterator[values.Document]:
+        """Yields all documents that match, in the order of their first indexing, page after page.
+
+        Where no document could meet one of `filters`, InvalidArgumentError; with `strict=False` it is left out, with an
+        IgnoredFilterWarning. `timeout` is for each page.
+        """
+        token = ""
+        while True:
+            page = self.list_page(
+                page_size=page_size,
+                page_token=token,
+                filters=filters,
+                scope=scope,
+                where=where,
+                view=view,
+                strict=strict and not token,
+                timeout=timeout,
+            )
+            if not token:
+                convert.warn_of_ignored(page.ignored_filters)
+            yield from page.documents
+            if not (token := page.next_page_token):
+                return
+
+    def list_page(
+        self,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        filters: Mapping[str, values.FilterValue] | None = None,
+        scope: values.Scope | None = None,
+        where: FilterLike | None = None,
+        view: str = values.View.STANDARD,
+        strict: bool = True,
+        timeout: float | None = None,
+    ) -> values.DocumentPage:
+        """Returns one page of documents: 100 where `page_size` is 0, at most 1,000, and at most 4 MiB.
+
+        The other arguments must be those of the page before, else InvalidPageTokenError. `strict` as in `search`.
+        """
+        request = requests.list_documents(
+            page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
+        )
+        response = self._call(self._store.ListDocuments, request, timeout)
+        convert.check_ignored(response.ignored_filters, strict=strict)
+        return convert.page_from_pb(response)
+
+    def count(
+        self,
+        *,
+        filters: Mapping[str, values.FilterValue] | None = None,
+        scope: values.Scope | None = None,
+        where: FilterLike | None = None,
+        strict: bool = True,
+        timeout: float | None = None,
+    ) -> int:
+        """Counts the documents that match. Where no document could meet one of `filters`, InvalidArgumentError.
+
+        With `strict=False` such a filter is left out, with an IgnoredFilterWarning.
+        """
+        request = requests.count_documents(filters=filters, scope=scope, where=where)
+        response = self._call(self._store.CountDocuments, request, timeout)
+        convert.check_ignored(response.ignored_filters, strict=strict)
+        convert.warn_of_ignored([convert.ignored_from_pb(each) for each in response.ignored_filters])
+        return response.count
+
+    def delete(
+        self,
+        doc_id: str,
+        *,
+        allow_missing: bool = False,
+        ack: str = values.AckLevel.DURABLE,
+        expected_revision: int | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.WriteReceipt:
+        """Removes one document; DocumentNotFoundError if it does not exist, unless `allow_missing`.
+
+        With `expected_revision` only if the document has this revision, else RevisionMismatchError.
+        """
+        request = requests.delete_document(
+            doc_id,
+            allow_missing=allow_missing,
+            ack=ack,
+            expected_revision=expected_revision,
+            request_id=request_id,
+        )
+        response = self._call(self._store.DeleteDocument, request, timeout)
+        return convert.receipt_from_pb(response.receipt)
+
+    def delete_many(
+        self,
+        *,
+        filters: Mapping[str, values.FilterValue] | None = None,
+        scope: values.Scope | None = None,
+        where: FilterLike | None = None,
+        dry_run: bool = False,
+        ack: str = values.AckLevel.DURABLE,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> values.BulkDeleteReceipt:
+        """Removes all documents that match, in one transaction; with `dry_run` they are only counted.
+
+        Without any filter and scope, or with one of `filters` that no document could meet, InvalidArgumentError.
+        """
+        request = requests.delete_documents(
+            filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
+        )
+        response = self._call(self._store.DeleteDocuments, request, timeout)
+        return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
+
+    def rebuild_index(self, *, timeout: float | None = None) -> Iterator[values.RebuildProgress]:
+        """Builds the vector database anew from the records, and yields how far that is.
+
+        Searches are answered meanwhile. Nothing is sent before it is iterated. There is no deadline unless `timeout`
+        gives one for the whole. To stop reading does not stop the rebuild.
+        """
+        stream = self._store.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
+        try:
+            for progress in stream:
+                yield values.RebuildProgress(progress.done, progress.total)
+        except grpc.RpcError as error:
+            raise error_from_call(error, address=self.address, timeout=timeout) from error
+        finally:
+            stream.cancel()
+
+    def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
+        """Says how the store and its vector database are."""
+        return convert.health_from_pb(self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
+
+    @property
+    def _store(self) -> KnowledgeStoreServiceStub:
+        return self._stub(KnowledgeStoreServiceStub)
