@@ -30,11 +30,11 @@ from mnemon_server.domain.episodic import (
     WindowPage,
     WindowQuery,
 )
-from mnemon_server.domain.errors import ThrottledError
+from mnemon_server.domain.errors import InvalidArgumentError, ThrottledError
 from mnemon_server.domain.filters import Condition, Operator
 from mnemon_server.domain.records import Scope, SearchMode, View
 from mnemon_server.transport.convert import episodic as convert
-from mnemon_server.transport.convert import episodic_answers as answers
+from mnemon_server.transport.convert import episodic_requests as requests
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.events import encode
 
@@ -73,23 +73,28 @@ events = st.builds(
 )
 
 
+def read(message: pb.EpisodicEvent) -> EpisodicEvent:
+    """The event that a request brings."""
+    return requests.read_record(pb.RecordEventRequest(event=message)).event
+
+
 @given(events)
 def test_an_event_comes_in_as_it_was_sent(event: EpisodicEvent) -> None:
-    assert convert.event_from_pb(pb.EpisodicEvent.FromString(encode(event))) == event
+    assert read(pb.EpisodicEvent.FromString(encode(event))) == event
 
 
 def test_of_an_event_that_comes_in_what_only_the_server_says_is_left_out() -> None:
-    assert convert.event_from_pb(MESSAGE) == replace(EVENT, record_time=EpisodicEvent("", "", NOON).record_time)
+    assert read(MESSAGE) == replace(EVENT, record_time=EpisodicEvent("", "", NOON).record_time)
 
 
 def test_what_an_event_lacks_is_unknown_and_a_zero_is_not() -> None:
-    bare = convert.event_from_pb(pb.EpisodicEvent(event_time=Timestamp()))
+    bare = read(pb.EpisodicEvent(event_time=Timestamp()))
     assert bare == EpisodicEvent("", "", datetime(1970, 1, 1, tzinfo=UTC))
-    assert convert.event_from_pb(happened(importance=0.0)).importance == 0.0
+    assert read(happened(importance=0.0)).importance == 0.0
 
 
 def test_a_time_is_kept_to_the_microsecond() -> None:
-    event = convert.event_from_pb(happened(event_time=Timestamp(seconds=-1, nanos=999_999_999)))
+    event = read(happened(event_time=Timestamp(seconds=-1, nanos=999_999_999)))
     assert event.event_time == datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
 
 
@@ -105,25 +110,25 @@ def test_a_time_is_kept_to_the_microsecond() -> None:
     ],
 )
 def test_what_is_no_event_does_not_become_one(message: pb.EpisodicEvent) -> None:
-    with pytest.raises(ValueError):
-        convert.event_from_pb(message)
+    with pytest.raises(InvalidArgumentError):
+        read(message)
 
 
 def test_a_request_comes_in_with_its_id() -> None:
     request = pb.RecordEventRequest(event=happened("a"), request_id="once")
     event = EpisodicEvent("", "conversation", NOON, "a", scope=Scope("ada"))
-    assert convert.record_from_pb(request) == RecordEvent(event, "once")
+    assert requests.read_record(request) == RecordEvent(event, "once")
 
 
 def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
-    assert convert.window_query_from_pb(pb.QueryWindowRequest(), None) == WindowQuery()
-    days = convert.window_query_from_pb(pb.QueryWindowRequest(last_days=0, limit=-1, query=""), None)
+    assert requests.read_window(pb.QueryWindowRequest()) == (WindowQuery(), View.STANDARD)
+    days, _ = requests.read_window(pb.QueryWindowRequest(last_days=0, limit=-1, query=""))
     assert days == WindowQuery(last_days=0, limit=-1, text="")
     half_open = pb.QueryWindowRequest(range={"start_time": minutes(1)})
-    assert convert.window_query_from_pb(half_open, None) == WindowQuery(
+    assert requests.read_window(half_open)[0] == WindowQuery(
         where=EventSelection(start=NOON + timedelta(minutes=1)), has_range=True
     )
-    endless = convert.window_query_from_pb(pb.QueryWindowRequest(range={}), None)
+    endless, _ = requests.read_window(pb.QueryWindowRequest(range={}))
     assert endless == WindowQuery(has_range=True)
     where = pb.EpisodicEventFilter(
         scope={"user": "ada"},
@@ -137,9 +142,9 @@ def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
         limit=7,
         query="tea",
         mode="SEARCH_MODE_KEYWORD",
+        view="VIEW_IDS",
     )
-    after = EventPosition(9, "tea")
-    assert convert.window_query_from_pb(whole, after) == WindowQuery(
+    query = WindowQuery(
         where=EventSelection(
             scope=Scope("ada"),
             event_types=frozenset({"task", "custom"}),
@@ -150,23 +155,23 @@ def test_a_window_comes_in_with_its_defaults_and_whole() -> None:
         ),
         has_range=True,
         limit=7,
-        after=after,
         text="tea",
         mode=SearchMode.KEYWORD,
     )
+    assert requests.read_window(whole) == (query, View.IDS)
 
 
 def test_without_a_filter_every_event_is_meant() -> None:
-    assert not convert.selection_from_pb(pb.ListRecentEventsRequest())
-    assert not convert.selection_from_pb(pb.ListRecentEventsRequest(filter={}))
+    assert not requests.read_recent(pb.ListRecentEventsRequest()).where
+    assert not requests.read_recent(pb.ListRecentEventsRequest(filter={})).where
 
 
 def test_an_acknowledgement_says_where_the_event_is_and_what_was_known() -> None:
-    new = answers.recorded_to_pb(RECEIPT, None)
+    new = convert.recorded_to_pb(RECEIPT, None)
     assert new == pb.RecordEventResponse(
         receipt=pb.EventReceipt(event_id="lunch", sequence=7, segment_id=1, commit_time=stamp(NOON))
     )
-    known = answers.recorded_to_pb(RECEIPT._replace(duplicate=True, replayed=True), STORED)
+    known = convert.recorded_to_pb(RECEIPT._replace(duplicate=True, replayed=True), STORED)
     assert (known.receipt.duplicate, known.receipt.replayed, known.duplicate_of) == (True, True, MESSAGE)
 
 
@@ -180,7 +185,7 @@ async def test_results_of_a_run_say_what_became_of_each_event() -> None:
         EventReceipt("next", 10, 10, NOON),
         EventReceipt("later", 11, 10, later),
     ]
-    results = (await answers.results_to_pb(outcomes)).results
+    results = (await convert.results_to_pb(outcomes)).results
     assert [result.WhichOneof("outcome") for result in results] == ["receipt", "error", *["receipt"] * 4]
     assert results[1].error.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
     assert results[1].error.retry_delay == Duration(seconds=2)
@@ -194,7 +199,7 @@ async def test_results_of_a_run_say_what_became_of_each_event() -> None:
 
 async def test_long_runs_keep_their_order() -> None:
     outcomes = [EventReceipt(f"event-{number}", number, 1, NOON) for number in range(1, 1_000)]
-    results = (await answers.results_to_pb(outcomes)).results
+    results = (await convert.results_to_pb(outcomes)).results
     assert [result.receipt.sequence for result in results] == [*range(1, 1_000)]
 
 
@@ -205,7 +210,7 @@ def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
     )  # fmt: skip
     scores = (EventScore(0.75, 0.5, 0.25), EventScore(0.5, None, 0.0))
     page = WindowPage((STORED, STORED), None, diagnostics, scores)
-    message = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, "token"))
+    message = pb.QueryWindowResponse.FromString(convert.window_to_bytes(page, "token"))
     assert message.next_page_token == "token"  # noqa: S105
     assert message.diagnostics == common_pb2.SearchDiagnostics(
         exact=True, total_candidates=9, filtered_by_context=1, filtered_by_window=2, returned=2,
@@ -215,22 +220,22 @@ def test_a_window_goes_out_with_its_events_as_they_are_kept() -> None:
         pb.EventMatch(event=MESSAGE, score={"relevance": 0.75, "vector": 0.5, "keyword": 0.25}),
         pb.EventMatch(event=MESSAGE, score={"relevance": 0.5, "keyword": 0.0}),
     ]
-    named = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, "", View.IDS))
+    named = pb.QueryWindowResponse.FromString(convert.window_to_bytes(page, "", View.IDS))
     assert [match.event for match in named.results] == [pb.EpisodicEvent(event_id=MESSAGE.event_id)] * 2
     assert [match.score for match in named.results] == [match.score for match in message.results]
     unscored = WindowPage((STORED,), None, diagnostics)
-    assert [*pb.QueryWindowResponse.FromString(answers.window_to_bytes(unscored, "")).results] == [
+    assert [*pb.QueryWindowResponse.FromString(convert.window_to_bytes(unscored, "")).results] == [
         pb.EventMatch(event=MESSAGE)
     ]
-    plain = pb.QueryWindowResponse.FromString(answers.window_to_bytes(WindowPage((), None, WindowDiagnostics()), ""))
+    plain = pb.QueryWindowResponse.FromString(convert.window_to_bytes(WindowPage((), None, WindowDiagnostics()), ""))
     assert (plain.diagnostics.mode, len(plain.results), plain.HasField("diagnostics")) == (0, 0, True)
 
 
 def test_pages_and_single_events_go_out_as_they_are_kept() -> None:
-    recent = answers.recent_to_bytes(WindowPage((STORED,), None, WindowDiagnostics()), "token")
+    recent = convert.recent_to_bytes(WindowPage((STORED,), None, WindowDiagnostics()), "token")
     page = pb.ListRecentEventsResponse.FromString(recent)
     assert ([*page.events], page.next_page_token) == ([MESSAGE], "token")
-    assert answers.event_to_pb(STORED).event == MESSAGE
+    assert convert.event_to_pb(STORED).event == MESSAGE
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 129, 16_383, 16_384, 2_097_151, 2_097_152])
@@ -241,43 +246,43 @@ def test_a_page_is_the_message_that_its_events_make_whatever_their_sizes(size: i
     messages = [longer, pb.EpisodicEvent(content="x" * max(0, size - surplus)), MESSAGE]
     events = tuple(STORED._replace(body=message.SerializeToString()) for message in messages)
     page = WindowPage(events, None, WindowDiagnostics())
-    assert [*pb.ListRecentEventsResponse.FromString(answers.recent_to_bytes(page, "")).events] == messages
-    window = pb.QueryWindowResponse.FromString(answers.window_to_bytes(page, ""))
+    assert [*pb.ListRecentEventsResponse.FromString(convert.recent_to_bytes(page, "")).events] == messages
+    window = pb.QueryWindowResponse.FromString(convert.window_to_bytes(page, ""))
     assert [match.event for match in window.results] == messages
 
 
 def test_an_event_of_which_nothing_is_said_is_there_all_the_same() -> None:
     empty = StoredEvent(EventPosition(0, ""), 1, 1, b"")
-    assert answers.event_to_pb(empty).HasField("event")
-    assert answers.recorded_to_pb(RECEIPT, empty).HasField("duplicate_of")
+    assert convert.event_to_pb(empty).HasField("event")
+    assert convert.recorded_to_pb(RECEIPT, empty).HasField("duplicate_of")
 
 
 def test_a_summary_names_days_as_dates() -> None:
     summary = RangeSummary(3, NOON, NOON + timedelta(days=1), (("task", 2), ("emotion", 1)), ((-1, 1), (20_484, 2)))
-    assert answers.summary_to_pb(summary) == pb.SummarizeRangeResponse(
+    assert convert.summary_to_pb(summary) == pb.SummarizeRangeResponse(
         event_count=3,
         earliest=stamp(NOON),
         latest=stamp(NOON + timedelta(days=1)),
         types=[pb.TypeCount(event_type="task", count=2), pb.TypeCount(event_type="emotion", count=1)],
         days=[pb.DayCount(day="1969-12-31", count=1), pb.DayCount(day="2026-01-31", count=2)],
     )
-    nothing = answers.summary_to_pb(RangeSummary(0, None, None))
+    nothing = convert.summary_to_pb(RangeSummary(0, None, None))
     assert (nothing.HasField("earliest"), nothing.HasField("latest")) == (False, False)
 
 
 @pytest.mark.parametrize(("time", "day"), [(datetime.min, "0001-01-01"), (datetime.max, "9999-12-31")])
 def test_the_first_and_the_last_day_have_names(time: datetime, day: str) -> None:
     number = time.toordinal() - datetime(1970, 1, 1).toordinal()
-    assert answers.summary_to_pb(RangeSummary(1, None, None, (), ((number, 1),))).days[0].day == day
+    assert convert.summary_to_pb(RangeSummary(1, None, None, (), ((number, 1),))).days[0].day == day
 
 
 def test_a_pruning_and_a_compaction_go_out_whole() -> None:
     pruned = PrunedEvents(3, ("a", "b"), NOON, NOON, 2, replayed=True)
-    assert answers.pruned_to_pb(pruned) == pb.PruneEventsResponse(
+    assert convert.pruned_to_pb(pruned) == pb.PruneEventsResponse(
         pruned_count=3, event_ids=["a", "b"], earliest=stamp(NOON), latest=stamp(NOON), segment_count=2, replayed=True
     )
-    assert answers.pruned_to_pb(PrunedEvents(0)) == pb.PruneEventsResponse()
-    assert answers.progress_to_pb(CompactionProgress(1, 2, 3, 4, True)) == pb.CompactTimelineResponse(
+    assert convert.pruned_to_pb(PrunedEvents(0)) == pb.PruneEventsResponse()
+    assert convert.progress_to_pb(CompactionProgress(1, 2, 3, 4, True)) == pb.CompactTimelineResponse(
         processed_bytes=1, total_bytes=2, segment_count=3, reclaimed_bytes=4, done=True
     )
 
@@ -293,12 +298,12 @@ def test_the_status_of_the_timeline_goes_out_whole(state: TimelineState) -> None
         state=state, message="half way", earliest=NOON, latest=later, lost=(LostRange(1, 3, 5, 2, NOON),),
         scrub_time=later, retention_s=86_400.5, **numbers,
     )  # fmt: skip
-    assert answers.status_to_pb(status) == pb.GetTimelineStatusResponse(
+    assert convert.status_to_pb(status) == pb.GetTimelineStatusResponse(
         state=f"STATE_{state.name}", message="half way", earliest=stamp(NOON), latest=stamp(later),
         lost=[
             pb.LostRange(segment_id=1, first_sequence=3, last_sequence=5, event_count=2, notice_time=stamp(NOON)),
         ],
         scrub_time=stamp(later), retention=Duration(seconds=86_400, nanos=500_000_000), **numbers,
     )  # fmt: skip
-    empty = answers.status_to_pb(TimelineStatus(state=state))
+    empty = convert.status_to_pb(TimelineStatus(state=state))
     assert not any(empty.HasField(field) for field in ("earliest", "latest", "scrub_time", "retention"))

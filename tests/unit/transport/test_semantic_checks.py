@@ -96,6 +96,11 @@ def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(check
     assert found == ["filter.created.end_time", "filter.created.start_time", "filter.filter", "filter.scope.user"]
 
 
+@pytest.mark.parametrize(("check", "kind"), FILTERED)
+def test_a_filter_that_is_none_is_not_taken_for_no_filter(check: Any, kind: Any) -> None:
+    assert fields(check, kind(filter=pb.SemanticMemoryFilter(filter={}))) == ["filter.filter"]
+
+
 def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
     request = pb.SearchSimilarRequest(
         vector=[float("nan")], limit=101, min_score=2.0, view=9, filter=pb.SemanticMemoryFilter(filter={})

@@ -24,7 +24,7 @@ from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.records import MetadataValue
 from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
-from mnemon_server.transport.convert.episodic import event_from_pb
+from mnemon_server.transport.convert.episodic_requests import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.convert.shared.reading import Metadata, unset_values
@@ -118,20 +118,11 @@ def _passage(reader: Reader, number: int, message: pb.ArchivedPassage) -> Passag
     return Passage(number, message.start, message.end, tuple(np.frombuffer(message.vector, VECTOR_TYPE).tolist()))
 
 
-def _event(reader: Reader, message: episodic_pb2.EpisodicEvent) -> EpisodicEvent | None:
-    """An event; None if it cannot be read."""
+def _event(reader: Reader, message: episodic_pb2.EpisodicEvent) -> EpisodicEvent:
+    """An event, with the time when it was recorded."""
     field = f"{_RECORD}.event"
-    recorded = reader.time(f"{field}.record_time", message, "record_time")
-    try:
-        event = event_from_pb(message)
-    except ValueError:
-        if not message.HasField("event_time"):
-            reader.note(f"{field}.event_time", "must be set")
-        reader.time(f"{field}.event_time", message, "event_time")
-        reader.metadata(f"{field}.metadata", message.metadata)
-        return None
-    if recorded is not None:
-        event.record_time = recorded
+    event = read_event(reader, field, message)
+    event.record_time = reader.time(f"{field}.record_time", message, "record_time") or event.record_time
     return event
 
 

@@ -8,7 +8,7 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.episodic import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
 from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
-from mnemon_server.transport.checks.episodic import checked_record
+from mnemon_server.transport.convert.episodic_requests import read_record
 from mnemon_server.transport.convert.shared.pause import Pause
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.status import Failure
@@ -64,7 +64,7 @@ async def _parts(messages: Sequence[pb.RecordEventRequest]) -> AsyncIterator[lis
 
 def _value(message: pb.RecordEventRequest) -> RecordEvent | Failure:
     try:
-        return checked_record(message)
+        return read_record(message)
     except InvalidArgumentError as error:
         return Failure.of(error)
 

@@ -26,19 +26,21 @@ OPERATORS: Mapping[int, Operator] = {
 }
 
 
-def read_filter(reader: Reader, field: str, message: pb.Filter) -> Expression | None:
-    """The filter as an expression; None if it is invalid, and the reader has noted why."""
+def read_filter(reader: Reader, field: str, message: pb.Filter) -> Expression:
+    """The filter as an expression; if it is invalid, the reader notes why, and the expression matches everything."""
     walk = _Walk()
     expression = walk.part(field, message, levels=DEPTH_MAX)
     wrong = [FieldViolation(field, walk.exceeded)] if walk.exceeded else walk.reader.violations
     reader.violations += wrong
-    return None if wrong else expression
+    # None would mean that no filter was sent, which the service may refuse as well.
+    return AllOf(()) if wrong or expression is None else expression
 
 
 def expression_from_pb(message: pb.Filter) -> Expression:
     """The same of a filter that was read before; raises ValueError if it is invalid."""
-    expression = read_filter(Reader(), "filter", message)
-    if expression is None:
+    reader = Reader()
+    expression = read_filter(reader, "filter", message)
+    if reader.violations:
         raise ValueError("the filter was not checked")
     return expression
 

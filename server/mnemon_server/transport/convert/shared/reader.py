@@ -34,6 +34,8 @@ class Reader:
     that is no value serves that alone.
     """
 
+    __slots__ = ("violations",)
+
     def __init__(self) -> None:
         self.violations: list[FieldViolation] = []
 
@@ -60,7 +62,8 @@ class Reader:
         # Most have none, and a view of a message's map costs as much as all the rest of a message.
         if not entries:
             return {}
-        values = {key: value_from_pb(value) for key, value in entries.items()}
+        # By key: `items` of a message's map takes twice as long.
+        values = {key: value_from_pb(entries[key]) for key in entries}
         if None in values.values():
             self.violations += unset_values(field, entries)
         return values

@@ -1,0 +1,106 @@
+"""Requests about the timeline that are no values are refused, every wrong field by its name."""
+
+from typing import Any
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from mnemon.v1 import common_pb2
+from mnemon.v1 import episodic_pb2 as pb
+from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.transport.convert import episodic_requests as requests
+
+from tests.support.timeline_messages import happened, record, window
+
+NO_TIME = Timestamp(seconds=10**13)
+UNSET = common_pb2.MetadataValue()
+FILTERED = [
+    (requests.read_window, pb.QueryWindowRequest),
+    (requests.read_recent, pb.ListRecentEventsRequest),
+    (requests.read_summary, pb.SummarizeRangeRequest),
+    (requests.read_pruning, pb.PruneEventsRequest),
+]
+RANGED = FILTERED[0], FILTERED[2]
+
+
+def fields(read: Any, request: Any) -> list[str]:
+    """The fields that the reading finds fault with."""
+    try:
+        read(request)
+    except InvalidArgumentError as error:
+        return sorted(violation.field for violation in error.violations)
+    return []
+
+
+def test_an_event_is_required_and_so_is_its_time() -> None:
+    assert fields(requests.read_record, pb.RecordEventRequest()) == ["event"]
+    assert fields(requests.read_record, record(metadata={"fine": common_pb2.MetadataValue(int_value=1)})) == []
+    timeless = pb.RecordEventRequest(event=pb.EpisodicEvent(scope={"user": "ada"}, event_type="task"))
+    assert fields(requests.read_record, timeless) == ["event.event_time"]
+
+
+BAD = pb.EpisodicEvent(
+    event_id="i" * 257,
+    scope={"persona": "p" * 257},
+    content="\0",
+    context="c" * 65_537,
+    importance=float("nan"),
+    source="s" * 257,
+    event_time=NO_TIME,
+    metadata={"unset": UNSET, "not a key": common_pb2.MetadataValue(int_value=1)},
+)
+WRONG = [
+    "event.content", "event.context", "event.event_id", "event.event_time", "event.event_type", "event.importance",
+    "event.metadata", "event.metadata.unset", "event.scope.persona", "event.scope.user", "event.source",
+]  # fmt: skip
+
+
+def test_everything_that_is_wrong_with_an_event_is_named_at_once() -> None:
+    request = pb.RecordEventRequest(event=BAD, request_id="r" * 129)
+    assert fields(requests.read_record, request) == [*WRONG, "request_id"]
+    assert fields(requests.read_record, pb.RecordEventRequest(event=BAD)) == WRONG
+
+
+def test_what_only_the_server_says_of_an_event_is_not_looked_at() -> None:
+    assert fields(requests.read_record, pb.RecordEventRequest(event=happened(record_time=NO_TIME))) == []
+
+
+@pytest.mark.parametrize(("read", "kind"), FILTERED)
+def test_parts_of_a_filter_that_are_none_are_named_with_the_rest(read: Any, kind: Any) -> None:
+    assert fields(read, kind(filter={"scope": {"user": "ada"}, "min_importance": 0.5})) == []
+    bad = pb.EpisodicEventFilter(scope={"user": "u" * 257}, event_types=["t" * 129], min_importance=2.0, filter={})
+    assert fields(read, kind(filter=bad)) == [
+        "filter.event_types", "filter.filter", "filter.min_importance", "filter.scope.user",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("read", "kind"), FILTERED)
+def test_a_filter_that_is_none_is_not_taken_for_no_filter(read: Any, kind: Any) -> None:
+    assert fields(read, kind(filter=pb.EpisodicEventFilter(filter={}))) == ["filter.filter"]
+
+
+@pytest.mark.parametrize(("read", "kind"), RANGED)
+def test_both_ends_of_a_range_must_be_times(read: Any, kind: Any) -> None:
+    assert fields(read, kind(range={})) == []
+    assert fields(read, kind(range={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)})) == [
+        "range.end_time",
+        "range.start_time",
+    ]
+    assert fields(read, kind(range={"start_time": Timestamp(), "end_time": NO_TIME})) == ["range.end_time"]
+
+
+def test_the_rest_of_a_query_is_named_with_what_is_none() -> None:
+    request = pb.QueryWindowRequest(last_days=0, limit=1_001, query="\0", mode=9, view=9)  # type: ignore[arg-type]
+    assert fields(requests.read_window, request) == ["last_days", "limit", "mode", "query", "view"]
+    assert fields(requests.read_window, window(query="tea", mode="SEARCH_MODE_KEYWORD")) == []
+
+
+def test_pages_have_no_negative_size() -> None:
+    assert fields(requests.read_recent, pb.ListRecentEventsRequest(page_size=-1)) == ["page_size"]
+    assert fields(requests.read_recent, pb.ListRecentEventsRequest(page_size=2**31 - 1)) == []
+
+
+def test_the_rest_of_a_pruning_is_named_with_what_is_none() -> None:
+    assert fields(requests.read_pruning, pb.PruneEventsRequest(before=Timestamp())) == []
+    assert fields(requests.read_pruning, pb.PruneEventsRequest(before=NO_TIME)) == ["before"]
+    request = pb.PruneEventsRequest(before=NO_TIME, event_ids=["fine", ""], request_id="r" * 129)
+    assert fields(requests.read_pruning, request) == ["before", "event_ids", "event_ids[1]", "request_id"]
