@@ -18,8 +18,7 @@ from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.transport.convert import document_requests as requests
-from mnemon_server.transport.convert.shared.reader import expected_revision
-from mnemon_server.transport.convert.shared.reading import check_bulk
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 
 
 def value(**kind: Any) -> common_pb2.MetadataValue:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2 as pb
-from mnemon_server.domain.filters import AllOf, AnyOf, Condition, NoneOf, Operator
-from mnemon_server.transport.convert.shared.filters import expression_from_pb, read_filter
+from mnemon_server.domain.filters import AllOf, AnyOf, Condition, Expression, NoneOf, Operator
+from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader
 
 
@@ -35,11 +35,18 @@ def nested(levels: int) -> pb.Filter:
     return message
 
 
+def read(message: pb.Filter) -> Expression:
+    """The expression of a filter in which nothing is wrong."""
+    reader = Reader()
+    expression = read_filter(reader, "filter", message)
+    reader.finish()
+    return expression
+
+
 def wrong(message: pb.Filter) -> dict[str, str]:
     """What is wrong, by path."""
     reader = Reader()
-    expression = read_filter(reader, "filter", message)
-    assert (expression is None) == bool(reader.violations)
+    read_filter(reader, "filter", message)
     return {violation.field: violation.description for violation in reader.violations}
 
 
@@ -50,7 +57,7 @@ def test_a_filter_becomes_an_expression_with_typed_values() -> None:
         none_of(condition("type", pb.COMPARATOR_IN, value(string_value="a"), value(double_value=5.0)), condition()),
     )
     assert wrong(message) == {}
-    assert expression_from_pb(message) == AllOf(
+    assert read(message) == AllOf(
         (
             Condition("agent", Operator.EQ, ("claude",)),
             AnyOf((Condition("metadata.n", Operator.GT, (5,)),)),
@@ -62,7 +69,7 @@ def test_a_filter_becomes_an_expression_with_typed_values() -> None:
 @pytest.mark.parametrize("operator", list(Operator))
 def test_every_operator_has_a_number(operator: Operator) -> None:
     number = pb.Comparator.Value(f"COMPARATOR_{operator.name}")
-    assert expression_from_pb(condition("agent", number)) == Condition("agent", operator, ("claude",))
+    assert read(condition("agent", number)) == Condition("agent", operator, ("claude",))
 
 
 def test_every_part_that_is_wrong_is_named_by_its_path_at_once() -> None:
@@ -105,11 +112,11 @@ def test_a_condition_has_at_most_256_values() -> None:
     assert wrong(condition("agent", pb.COMPARATOR_IN, *values)) == {"filter.condition.values": "must be at most 256"}
 
 
-def test_a_filter_that_no_check_has_seen_is_not_followed_into_the_deep() -> None:
-    with pytest.raises(ValueError, match="not checked"):
-        expression_from_pb(nested(9))
-    with pytest.raises(ValueError, match="not checked"):
-        expression_from_pb(pb.Filter())
+@pytest.mark.parametrize(
+    "message", [nested(9), pb.Filter(), joined(condition(), joined())], ids=["deep", "unset", "part"]
+)
+def test_nothing_of_a_filter_that_is_invalid_is_kept(message: pb.Filter) -> None:
+    assert read_filter(Reader(), "filter", message) == AllOf(())
 
 
 def test_a_hostile_filter_is_refused_in_no_time() -> None:

@@ -22,13 +22,11 @@ from mnemon_server.domain.archive import (
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.domain.records import MetadataValue
 from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
 from mnemon_server.transport.convert.episodic_requests import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
-from mnemon_server.transport.convert.shared.reading import Metadata, unset_values
-from mnemon_server.wire.values import scope_from_pb, value_from_pb
+from mnemon_server.wire.values import scope_from_pb
 
 KINDS_MAX = 64
 """Kinds that an export may name, one of them several times included."""
@@ -97,17 +95,10 @@ def _document(reader: Reader, message: pb.ArchivedRecord) -> Document:
         create_time=reader.time(f"{_RECORD}.create_time", message, "create_time"),
         update_time=reader.time(f"{_RECORD}.update_time", message, "update_time"),
         passages=tuple(_passage(reader, number, each) for number, each in enumerate(message.passages)),
-        fields=_fields(reader, message.fields),
+        # The fields of a collection have lists of any length.
+        fields=reader.metadata(f"{_RECORD}.fields", message.fields, list_max=None),
         hidden=message.hidden,
     )
-
-
-def _fields(reader: Reader, entries: Metadata) -> dict[str, MetadataValue | None]:
-    """The fields of a collection, which have lists of any length."""
-    values = {name: value_from_pb(value, None) for name, value in entries.items()}
-    if None in values.values():
-        reader.violations += unset_values(f"{_RECORD}.fields", entries)
-    return values
 
 
 def _passage(reader: Reader, number: int, message: pb.ArchivedPassage) -> Passage:

@@ -26,9 +26,9 @@ from mnemon_server.services.documents.checks import (
     update_violations,
 )
 from mnemon_server.services.documents.filters import filter_violations, strict_violations
-from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require
+from mnemon_server.transport.convert.shared.vectors import vector_from_pb
 from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS, metadata_from_pb, scope_from_pb
 
 _NO_SCOPE = Scope()

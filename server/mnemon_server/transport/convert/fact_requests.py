@@ -33,11 +33,11 @@ from mnemon_server.services.facts.checks import (
     put_violations,
     query_violations,
 )
-from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.json_values import read_object
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
+from mnemon_server.transport.convert.shared.vectors import vector_from_pb
 from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS
 
 PUT_MODES: Mapping[int, PutMode] = {

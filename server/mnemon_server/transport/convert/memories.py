@@ -3,9 +3,7 @@
 Messages are filled in place, field by field: a message passed as an argument is copied, which costs more than the rest.
 """
 
-import sys
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeVar
 
 from mnemon.v1 import memory_pb2 as pb
@@ -39,19 +37,6 @@ _DECAY_POLICIES_TO_PB = {policy: pb.DecayPolicy.Value(f"DECAY_POLICY_{policy.nam
 Change = TypeVar(
     "Change", pb.CreateMemoryResponse, pb.UpdateMemoryResponse, pb.ReinforceMemoryResponse, pb.UndeleteMemoryResponse
 )
-
-
-def vector_from_pb(values: Sequence[float]) -> "array[float] | None":
-    """The vector; None for one that is not set."""
-    if not values:
-        return None
-    # Written out, a message ends with its numbers as they lie in memory. For 384 of them that takes 5 microseconds,
-    # making an object of each one 30, and checking and storing those another 30.
-    written = pb.SearchMemoriesRequest(vector=values).SerializeToString()
-    vector = array("f", written[-4 * len(values) :])
-    if sys.byteorder == "big":
-        vector.byteswap()
-    return vector
 
 
 def fill_memory(target: pb.Memory, memory: Memory) -> None:

@@ -22,9 +22,9 @@ from mnemon_server.domain.semantic import (
 )
 from mnemon_server.services.semantic.checks import deletion_violations, query_violations, save_violations
 from mnemon_server.services.semantic.filters import filter_violations
-from mnemon_server.transport.convert.memories import vector_from_pb
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
+from mnemon_server.transport.convert.shared.vectors import vector_from_pb
 from mnemon_server.wire.values import VIEWS, scope_from_pb
 
 CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {

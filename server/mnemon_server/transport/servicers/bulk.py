@@ -43,7 +43,7 @@ class ReadAhead(Generic[Request, Response]):
         ahead: int = REQUESTS_AHEAD,
         weight_max: int = BYTES_AHEAD,
     ) -> None:
-        """Notes what to do.
+        """Starts nothing yet.
 
         Args:
             work: answers a request.
@@ -113,11 +113,11 @@ async def write_each(
     read: Callable[[Request], Value],
     write: Callable[[list[Value]], Awaitable[Sequence[Written | MnemonError]]],
 ) -> list[Written | Failure]:
-    """What became of each item. One that cannot be read is left out of the write, not of the answer."""
+    """Writes the items, and returns the outcome of each; one that cannot be read fails alone."""
     taken: list[Value | Failure] = []
     pause = Pause()
     for item in items:
-        taken.append(_taken(item, read))
+        taken.append(read_item(item, read))
         await pause.where_due()
     return await write_taken(taken, write=write)
 
@@ -125,12 +125,13 @@ async def write_each(
 async def write_taken(
     taken: Sequence[Value | Failure], *, write: Callable[[list[Value]], Awaitable[Sequence[Written | MnemonError]]]
 ) -> list[Written | Failure]:
-    """What became of each item of which a value, or why it is none, is known already."""
+    """The same for items that have been read."""
     written = iter(await write([item for item in taken if not isinstance(item, Failure)]))
     return [item if isinstance(item, Failure) else _outcome(next(written)) for item in taken]
 
 
-def _taken(item: Request, read: Callable[[Request], Value]) -> Value | Failure:
+def read_item(item: Request, read: Callable[[Request], Value]) -> Value | Failure:
+    """The item as a value, or why it cannot be read."""
     try:
         return read(item)
     except InvalidArgumentError as error:
@@ -143,5 +144,5 @@ def _outcome(result: Written | MnemonError) -> Written | Failure:
 
 async def _cancel(tasks: Iterable["asyncio.Task[Any]"]) -> None:
     cancelled = [task for task in tasks if task.cancel() or not task.done()]
-    # What they raise is nobody's business any more: the stream ends with an error of its own, or none.
+    # Their errors no longer matter: the stream ends with an error of its own, or without one.
     await asyncio.gather(*cancelled, return_exceptions=True)

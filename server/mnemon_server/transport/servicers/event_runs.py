@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.episodic import EVENTS_PER_MESSAGE_MAX, EventReceipt, RecordEvent
-from mnemon_server.domain.errors import InvalidArgumentError, MnemonError
+from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.transport.convert.episodic_requests import read_record
 from mnemon_server.transport.convert.shared.pause import Pause
-from mnemon_server.transport.incidents import report
+from mnemon_server.transport.servicers.bulk import read_item, write_taken
 from mnemon_server.transport.status import Failure
 
 if TYPE_CHECKING:
@@ -44,30 +44,15 @@ class EventRuns:
         return [outcome for part in await asyncio.gather(*begun) for outcome in part]
 
     def _begin(self, taken: Sequence[RecordEvent | Failure]) -> "asyncio.Task[list[EventReceipt | Failure]]":
-        return asyncio.create_task(self._store_part(taken))
-
-    async def _store_part(self, taken: Sequence[RecordEvent | Failure]) -> list[EventReceipt | Failure]:
-        stored = iter(await self._store.record([event for event in taken if isinstance(event, RecordEvent)]))
-        return [_outcome(next(stored)) if isinstance(event, RecordEvent) else event for event in taken]
+        return asyncio.create_task(write_taken(taken, write=self._store.record))
 
 
 async def _parts(messages: Sequence[pb.RecordEventRequest]) -> AsyncIterator[list[RecordEvent | Failure]]:
-    """The events as values, as far as they are some, in parts; lets other calls through."""
+    """The events, part by part, as values or as why they cannot be read; yields to other calls."""
     pause = Pause()
     for start in range(0, len(messages), PART):
         taken: list[RecordEvent | Failure] = []
         for begin in range(start, start + PART, _AT_A_STRETCH):
-            taken += map(_value, messages[begin : begin + _AT_A_STRETCH])
+            taken += (read_item(message, read_record) for message in messages[begin : begin + _AT_A_STRETCH])
             await pause.where_due()
         yield taken
-
-
-def _value(message: pb.RecordEventRequest) -> RecordEvent | Failure:
-    try:
-        return read_record(message)
-    except InvalidArgumentError as error:
-        return Failure.of(error)
-
-
-def _outcome(result: EventReceipt | MnemonError) -> EventReceipt | Failure:
-    return report(result) if isinstance(result, MnemonError) else result

@@ -13,8 +13,7 @@ from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import fact_requests as requests
 from mnemon_server.transport.convert import facts as convert
 from mnemon_server.transport.convert.shared.pause import Pause, converted
-from mnemon_server.transport.convert.shared.reader import expected_revision
-from mnemon_server.transport.convert.shared.reading import check_bulk
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.interceptors.codec import Encoded
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_taken

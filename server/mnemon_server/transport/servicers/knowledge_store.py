@@ -10,8 +10,7 @@ from mnemon.v1 import knowledge_store_pb2 as pb
 from mnemon_server.domain.records import View
 from mnemon_server.transport.convert import document_requests as requests
 from mnemon_server.transport.convert import documents as convert
-from mnemon_server.transport.convert.shared.reader import expected_revision
-from mnemon_server.transport.convert.shared.reading import check_bulk
+from mnemon_server.transport.convert.shared.reader import check_bulk, expected_revision
 from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.bulk import ReadAhead, write_each

@@ -28,7 +28,7 @@ from mnemon_server.services.rules.schema import ENTRIES_MAX
 from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
 from mnemon_server.services.tools.memory_tools import ACTIONS_MAX
 from mnemon_server.transport.convert.archive_requests import KINDS_MAX
-from mnemon_server.transport.convert.shared.reading import BULK_REQUESTS_MAX
+from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX
 
 LARGE_BYTES = 16 << 10
 """Of a message; a smaller one holds too little to cut."""

@@ -1,4 +1,4 @@
-"""Filters that clients send, as expressions. None is walked deeper than is allowed.
+"""Filters that clients send, as expressions.
 
 What the parts of a filter may say depends on the service, which checks it itself.
 """
@@ -36,26 +36,17 @@ def read_filter(reader: Reader, field: str, message: pb.Filter) -> Expression:
     return AllOf(()) if wrong or expression is None else expression
 
 
-def expression_from_pb(message: pb.Filter) -> Expression:
-    """The same of a filter that was read before; raises ValueError if it is invalid."""
-    reader = Reader()
-    expression = read_filter(reader, "filter", message)
-    if reader.violations:
-        raise ValueError("the filter was not checked")
-    return expression
-
-
 class _Walk:
     """Goes through a filter part by part, and no further than its limits."""
 
     def __init__(self) -> None:
         self.reader = Reader()
         self.exceeded = ""
-        """The limit that the filter as a whole exceeds; empty where it exceeds none."""
+        """The limit that the filter as a whole exceeds; empty if it is within all of them."""
         self._parts_left = PARTS_MAX
 
     def part(self, path: str, message: pb.Filter, *, levels: int) -> Expression | None:
-        """The part at `path`, which may have so many levels; None if it is invalid."""
+        """The part at `path`, which may have `levels` levels; None if it is invalid."""
         self._parts_left -= 1
         if levels == 0:
             self.exceeded = f"must be at most {DEPTH_MAX} levels deep"

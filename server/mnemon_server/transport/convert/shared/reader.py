@@ -1,37 +1,35 @@
-"""How a request is read: each field once, and what is wrong with any of them is noted on the way."""
+"""How a request is read: each field once, and on the way it is noted what is wrong with it."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2
 
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
-from mnemon_server.domain.records import MetadataValue
+from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
 from mnemon_server.services.shared.field_masks import covers
 from mnemon_server.transport.convert.shared.reading import (
     PAGE_SIZE_DEFAULT,
     others,
     page_size,
     page_size_violations,
-    time_violations,
     unknown,
-    unset_values,
-    value_violations,
 )
 from mnemon_server.wire.values import time_from_pb, value_from_pb
 
 T = TypeVar("T")
 
+BULK_REQUESTS_MAX = 1000
+TIME_RANGE = "must be a time from year 1 to 9999, with 0 to 999,999,999 nanoseconds"
+
 
 class Reader:
-    """Reads fields of one request as values, and notes which of them are none.
+    """Reads the fields of one request as values, and notes those that are invalid.
 
-    What a value may be is its service's business, which checks it. Only where something is noted is it asked here, too,
-    by `finish`, so that a request is refused with everything that is wrong with it; what was read instead of a field
-    that is no value serves that alone.
+    The service checks the values. Only if something was noted does `finish` ask for that check, too, so that the error
+    names everything that is wrong with the request. What is read in place of an invalid field serves that check alone.
     """
 
     __slots__ = ("violations",)
@@ -44,7 +42,7 @@ class Reader:
         self.violations.append(FieldViolation(field, description))
 
     def enum(self, field: str, number: int, known: Mapping[int, T]) -> T:
-        """What a number stands for: a promise that this server does not know must not be broken without a word."""
+        """What a number stands for. An unknown one is invalid: it may stand for a promise that this server breaks."""
         if number in known:
             return known[number]
         self.violations += unknown(field, number, known)
@@ -54,32 +52,38 @@ class Reader:
         """A value with its type; None if it is invalid."""
         value = value_from_pb(message)
         if value is None:
-            self.violations += value_violations(field, message)
+            self._note_value(field, message)
         return value
 
-    def metadata(self, field: str, entries: Mapping[str, common_pb2.MetadataValue]) -> dict[str, Any]:
-        """The values by key, None for those that are none."""
-        # Most have none, and a view of a message's map costs as much as all the rest of a message.
+    def metadata(
+        self,
+        field: str,
+        entries: Mapping[str, common_pb2.MetadataValue],
+        list_max: int | None = METADATA_LIST_MAX + 1,
+    ) -> dict[str, Any]:
+        """The values by key, None for an invalid one; of a list, at most `list_max` texts, or all if that is None."""
+        # Most are empty, and a view of a message's map costs as much as all the rest of a message.
         if not entries:
             return {}
         # By key: `items` of a message's map takes twice as long.
-        values = {key: value_from_pb(entries[key]) for key in entries}
+        values = {key: value_from_pb(entries[key], list_max) for key in entries}
         if None in values.values():
-            self.violations += unset_values(field, entries)
+            for key, value in values.items():
+                if value is None:
+                    self._note_value(f"{field}.{key}", entries[key])
         return values
 
     def time(self, field: str, owner: Message, name: str) -> datetime | None:
-        """The time in a field of a message, which is called `field` in the request; None if it is unset."""
+        """The time in the field `name` of a message; None if it is unset or invalid. In the request, it is `field`."""
         if not owner.HasField(name):
             return None
-        message: Timestamp = getattr(owner, name)
-        time = time_from_pb(message)
+        time = time_from_pb(getattr(owner, name))
         if time is None:
-            self.violations += time_violations(field, message)
+            self.note(field, TIME_RANGE)
         return time
 
     def span(self, field: str, message: common_pb2.TimeRange) -> tuple[datetime | None, datetime | None]:
-        """The ends of a span of time."""
+        """The start and the end of a span of time; None for one that is unset or invalid."""
         start = self.time(f"{field}.start_time", message, "start_time")
         return start, self.time(f"{field}.end_time", message, "end_time")
 
@@ -89,19 +93,29 @@ class Reader:
         return page_size(asked, default)
 
     def finish(self, rest: Iterable[FieldViolation] = ()) -> None:
-        """Raises InvalidArgumentError where something was noted.
+        """Raises InvalidArgumentError if something was noted.
 
         Args:
-            rest: what the service will say of the values; not iterated where nothing was noted.
+            rest: what the service finds wrong with the values; not iterated if nothing was noted.
         """
         if self.violations:
             raise InvalidArgumentError(others(self.violations, rest))
+
+    def _note_value(self, field: str, message: common_pb2.MetadataValue) -> None:
+        is_time = message.HasField("timestamp_value")
+        self.note(field, TIME_RANGE if is_time else "must be set; null is not a value")
 
 
 def require(request: Message, field: str) -> None:
     """Raises InvalidArgumentError if a field is unset without which there is nothing to read."""
     if not request.HasField(field):
         raise InvalidArgumentError.of(field, "is required")
+
+
+def check_bulk(requests: Sequence[object]) -> None:
+    """Raises InvalidArgumentError if a message of a bulk stream holds no request, or too many."""
+    if not 1 <= len(requests) <= BULK_REQUESTS_MAX:
+        raise InvalidArgumentError.of("requests", f"must be 1 to {BULK_REQUESTS_MAX:,}; send several messages")
 
 
 def expected_revision(request: Any) -> int | None:
