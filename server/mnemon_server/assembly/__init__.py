@@ -1,1 +1,1 @@
-"""What a tenant's vault is put together from: its records, the services over them, and what follows them."""
+"""Assembles a tenant's vault: its records, the services on top of them, and the background tasks."""

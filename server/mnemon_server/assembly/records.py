@@ -1,4 +1,4 @@
-"""The records of a tenant: where they lie, and what keeps them."""
+"""Opens the records of a tenant."""
 
 from pathlib import Path
 
@@ -17,22 +17,22 @@ from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 
 def vault_folder(settings: Settings, tenant: str = DEFAULT_TENANT) -> Path:
-    """Where a tenant's records lie, and all that is derived from them."""
+    """The folder of a tenant's records and of all data derived from them."""
     return settings.data_dir / "tenants" / tenant
 
 
 def is_in_memory(settings: Settings) -> bool:
-    """Whether nothing outlives the process."""
+    """Whether all data is lost when the process ends."""
     return settings.knowledge_store_backend == "in_memory"
 
 
 def fusion_of(settings: Settings) -> Fusion:
-    """How hybrid searches of all collections, and of events, join meaning and words."""
+    """The fusion of meaning and keywords in hybrid searches of all collections and of events."""
     return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k)
 
 
 def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> Vault:
-    """The tenant's records; blocks, and raises what SQLiteVault does."""
+    """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
     if is_in_memory(settings):
         return InMemoryVault()
     folder = vault_folder(settings, tenant)
@@ -50,6 +50,6 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, mod
         context_weight=settings.search_context_weight,
         fusion=fusion_of(settings),
         erasure_delay_s=settings.erasure_delay_s,
-        # What ChromaDB indexes needs no second graph.
+        # Collections that ChromaDB indexes do not need a local graph.
         graphs_of=[SEMANTIC, FACTS, *(collection for collection, backend in backends if backend == "local")],
     )

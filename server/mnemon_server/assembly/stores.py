@@ -1,4 +1,4 @@
-"""The services over the collections of a vault, and over its event log."""
+"""Opens the services over the collections and the change log of a vault."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -40,7 +40,7 @@ from mnemon_server.transport.tenancy import DEFAULT_TENANT
 def open_documents(
     settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
 ) -> DocumentStore:
-    """The knowledge store; blocks, and raises ConfigurationError where its index cannot be had."""
+    """Opens the knowledge store. Blocks, and raises ConfigurationError if its index is not available."""
     records = vault.collection(DOCUMENTS)
     collection = _collection_name(settings.collection, tenant)
     in_chroma = settings.knowledge_store_backend == "chromadb"
@@ -60,7 +60,7 @@ def open_documents(
 def open_memories(
     settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
 ) -> MemoryStore:
-    """The memories, likewise."""
+    """Opens the memory service. Blocks, and raises ConfigurationError if its index is not available."""
     records = vault.collection(MEMORIES)
     collection = _collection_name(settings.memory_collection, tenant)
     in_chroma = settings.memory_backend == "chromadb" and not is_in_memory(settings)
@@ -81,7 +81,7 @@ def open_memories(
 def open_semantic(
     settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
 ) -> SemanticStore:
-    """The statements."""
+    """Opens the semantic memory service."""
     return SemanticStore(
         vault,
         batcher,
@@ -94,7 +94,7 @@ def open_semantic(
 
 
 def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel) -> FactStore:
-    """The facts."""
+    """Opens the fact store."""
     return FactStore(
         vault,
         batcher,
@@ -108,13 +108,13 @@ def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, mode
 def open_archive(
     settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
 ) -> ArchiveStore:
-    """What exports and imports."""
+    """Opens the service for exports and imports."""
     capacity = Capacity(settings.semantic_capacity, lambda: vault.collection(SEMANTIC).stats().passage_count)
     return ArchiveStore(vault, batcher, model=model, rules=rules, capacity=capacity)
 
 
 def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> ChangeFeed:
-    """What watches and reads the event log."""
+    """Opens the service that watches and lists the change log."""
     return ChangeFeed(
         vault.changes,
         vault.subscribe,
@@ -131,7 +131,9 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
 def open_change_retention(
     settings: Settings, vault: Vault, bridge: Bridge, guard: ClockGuard, offload: Offload
 ) -> ChangeRetention:
-    """What keeps the event log short, but for what the bridge has yet to read; it begins when it is entered."""
+    """Opens the trimming of the change log, which starts when entered. Keeps the changes that the bridge still
+    needs.
+    """
     return ChangeRetention(
         vault.changes,
         ChangeRetentionSettings(timedelta(days=settings.change_retention_days), settings.change_retention_max),
@@ -142,7 +144,7 @@ def open_change_retention(
 
 
 def decay_of(settings: Settings) -> dict[DecayPolicy, Decay]:
-    """How the memories of each policy fade that fade."""
+    """The decay of each policy that has one."""
     return {
         DecayPolicy.REINFORCEABLE: Decay(
             timedelta(hours=settings.reinforceable_half_life_h), DecayCurve(settings.reinforceable_curve)
@@ -169,12 +171,12 @@ def _open_applier(
 
 
 def _collection_name(name: str, tenant: str) -> str:
-    """On a server that several tenants share, each has collections of its own."""
+    """The name of a collection on a ChromaDB server, where each tenant has its own collections."""
     return name if tenant == DEFAULT_TENANT else f"{name}-{tenant}"
 
 
 def _reader_of_semantic(vault: Vault) -> ReadSemantic:
-    """What reads statements by their ids, those that gave way to others too."""
+    """Returns a function that reads statements by id, including superseded ones."""
 
     def read(memory_ids: Sequence[str], *, fits: Fits) -> list[SemanticMemory | None]:
         found = vault.collection(SEMANTIC).get_documents(memory_ids, fits=fits)
@@ -184,7 +186,7 @@ def _reader_of_semantic(vault: Vault) -> ReadSemantic:
 
 
 def _reader_of_facts(vault: Vault) -> ReadFacts:
-    """What reads facts by the ids of their records, as long as they have not expired."""
+    """Returns a function that reads facts by record id, without expired ones."""
 
     def read(record_ids: Sequence[str], *, fits: Fits) -> list[Fact | None]:
         now = system_clock()

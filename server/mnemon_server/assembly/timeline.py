@@ -1,4 +1,4 @@
-"""What works on a vault's timeline: the service, what keeps it within its retention, and the bridge."""
+"""Opens what works on a vault's timeline: the service, the retention and the bridge."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
@@ -17,7 +17,7 @@ from mnemon_server.services.timeline.store import EpisodicStore
 
 
 def timeline_settings(settings: Settings) -> TimelineSettings:
-    """How timelines are kept on the disk."""
+    """How timelines are stored on disk."""
     return TimelineSettings(
         segment_bytes_max=settings.timeline_segment_max_mib << 20,
         segment_events_max=settings.timeline_segment_max_events,
@@ -27,7 +27,7 @@ def timeline_settings(settings: Settings) -> TimelineSettings:
 
 
 def open_episodic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -> EpisodicStore:
-    """The timeline's service."""
+    """Opens the timeline's service."""
     return EpisodicStore(
         vault.timeline,
         vault,
@@ -40,7 +40,7 @@ def open_episodic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -
 def open_timeline_retention(
     settings: Settings, vault: Vault, episodic: EpisodicStore, guard: ClockGuard, offload: Offload
 ) -> AbstractAsyncContextManager[Any]:
-    """What removes events that are too old, for as long as it is entered; nothing where all are kept."""
+    """Opens the removal of old events, which runs while entered. Does nothing if all events are kept."""
     keep_for = _retention_of(settings)
     if keep_for is None:
         return nullcontext()
@@ -57,7 +57,7 @@ def open_timeline_retention(
 
 
 def make_bridge(vault: Vault, semantic: SemanticStore, offload: Offload) -> Bridge:
-    """The bridge, which does nothing until it is entered."""
+    """Creates the bridge, which starts when entered."""
     return Bridge(vault, vault.timeline, semantic, offload=offload)
 
 

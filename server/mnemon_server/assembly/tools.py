@@ -1,4 +1,4 @@
-"""The tools that language models call: those of the memory, and the operator's, which all vaults share."""
+"""Opens the tools that language models call: the memory tools, and an operator's tools, which all vaults share."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,10 +17,10 @@ from mnemon_server.transport.tool_provider import GrpcEndpoint
 
 @asynccontextmanager
 async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
-    """The operator's tools, and the connections to their endpoints.
+    """Opens the operator's tools, with the connections to their endpoints.
 
     Raises:
-        ConfigurationError: the file cannot be read, or a tool of it cannot be.
+        ConfigurationError: the file cannot be read, or a tool in it is not valid.
     """
     tools: tuple[OperatorTool, ...] = ()
     if settings.tools_file is not None:
@@ -33,7 +33,7 @@ async def open_registry(settings: Settings) -> AsyncIterator[ToolRegistry]:
 
 
 def make_tools(settings: Settings, facts: FactStore, registry: ToolRegistry, offload: Offload) -> ToolRunner:
-    """The tools of a vault; raises ConfigurationError where a setting of theirs is wrong."""
+    """Creates the tools of a vault. Raises ConfigurationError if one of their settings is invalid."""
     return ToolRunner(
         facts,
         registry,

@@ -1,4 +1,4 @@
-"""A tenant's vault with all that works on it, opened in the order in which one needs the other."""
+"""Opens a tenant's vault with all its services, in the order of their dependencies."""
 
 import asyncio
 import hashlib
@@ -30,18 +30,18 @@ from mnemon_server.services.vaults import OpenVault
 
 READER_THREADS = 4
 TOOL_THREADS = 2
-"""A hostile text of 1 MiB takes seconds to read; the others wait for it, and nothing else does."""
+"""Parsing a hostile text of 1 MiB takes seconds. Only other texts for these threads wait for it."""
 WARM_WAIT_S = 0.5
-"""A timeline that is small is loaded by then, and the call that opened its vault need not be put off."""
+"""A small timeline is loaded within this time, and the call that opens its vault then need not be rejected."""
 
 
 async def open_vault_of(
     settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel, registry: ToolRegistry
 ) -> OpenVault:
-    """The tenant's vault, with its services.
+    """Opens the tenant's vault with its services.
 
     Raises:
-        ConfigurationError: the folder or the model cannot be had, with what would help.
+        ConfigurationError: the folder or the model is not available. The message says what would help.
     """
     async with AsyncExitStack() as stack:
         vault = await asyncio.to_thread(open_records, settings, tenant, batcher, model)
@@ -77,7 +77,7 @@ async def open_vault_of(
         bridge = make_bridge(vault, semantic, offload)
         if settings.bridge_enabled:
             await stack.enter_async_context(bridge)
-        # After the bridge, which knows by then what it has yet to read.
+        # After the bridge, which knows by now which changes it still has to read.
         await stack.enter_async_context(open_change_retention(settings, vault, bridge, guard, offload))
         await stack.enter_async_context(open_timeline_retention(settings, vault, episodic, guard, offload))
         return OpenVault(

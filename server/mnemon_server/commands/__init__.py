@@ -1,1 +1,1 @@
-"""What the commands of `mnemon-server` do."""
+"""The commands of `mnemon-server`."""

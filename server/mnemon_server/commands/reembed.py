@@ -1,4 +1,4 @@
-"""From one embedding model to the next: every document gets the vectors of the configured one."""
+"""Replaces the vectors of all documents by those of the configured embedding model."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -16,20 +16,20 @@ from mnemon_server.services.semantic.vectors import mean_vector
 
 
 def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
-    """Embeds all documents anew, while no server runs on the folder. All of it happens, or nothing.
+    """Embeds all documents anew in one transaction, while no server uses the folder.
 
-    An embedded vector index is built anew at the server's next start. A collection on a Chroma server stays as it is,
-    for it may have other users: configure another name for the new model's.
+    The server rebuilds an embedded ChromaDB index at its next start. A collection on a ChromaDB server is left alone,
+    since other programs may use it: configure a new collection name for the new model.
 
     Yields:
-        How many documents are done, and how many there are.
+        The number of finished documents, and the total.
 
     Raises:
-        ConfigurationError: nothing is stored, or a server runs on the folder.
-        EmbeddingError: the model cannot be had.
+        ConfigurationError: nothing is stored, or a server uses the folder.
+        EmbeddingError: the model is not available.
     """
     if settings.knowledge_store_backend == "in_memory":
-        raise ConfigurationError("the backend in_memory keeps nothing that could be embedded anew")
+        raise ConfigurationError("the backend in_memory stores nothing on disk, so there is nothing to embed anew")
     with contextlib.closing(open_configured_embedder(settings, lambda _: None)) as embedder:
 
         def embed(collection: Collection, documents: Sequence[Document]) -> list[list[PassageInput]]:
@@ -40,7 +40,7 @@ def reembed_documents(settings: Settings) -> Iterator[tuple[int, int]]:
 
 
 def _one_each(documents: Sequence[Document], passages: Sequence[Sequence[PassageInput]]) -> list[list[PassageInput]]:
-    """A statement has one vector, however long it is."""
+    """Statements have a single vector, regardless of their length."""
     return [
         [PassageInput(0, len(document.content), mean_vector([part.vector for part in parts]))]
         for document, parts in zip(documents, passages, strict=True)

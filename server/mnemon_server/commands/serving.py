@@ -1,4 +1,4 @@
-"""Runs the server in this process: the event loop, the signals, and what is said on the way."""
+"""Runs the server in this process: event loop, signals, and start-up messages."""
 
 import asyncio
 import gc
@@ -16,16 +16,17 @@ from mnemon_server.logs import configure_logging
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SWITCH_INTERVAL_S = 0.001
-"""After how long a thread that computes gives way. Python's own 5 ms are what the event loop, and with it every caller,
-would wait for each time, and once more for each further thread."""
+"""Interval after which a computing thread releases the interpreter lock. With Python's default of 5 ms, the event loop,
+and so every caller, would wait that long each time, and once more for each further thread.
+"""
 
 
 def run_server(loaded: LoadedSettings) -> None:
-    """Serves until a signal comes; returns once everything is closed.
+    """Serves until a signal arrives; returns once everything is closed.
 
     Raises:
-        ConfigurationError: the server cannot start as it is configured.
-        EmbeddingError: the model cannot be had; the message says the ways to get it.
+        ConfigurationError: the server cannot start with this configuration.
+        EmbeddingError: the model is not available. The message says how to get it.
     """
     settings = loaded.settings
     configure_logging(log_format=settings.log_format, level=settings.log_level)
@@ -58,20 +59,20 @@ def _leave_out_of_collections() -> None:
 
 
 class _Stop:
-    """The first signal cancels the task that makes this; a second one ends the process, whatever it is doing."""
+    """The first signal cancels the task that created this object. A second one ends the process immediately."""
 
     def __init__(self) -> None:
         self.requested = False
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            # A shell starts what a script puts in the background with SIGINT ignored: Ctrl-C is for the script then.
+            # A shell ignores SIGINT for background jobs of a script. Ctrl-C is meant for the script then.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self.requested:
-            _say(f"mnemon-server: {number.name} again, ending at once")
+            _say(f"mnemon-server: {number.name} again, exiting immediately")
             os._exit(128 + number)
         self.requested = True
         if self._task is not None:
@@ -79,7 +80,7 @@ class _Stop:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the server's event loop; None where the standard one serves."""
+    """The factory of the server's event loop; None for the standard loop."""
     try:
         import uvloop
     except ModuleNotFoundError:

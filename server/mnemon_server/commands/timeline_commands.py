@@ -1,4 +1,4 @@
-"""The commands `mnemon-server timeline`: what is in a timeline's files, whether or not a server uses them."""
+"""The commands `mnemon-server timeline`, which read a timeline's files even while a server uses them."""
 
 import json
 import sys
@@ -16,14 +16,14 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def timeline() -> None:
-    """Look into the files of a timeline. Nothing is changed, and a server may be running."""
+    """Inspect the files of a timeline. Nothing is changed, and a server may be running."""
 
 
 @timeline.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @_JSON
 def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
-    """Print what is in segments, and what is damaged; exit code 1 where anything is."""
+    """Print the content of segments and any damage; exit code 1 if anything is damaged."""
     from mnemon_server.engines.timeline.format.inspection import inspect_segment
 
     _print([inspect_segment(file) for file in files], [], as_json=as_json)
@@ -33,7 +33,7 @@ def inspect(files: tuple[Path, ...], *, as_json: bool) -> None:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @_JSON
 def verify(folder: Path, *, as_json: bool) -> None:
-    """Read every segment in a folder and those below it; exit code 1 where anything is damaged."""
+    """Read every segment in a folder and its subfolders; exit code 1 if anything is damaged."""
     from mnemon_server.engines.timeline.format.inspection import find_contradictions
 
     reports = list(_verified(folder))
@@ -41,7 +41,7 @@ def verify(folder: Path, *, as_json: bool) -> None:
 
 
 def _verified(folder: Path) -> Iterator["SegmentReport"]:
-    """A report for each segment, while a bar on the terminal shows how far it is."""
+    """A report for each segment, while the terminal shows a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -79,4 +79,4 @@ def _print(
 def _summary(reports: list["SegmentReport"]) -> str:
     unsound = sum(not report.is_sound for report in reports)
     events = sum(report.event_count for report in reports)
-    return f"{len(reports):,} segments, {events:,} events; {unsound:,} segments are not sound"
+    return f"{len(reports):,} segments, {events:,} events; {unsound:,} segments are damaged"

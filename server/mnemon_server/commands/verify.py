@@ -1,4 +1,4 @@
-"""The command `mnemon-server verify`: reads all that is stored, and names what is damaged."""
+"""The command `mnemon-server verify`: reads all stored data and reports damage."""
 
 import json
 import os
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(folder: Path | None, *, as_json: bool) -> None:
-    """Read every record and every segment in FOLDER (default: data_dir); exit code 1 where anything is damaged.
+    """Read every record and every segment in FOLDER (default: data_dir); exit code 1 if anything is damaged.
 
-    Nothing is changed. A server may be running: it is held up no longer than by a search, except while SQLite checks a
-    large table, which may keep its log from being tidied for so long.
+    Nothing is changed. A server may be running. It is delayed no more than by a search, except that SQLite cannot
+    shorten its write-ahead log while it checks a large table.
     """
     from rich.console import Console
     from rich.progress import Progress

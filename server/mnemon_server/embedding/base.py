@@ -1,4 +1,4 @@
-"""What an embedder promises."""
+"""The contract of an embedder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """Which model makes the vectors. Stores record it, and refuse to be opened with another."""
+    """The model that makes the vectors. Stores record it and refuse to open with a different one."""
 
     name: str
     revision: str
     precision: str
     dimension: int
     tokens_max: int
-    """Tokens that the model reads of one text, its two special tokens not counted."""
+    """Maximum number of tokens that the model reads of one text, without its two special tokens."""
 
     @property
     def identity(self) -> str:
-        """What must be equal for two vectors to be comparable."""
+        """Vectors are comparable only if this value is equal for both."""
         return f"{self.name}@{self.revision}/{self.precision}/{self.dimension}"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of a text, in code points; `end` is one past the last."""
+    """A part of a text, in code points. `end` is exclusive."""
 
     start: int
     end: int
@@ -45,23 +45,25 @@ class Embedder(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many small calls of `embed` at the same time keep the cores busy; at least 1."""
+        """How many concurrent small calls of `embed` keep the cores busy; at least 1."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).
 
-        A text longer than the model reads is cut, an empty text is as good as any other. The same text gets the same
-        vector whatever it is embedded together with, up to rounding (cosine 0.9999 in fp32).
+        Text beyond the model's token limit is ignored, and an empty text is valid. A text gets the same vector whatever
+        other texts are in the call, up to rounding (cosine 0.9999 in fp32).
 
         Raises:
             EmbeddingError: the model failed.
         """
 
     def split(self, text: str) -> list[Span]:
-        """Overlapping spans that cover the whole text, each short enough to be read whole; one for a short text."""
+        """Splits a text into overlapping spans that cover it and fit the model's token limit; one span for a short
+        text.
+        """
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens the model reads of each text: what a batch costs."""
+        """The number of tokens that the model reads of each text, which determines the cost of a batch."""
 
     def close(self) -> None:
-        """Gives the model's memory back. Calls after it raise EmbeddingError."""
+        """Releases the model's memory. Later calls raise EmbeddingError."""

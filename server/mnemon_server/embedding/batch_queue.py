@@ -1,4 +1,4 @@
-"""Texts that wait for the model, and the choice of those that go next."""
+"""Texts that wait for the model, and the selection of the next batch."""
 
 import time
 from bisect import bisect_left, insort
@@ -11,13 +11,13 @@ Waiter = TypeVar("Waiter")
 SPECIAL_TOKENS = 2
 URGENT_TEXTS_MAX = 8
 COUNTED_AT_ONCE = 64
-"""Texts that are counted at a time: counting thousands would keep a query waiting, and the other workers idle."""
+"""Number of texts to tokenise at a time. Counting thousands at once would delay queries and idle the other workers."""
 
 _CODE_POINTS_PER_TOKEN = 4
 
 
 class Item(Generic[Waiter]):
-    """A text, and those who wait for its vector, each with the row where they want it."""
+    """A text, and the waiters for its vector, each with the row of its result array."""
 
     __slots__ = ("arrival", "key", "sequence", "text", "tokens", "urgent", "waiters")
 
@@ -30,15 +30,15 @@ class Item(Generic[Waiter]):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Place in the order of lengths; no two items have the same."""
+        """Sort key by length. It is unique for each item."""
         return self.tokens, self.sequence
 
 
 class BatchQueue(Generic[Waiter]):
-    """The waiting texts, each once however many wait for it. Not thread-safe.
+    """The waiting texts. A text with several waiters is queued once. Not thread-safe.
 
-    An urgent text goes next. A bulk text is counted first; then a batch is the text that has waited longest, with
-    those nearest to it in length.
+    Urgent texts go first. Bulk texts are counted before they are embedded; a batch then consists of the text that has
+    waited longest and the texts closest to it in length.
     """
 
     def __init__(self, batch_tokens_max: int) -> None:
@@ -51,11 +51,11 @@ class BatchQueue(Generic[Waiter]):
         self._sequence = 0
 
     def waiting(self, *, urgent: bool) -> int:
-        """How many texts have no vector yet, those under way counted."""
+        """The number of texts without a vector, including those being embedded."""
         return len(self._urgent) if urgent else len(self._items) - len(self._urgent)
 
     def add(self, key: bytes, text: str, waiter: Waiter, row: int, *, urgent: bool) -> Item[Waiter]:
-        """Lets a waiter wait for a text's vector, and returns the text's item."""
+        """Registers a waiter for a text's vector, and returns the text's item."""
         item = self._items.get(key)
         if item is None:
             self._sequence += 1
@@ -69,18 +69,18 @@ class BatchQueue(Generic[Waiter]):
         return item
 
     def abandon(self, items: Iterable[Item[Waiter]], waiter: Waiter) -> None:
-        """Takes a waiter away; a text that nobody waits for any more is dropped, unless it is under way."""
+        """Removes a waiter. A text without waiters is dropped unless it is already being embedded."""
         for item in items:
             item.waiters = [entry for entry in item.waiters if entry[0] is not waiter]
             if not item.waiters and self._take_out(item):
                 self._items.pop(item.key)
 
     def is_empty(self) -> bool:
-        """True where no text could go next."""
+        """True if there is no text to count or to embed."""
         return not (self._urgent or self._uncounted or self._counted)
 
     def gathering_left_s(self, wait_s: float) -> float:
-        """Seconds for which the next batch should still wait for company; 0 or less where it should go now."""
+        """Seconds for which the next batch should still wait for more texts; 0 or less if it should start now."""
         if self._urgent or self._counted or not self._uncounted:
             return 0.0
         if sum(len(item.text) for item in self._uncounted.values()) // _CODE_POINTS_PER_TOKEN >= self._batch_tokens_max:
@@ -88,7 +88,7 @@ class BatchQueue(Generic[Waiter]):
         return next(iter(self._uncounted.values())).arrival + wait_s - time.monotonic()
 
     def take_uncounted(self) -> list[Item[Waiter]]:
-        """The texts to count next, for `add_counted`; none while an urgent one waits."""
+        """The texts to count next, for `add_counted`; empty while an urgent text waits."""
         if self._urgent:
             return []
         items = list(islice(self._uncounted.values(), COUNTED_AT_ONCE))
@@ -97,7 +97,7 @@ class BatchQueue(Generic[Waiter]):
         return items
 
     def add_counted(self, items: Sequence[Item[Waiter]], counts: Sequence[int]) -> None:
-        """Takes back what `take_uncounted` gave, with the tokens of each."""
+        """Returns the texts from `take_uncounted` to the queue, with their token counts."""
         for item, count in zip(items, counts, strict=True):
             item.tokens = count + SPECIAL_TOKENS
             if not item.waiters:
@@ -109,7 +109,7 @@ class BatchQueue(Generic[Waiter]):
                 insort(self._by_length, item, key=_rank)
 
     def take_batch(self) -> list[Item[Waiter]]:
-        """The texts to embed next, which count as under way until `finish`; none where none is ready."""
+        """The texts to embed next; empty if no text is ready. They stay in progress until `finish`."""
         if self._urgent:
             batch = list(islice(self._urgent.values(), URGENT_TEXTS_MAX))
             for item in batch:
@@ -125,12 +125,12 @@ class BatchQueue(Generic[Waiter]):
         return batch
 
     def finish(self, batch: Iterable[Item[Waiter]]) -> None:
-        """Forgets texts that have their vectors, or will never have them."""
+        """Removes texts that have their vectors, or whose embedding failed."""
         for item in batch:
             self._items.pop(item.key, None)
 
     def waiters(self) -> set[Waiter]:
-        """All who wait."""
+        """All waiters."""
         return {waiter for item in self._items.values() for waiter, _ in item.waiters}
 
     def _window(self, position: int) -> tuple[int, int]:
@@ -148,7 +148,7 @@ class BatchQueue(Generic[Waiter]):
                 return low, high
 
     def _take_out(self, item: Item[Waiter]) -> bool:
-        """Removes a waiting item from its place; False where it is being counted or embedded."""
+        """Removes a waiting item from its queue; False if it is already being counted or embedded."""
         if self._urgent.pop(item.key, None) is not None or self._uncounted.pop(item.key, None) is not None:
             return True
         if self._counted.pop(item.key, None) is None:

@@ -1,4 +1,4 @@
-"""One queue in front of the model: texts of concurrent calls share batches, and queries go first."""
+"""One queue in front of the model: concurrent calls share batches, and queries take priority."""
 
 import asyncio
 import threading
@@ -17,7 +17,9 @@ from mnemon_server.embedding.vector_cache import VectorCache, text_key
 
 WAIT_S = 0.002
 BATCH_TOKENS_MAX = 256
-"""Tokens of a bulk batch: one run of the model, some 50 ms of a core, which an urgent text may have to wait for."""
+"""Maximum tokens in a bulk batch. That is one run of the model, about 50 ms on one core; an urgent text may have to
+wait that long.
+"""
 
 CACHE_ENTRIES_MAX = 8192
 WAITING_TEXTS_MAX = 16_384
@@ -25,7 +27,7 @@ RETRY_AFTER_S = 1.0
 
 
 class _Call:
-    """One caller's texts: where their vectors go, and how many are still to come."""
+    """The texts of one caller: where their vectors go, and how many are missing."""
 
     def __init__(self, count: int, dimension: int) -> None:
         self.vectors = np.empty((count, dimension), np.float32)
@@ -34,7 +36,7 @@ class _Call:
         self.done: Future[None] = Future()
 
     def finish(self, error: Exception | None = None) -> None:
-        """Wakes the caller, from any thread; the first call counts."""
+        """Wakes the caller, from any thread. Only the first call has an effect."""
         with suppress(InvalidStateError):
             if error is None:
                 self.done.set_result(None)
@@ -43,18 +45,19 @@ class _Call:
 
 
 class EmbeddingBatcher:
-    """Gathers the texts of concurrent calls into batches for one embedder, which it does not own.
+    """Combines the texts of concurrent calls into batches for one embedder, which it does not own.
 
-    As many threads as the embedder's parallelism each take a batch whenever they are done with one, and splitting has a
-    thread of its own; the event loop only hands over. Calls may come from several event loops, and from threads
-    without one. Use it as an async context manager, or call `close`.
+    The number of worker threads equals the embedder's parallelism, and each takes a batch as soon as it is free.
+    Splitting has its own thread; the event loop never computes. Calls may come from several event loops, and from
+    threads without one. Use it as an async context manager, or call `close`.
 
     Args:
-        embedder: what makes the vectors.
-        wait_s: how long a bulk text waits for company.
-        batch_tokens_max: tokens of a batch, padding counted.
-        cache_entries_max: vectors kept for texts seen before; 0 keeps none.
-        waiting_texts_max: texts that may wait; a call that would make more is refused, urgent ones counted apart.
+        embedder: makes the vectors.
+        wait_s: how long a bulk text waits for further texts to share its batch, in seconds.
+        batch_tokens_max: maximum tokens of a batch, padding included.
+        cache_entries_max: number of cached vectors of earlier texts; 0 disables the cache.
+        waiting_texts_max: maximum number of waiting texts. A call that would exceed it is refused. Urgent texts have a
+            limit of their own of the same size.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class EmbeddingBatcher:
         self._embedder = embedder
         self._wait_s = wait_s
         self._waiting_texts_max = waiting_texts_max
-        # The condition guards everything below it.
+        # Guards all attributes below.
         self._changed = threading.Condition()
         self._queue: BatchQueue[_Call] = BatchQueue(batch_tokens_max)
         self._cache = VectorCache(cache_entries_max)
@@ -90,7 +93,9 @@ class EmbeddingBatcher:
 
     @property
     def waiting_texts(self) -> int:
-        """How many texts have no vector yet, urgent or not, those under way counted; without the direct runs."""
+        """The number of texts without a vector, urgent or not, including those being embedded; direct runs do not
+        count.
+        """
         with self._changed:
             return self._queue.waiting(urgent=True) + self._queue.waiting(urgent=False)
 
@@ -98,13 +103,13 @@ class EmbeddingBatcher:
         """One vector of unit length per text, in order, as an array of shape (len(texts), dimension).
 
         Args:
-            texts: what to embed; passages rather than documents, since what the model does not read is cut.
-            urgent: goes ahead of all that is not, and does not wait for company: for searches.
+            texts: texts to embed. Pass passages rather than documents, because the model ignores text beyond its limit.
+            urgent: for searches: goes ahead of all other texts, and does not wait to fill a batch.
 
         Raises:
-            EmbeddingError: the model failed on the batch that one of these texts was in.
-            TooManyRequestsError: too many texts wait already.
-            NotServingError: the batcher is closed, or was while the call waited.
+            EmbeddingError: the model failed on the batch of one of these texts.
+            TooManyRequestsError: too many texts are waiting.
+            NotServingError: the batcher is closed, or was closed during the call.
         """
         call = _Call(len(texts), self.model.dimension)
         with self._changed:
@@ -118,22 +123,22 @@ class EmbeddingBatcher:
         return call.vectors
 
     def embed_blocking(self, texts: Sequence[str]) -> Vectors:
-        """As `embed`, not urgent, for a thread that has nothing else to do: blocks."""
+        """Like `embed` without urgency, but blocks: for a background thread."""
         call = _Call(len(texts), self.model.dimension)
         with self._changed:
             self._enqueue(call, texts, urgent=False)
         return self._wait_for(call) if call.missing else call.vectors
 
     def embed_query(self, text: str) -> Vector:
-        """The vector of one text, of unit length and of shape (dimension,); blocks, and may be called from any thread.
+        """The vector of one text, of unit length and shape (dimension,). Blocks; any thread may call it.
 
-        The model runs in the calling thread, whatever waits in the queue, unless as many such runs are under way as
-        there are cores for: then the text goes through the queue as an urgent one.
+        The model runs in the calling thread, ahead of the queue. If as many such runs are in progress as there are
+        cores, the text goes through the queue as an urgent one.
 
         Raises:
             EmbeddingError: the model failed.
-            TooManyRequestsError: too many urgent texts wait already.
-            NotServingError: the batcher is closed, or was while the call waited.
+            TooManyRequestsError: too many urgent texts are waiting.
+            NotServingError: the batcher is closed, or was closed during the call.
         """
         call = _Call(1, self.model.dimension)
         with self._changed:
@@ -148,7 +153,7 @@ class EmbeddingBatcher:
         return self._embed_directly(text) if direct else self._wait_for(call)[0]
 
     async def split(self, texts: Sequence[str]) -> list[list[Span]]:
-        """The passages of each text, as `Embedder.split` cuts them.
+        """The passages of each text, as `Embedder.split` makes them.
 
         Raises:
             EmbeddingError: the tokenizer failed.
@@ -160,7 +165,7 @@ class EmbeddingBatcher:
         return await loop.run_in_executor(self._splitter, lambda: [self._embedder.split(text) for text in texts])
 
     async def close(self) -> None:
-        """Refuses new calls, fails those that wait, and returns when the batch under way is done."""
+        """Refuses new calls, fails those that wait, and returns once the running batches are done."""
         with self._changed:
             self._closed = True
             waiting = self._queue.waiters()
@@ -196,7 +201,7 @@ class EmbeddingBatcher:
             else:
                 call.vectors[row] = vector
         if self._queue.waiting(urgent=urgent) + len(missing) > self._waiting_texts_max:
-            raise TooManyRequestsError("too many texts wait to be embedded", RETRY_AFTER_S)
+            raise TooManyRequestsError("too many texts are waiting to be embedded", RETRY_AFTER_S)
         call.missing = len(missing)
         call.items = [self._queue.add(key, text, call, row, urgent=urgent) for row, key, text in missing]
         self._changed.notify()
@@ -207,7 +212,7 @@ class EmbeddingBatcher:
         return self._cache.get(text_key(text))
 
     def _embed_directly(self, text: str) -> Vector:
-        """Runs the model in this thread, which has been counted as a direct run."""
+        """Runs the model in this thread. The caller has counted the direct run."""
         vector: Vector | None = None
         try:
             vector = self._embedder.embed([text])[0]
@@ -240,13 +245,13 @@ class EmbeddingBatcher:
             with self._changed:
                 batch = self._queue.take_batch()
                 if not self._queue.is_empty():
-                    # One call of a caller wakes one worker, which wakes the next one while there is work.
+                    # Each call wakes one worker. A worker wakes the next one while there is work.
                     self._changed.notify()
             if batch:
                 self._deliver(batch, self._embed(batch))
 
     def _wait_for_texts(self) -> bool:
-        """Returns True when a batch should go, False when the batcher is closed."""
+        """Returns True when a batch is ready, False when the batcher is closed."""
         with self._changed:
             while not self._closed:
                 if self._queue.is_empty():
@@ -287,7 +292,7 @@ class EmbeddingBatcher:
             call.finish(_error_from(result) if isinstance(result, Exception) else None)
 
     def _store(self, batch: Sequence[Item[_Call]], vectors: Vectors) -> set[_Call]:
-        """Hands out the vectors of a batch, and returns the calls that have all of theirs."""
+        """Distributes the vectors of a batch, and returns the calls that are now complete."""
         complete = set()
         for item, vector in zip(batch, vectors, strict=True):
             self._cache.put(item.key, vector)
@@ -300,7 +305,7 @@ class EmbeddingBatcher:
 
 
 def _error_from(cause: Exception) -> EmbeddingError:
-    """An error of its own for each caller: one raised in several tasks would mix their tracebacks."""
+    """A separate error for each caller: raising one instance in several tasks would mix their tracebacks."""
     error = EmbeddingError(str(cause))
     error.__cause__ = cause
     return error

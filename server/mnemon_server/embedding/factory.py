@@ -1,4 +1,4 @@
-"""Opening the embedder that a name stands for."""
+"""Opens the embedder for a model name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,30 +25,30 @@ def open_embedder(
     allow_download: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Embedder:
-    """Opens the embedder for a model's name; the caller closes it.
+    """Opens the embedder for a model's name. The caller must close it.
 
     Args:
-        model: `sentence-transformers/all-MiniLM-L6-v2`, also without its first part, runs on ONNX Runtime. `hashing`
-            knows no meaning, and is for tests and trials only. Any other name is a sentence-transformers model, which
-            needs the extra `mnemon[sentence-transformers]`.
-        precision: of the default model; every other one computes in fp32, and says so in its `model`.
+        model: `sentence-transformers/all-MiniLM-L6-v2`, with or without its first part, runs on ONNX Runtime. `hashing`
+            has no notion of meaning and is only for tests and trials. Any other name is a sentence-transformers model,
+            which needs the extra `mnemon[sentence-transformers]`.
+        precision: of the default model. All others compute in fp32, and their `model` says so.
         model_dir: a folder with the model's files, or None to look in the cache and the installed package.
-        cache_dir: a folder of our own, where built graphs are kept.
-        threads: runs of the model at the same time; 0 takes all cores.
-        allow_download: whether the hub may be asked for what is missing.
-        progress: told, in a few words, what takes long.
+        cache_dir: a folder of this program, where built graphs are kept.
+        threads: maximum number of concurrent runs of the model; 0 uses all cores.
+        allow_download: whether missing files may be downloaded from the hub.
+        progress: called with a short text before each slow step.
 
     Raises:
         ConfigurationError: the precision is unknown, or the extra is missing.
-        EmbeddingError: the model's files are missing, wrong or unusable; the message says the ways to get them.
+        EmbeddingError: the model's files are missing, wrong or unusable. The message says how to get them.
     """
     if precision not in PRECISIONS:
-        raise ConfigurationError(f"the embedding precision {precision!r} is unknown; choose int8 or fp32")
+        raise ConfigurationError(f"the embedding precision {precision!r} is unknown; it must be int8 or fp32")
     if model == HASHING_MODEL:
         return HashingEmbedder()
     if model in DEFAULT_NAMES:
         return _open_default(precision, model_dir, cache_dir, threads, allow_download=allow_download, progress=progress)
-    # Imported where it is needed: nothing of torch is touched for the default model.
+    # Imported here, because the default model must not load torch.
     from mnemon_server.embedding.sentence_transformers import SentenceTransformersEmbedder
 
     return SentenceTransformersEmbedder(model, model_dir=model_dir, allow_download=allow_download, threads=threads)
@@ -63,10 +63,10 @@ def prepare_model(
     allow_download: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> str:
-    """Does beforehand what the first start would do, tries the model once, and returns its identity.
+    """Does the slow work of the first start ahead of time, tries the model once, and returns its identity.
 
     Raises:
-        ConfigurationError, EmbeddingError: as `open_embedder`.
+        ConfigurationError, EmbeddingError: see `open_embedder`.
     """
     embedder = open_embedder(
         model,
@@ -112,7 +112,7 @@ def _open_default(
 
 
 def _kept_graph(cache: GraphCache, files: ModelFiles | None, precision: Precision) -> Path | None:
-    """The graph of an earlier start: with it, and the tokenizer beside it, the weights are not needed."""
+    """The graph that an earlier start built. With it and the tokenizer beside it, the weights are not needed."""
     if not cache.has_tokenizer():
         return None
     return cache.find(files.digest if files else WEIGHTS_SHA256, precision)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: digests, and writing that survives a crash."""
+"""Files that are either complete or absent: digests, and writing that survives a crash."""
 
 import hashlib
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _READABLE = 0o644
-"""A model may be prepared by one user and served by another."""
+"""File mode: one user may prepare a model that another user serves."""
 
 
 def sha256_of(path: Path) -> str:
@@ -17,10 +17,10 @@ def sha256_of(path: Path) -> str:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a temporary file beside `path`, makes it durable, and moves it there in one step.
+    """Lets `write` fill a temporary file beside `path`, makes it durable, and renames it to `path`.
 
     Raises:
-        OSError: the folder cannot be made or written; nothing is left behind.
+        OSError: the folder cannot be created or written. The temporary file is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")

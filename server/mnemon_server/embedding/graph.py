@@ -1,4 +1,4 @@
-"""The ONNX graph of a BERT sentence encoder, built from its weights: encoder, mean pooling, unit length."""
+"""Builds the ONNX graph of a BERT sentence encoder from its weights: encoder, mean pooling, normalisation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 class GraphBuilder:
-    """Collects the nodes and constants of a graph; every value has the name of what makes it."""
+    """Collects the nodes and constants of a graph. Each value has the name of the node that produces it."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -41,14 +41,16 @@ class GraphBuilder:
 
 
 def build_sentence_encoder(weights_file: Path) -> onnx.ModelProto:
-    """A model from `input_ids` and `attention_mask`, (batch, sequence) of int64, to `embedding`, (batch, dimension)."""
+    """A model from `input_ids` and `attention_mask`, int64 of shape (batch, sequence), to `embedding` of shape (batch,
+    dimension).
+    """
     model = build_encoder(load_file(weights_file))
     add_pooling(model)
     return model
 
 
 def build_encoder(weights: Weights) -> onnx.ModelProto:
-    """The encoder alone: its output `last_hidden_state` is (batch, sequence, dimension)."""
+    """The encoder alone. Its output `last_hidden_state` has the shape (batch, sequence, dimension)."""
     graph = GraphBuilder()
     graph.node("Cast", ["attention_mask"], "attention_mask_int32", to=TensorProto.INT32)
     hidden = _embeddings(graph, weights)
@@ -64,10 +66,10 @@ def build_encoder(weights: Weights) -> onnx.ModelProto:
 
 
 def add_pooling(model: onnx.ModelProto) -> None:
-    """Ends a model whose first output is its hidden states, as exported by others too, in sentence embeddings.
+    """Adds mean pooling to a model, also an exported one, whose first output is its hidden states.
 
     Raises:
-        EmbeddingError: the model is neither such an encoder nor ends in sentence embeddings already.
+        EmbeddingError: the model neither outputs hidden states nor already ends in sentence embeddings.
     """
     named = {output.name: output for output in model.graph.output}
     if OUTPUT in named:
@@ -79,7 +81,7 @@ def add_pooling(model: onnx.ModelProto) -> None:
         )
     graph = GraphBuilder()
     graph.node("Cast", ["attention_mask"], "attention_mask_float", to=TensorProto.FLOAT)
-    # The sum over the read tokens; their mean differs only in length, and the length becomes 1.
+    # The sum over the tokens. The mean has the same direction, and the length is normalised to 1.
     graph.node("Einsum", ["attention_mask_float", model.graph.output[0].name], "pooled", equation="bs,bsh->bh")
     graph.node("LpNormalization", ["pooled"], OUTPUT, axis=-1, p=2)
     model.graph.node.extend(graph.nodes)
@@ -96,7 +98,7 @@ def _layer_count(weights: Weights) -> int:
 
 
 def _embeddings(graph: GraphBuilder, weights: Weights) -> str:
-    # Every text is a single segment, so the embedding of segment 0 belongs to each position.
+    # A text has only one segment, so segment 0's embedding is added at every position.
     positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
     graph.constant("words", weights["embeddings.word_embeddings.weight"])
     graph.constant("positions", positions)

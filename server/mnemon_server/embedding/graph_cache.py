@@ -1,4 +1,4 @@
-"""Graphs built once and kept: a folder of checked files, each the work of one builder on one set of weights."""
+"""A folder of built graphs with their checksums. A graph is valid for one builder version and one set of weights."""
 
 import shutil
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from mnemon_server.embedding.weights import TOKENIZER_FILE, TOKENIZER_SHA256, Mo
 Precision = Literal["int8", "fp32"]
 
 BUILDER_VERSION = 2
-"""Part of the file name: raised when the same weights give another graph."""
+"""Part of the file name. Increase it if the builder makes a different graph from the same weights."""
 
 
 class GraphCache:
@@ -23,11 +23,11 @@ class GraphCache:
 
     @property
     def tokenizer(self) -> Path:
-        """Where the tokenizer of the default model is kept."""
+        """The path of the default model's tokenizer."""
         return self._folder / TOKENIZER_FILE
 
     def find(self, digest: str, precision: Precision) -> Path | None:
-        """The graph built from these weights, or None where it is missing, damaged or of another builder."""
+        """The graph built from these weights; None if it is missing, damaged or from another version of the builder."""
         path = self._path(digest, precision)
         checksum = _checksum_file(path)
         if not path.is_file() or not checksum.is_file() or checksum.read_text("ascii") != sha256_of(path):
@@ -35,14 +35,14 @@ class GraphCache:
         return path
 
     def has_tokenizer(self) -> bool:
-        """True where the kept tokenizer is there and whole."""
+        """True if the stored tokenizer exists and is intact."""
         return self.tokenizer.is_file() and sha256_of(self.tokenizer) == TOKENIZER_SHA256
 
     def build(self, files: ModelFiles, precision: Precision, progress: Progress | None = None) -> Path:
-        """Builds the graph, keeps it with the tokenizer, and returns its path.
+        """Builds the graph, stores it with the tokenizer, and returns its path.
 
         Raises:
-            EmbeddingError: the model's files cannot be read as a model, or the folder cannot be written.
+            EmbeddingError: the model's files are not a readable model, or the folder is not writable.
         """
         if progress is not None:
             progress(f"building the {precision} graph (once, a few seconds)")
@@ -67,7 +67,7 @@ def _checksum_file(path: Path) -> Path:
 
 def _builder(files: ModelFiles, precision: Precision) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        # Imported where it is needed: only the first start builds.
+        # Imported here, because only the first start builds a graph.
         import onnx
 
         from mnemon_server.embedding.graph import add_pooling, build_sentence_encoder

@@ -1,4 +1,4 @@
-"""An embedder without a model, for tests and trials: texts that share words are near, and nothing else is known."""
+"""An embedder without a model, for tests and trials: texts with common words get similar vectors."""
 
 import hashlib
 import re
@@ -15,11 +15,12 @@ _PASSAGE_OVERLAP = 8
 
 
 class HashingEmbedder:
-    """A bag of hashed words as an `Embedder`: deterministic on every machine, and cheap.
+    """An `Embedder` that hashes the words of a text into a bag of words. It is deterministic on every machine, and
+    cheap.
 
     Args:
-        dimension: numbers of a vector.
-        passage_words: words of a passage at most, at least 1.
+        dimension: length of a vector.
+        passage_words: maximum number of words in a passage, at least 1.
     """
 
     def __init__(self, dimension: int = 64, passage_words: int = 200) -> None:
@@ -33,7 +34,7 @@ class HashingEmbedder:
 
     @property
     def parallelism(self) -> int:
-        """One call at a time: the work is Python's."""
+        """Always 1: the work is pure Python."""
         return 1
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -52,12 +53,12 @@ class HashingEmbedder:
         return cut_passages(text, tokens, self._model.tokens_max, overlap)
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
-        """Words that are read of each text."""
+        """The number of words in each text."""
         self._check_open()
         return [min(len(_WORD.findall(text)), self._model.tokens_max) for text in texts]
 
     def close(self) -> None:
-        """Calls after it raise EmbeddingError."""
+        """Closes the embedder. Later calls raise EmbeddingError."""
         self._closed = True
 
     def _check_open(self) -> None:

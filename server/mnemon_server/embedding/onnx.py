@@ -1,4 +1,4 @@
-"""The default model on ONNX Runtime: no torch, and no network once its files are there."""
+"""The default model on ONNX Runtime: needs no torch, and no network once its files are installed."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,26 +17,28 @@ from mnemon_server.embedding.passages import Token, cut_passages
 from mnemon_server.embedding.token_cache import TokenCache, Tokens
 
 SEQUENCE_MAX = 256
-"""Tokens that the model was trained to read, its two special tokens counted."""
+"""Number of tokens that the model was trained to read, including its two special tokens."""
 
 SPECIAL_TOKENS = 2
 BATCH_TOKENS_MAX = 256
-"""Tokens, padding counted, of one run of the model: its values then stay in a core's cache (1024: a third slower)."""
+"""Maximum tokens, padding included, in one run of the model, so that its values fit a core's cache (1024 is a third
+slower).
+"""
 
 TOKENIZED_TEXTS_KEPT = 4096
-"""Texts whose tokens wait to be embedded; at 256 tokens of 4 bytes each, 4 MiB."""
+"""Maximum number of texts whose tokens are cached until they are embedded. At 256 tokens of 4 bytes each: 4 MiB."""
 
 _ERROR_SEVERITY = 3
 
 
 class OnnxEmbedder:
-    """An `Embedder` around one ONNX graph that takes token ids and gives sentence embeddings.
+    """An `Embedder` for an ONNX graph that maps token ids to sentence embeddings.
 
     Args:
         graph: the graph, from `input_ids` and `attention_mask` to `embedding`.
         tokenizer: the model's `tokenizer.json`.
-        name, revision, precision: what the stores record of the model.
-        threads: runs of the model at the same time; 0 is one for each core that the process may use.
+        name, revision, precision: what the stores record about the model.
+        threads: maximum number of concurrent runs of the model; 0 means one for each core that the process may use.
 
     Raises:
         EmbeddingError: the graph or the tokenizer cannot be loaded.
@@ -64,7 +66,7 @@ class OnnxEmbedder:
 
     @property
     def parallelism(self) -> int:
-        """Runs of the model that may be under way for one call of `embed`."""
+        """Maximum number of concurrent runs of the model for one call of `embed`."""
         return self._parallelism
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -79,7 +81,7 @@ class OnnxEmbedder:
         return vectors
 
     def split(self, text: str) -> list[Span]:
-        """Overlapping spans that cover the text, each short enough to be read whole."""
+        """Overlapping spans that cover the text, each within the model's token limit."""
         self._open()
         (encoding,) = self._encode([text], offsets=True)
         if len(encoding.ids) <= SEQUENCE_MAX:
@@ -93,7 +95,7 @@ class OnnxEmbedder:
         return cut_passages(text, tokens, self._model.tokens_max)
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens that the model reads of each text, its special tokens not counted."""
+        """The number of tokens that the model reads of each text, without special tokens."""
         self._open()
         tokens = self._tokenize(texts, self._tokens.get)
         for text, ids in zip(texts, tokens, strict=True):
@@ -101,7 +103,7 @@ class OnnxEmbedder:
         return [len(ids) - SPECIAL_TOKENS for ids in tokens]
 
     def close(self) -> None:
-        """Waits for the runs under way, and gives the model's memory back."""
+        """Waits for the runs in progress, and releases the model's memory."""
         self._session = None
         self._runners.shutdown(cancel_futures=True)
 
@@ -115,7 +117,7 @@ class OnnxEmbedder:
         return EmbeddingError(f"The model {self._model.name} has been closed.")
 
     def _tokenize(self, texts: Sequence[str], find: Callable[[str], Tokens | None]) -> list[Tokens]:
-        """What the model reads of each text: found, or made by the tokenizer."""
+        """The tokens of each text: from `find`, or from the tokenizer."""
         found = [find(text) for text in texts]
         made = iter(self._encode([text for text, ids in zip(texts, found, strict=True) if ids is None]))
         return [_cut(next(made)) if ids is None else ids for ids in found]
@@ -128,13 +130,13 @@ class OnnxEmbedder:
             raise EmbeddingError(f"The tokenizer failed: {error}") from error
 
     def _run_all(self, session: ort.InferenceSession, batches: Sequence[Sequence[Tokens]]) -> list[Vectors]:
-        """The vectors of each batch, in order; a single run stays in the calling thread."""
+        """The vectors of each batch, in order. A single batch runs in the calling thread."""
         if len(batches) <= 1 or self._parallelism == 1:
             return [self._run(session, batch) for batch in batches]
         try:
             return list(self._runners.map(lambda batch: self._run(session, batch), batches))
         except (CancelledError, RuntimeError) as error:
-            # Neither is of the model: the runners refuse and cancel work once they are shut down.
+            # Not an error of the model: after their shutdown, the runners refuse new runs and cancel waiting ones.
             raise self._closed_error() from error
 
     def _run(self, session: ort.InferenceSession, batch: Sequence[Tokens]) -> Vectors:
@@ -166,26 +168,27 @@ def _open_tokenizer(path: Path) -> Tokenizer:
 def _open_session(graph: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = _ERROR_SEVERITY
-    # Where a processor has no instruction for dot products of bytes, sums of two would otherwise be cut at 16 bits.
+    # Without this, a processor that lacks byte dot product instructions would saturate sums of two products at 16 bits.
     options.add_session_config_entry("session.x64quantprecision", "1")
-    # One thread for a run, and several runs at once: threads that share a run wait for each other at every operator.
+    # One thread for each run, and several concurrent runs: threads that share a run would synchronise at every
+    # operator.
     options.intra_op_num_threads = 1
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
 def _valid(text: str) -> str:
-    # Unpaired surrogates are not text, and the tokenizer refuses them.
+    # The tokenizer refuses unpaired surrogates.
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _cut(encoding: Encoding) -> Tokens:
-    """The ids that the model reads: a long text is cut before the closing special token."""
+    """The ids that the model reads. A long text is truncated before its closing special token."""
     ids: list[int] = encoding.ids
     return np.array(ids if len(ids) <= SEQUENCE_MAX else [*ids[: SEQUENCE_MAX - 1], ids[-1]], np.int32)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices grouped by length, longest first, so that padding is little and the batch stays bounded."""
+    """Groups indices by length, longest first, to keep padding small and the size of a batch bounded."""
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while order:
         count = max(1, BATCH_TOKENS_MAX // lengths[order[0]])

@@ -1,4 +1,4 @@
-"""Cutting a text into overlapping passages, at the ends of sentences or words where it can be done."""
+"""Splits a text into overlapping passages, at the ends of sentences or words if possible."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from mnemon_server.embedding.base import Span
 
 OVERLAP_TOKENS = 32
-"""Tokens that a passage repeats of the one before it, so that what stands at a cut is read whole once."""
+"""Number of tokens that a passage repeats of the previous one, so that text at a cut is whole in one of them."""
 
 _SENTENCE_WINDOW = 4
-"""A sentence's end is taken in the last quarter of a passage; further back would make too many passages."""
+"""A passage ends at a sentence's end only within its last quarter. An earlier end would make too many passages."""
 
 _SENTENCE_ENDS = frozenset(".!?…。！？\n")
 _CLOSERS = "\"'”’»)]} \t\r"
@@ -17,7 +17,7 @@ _CLOSERS = "\"'”’»)]} \t\r"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a text: its code points, and the index of its word, None where the tokenizer knows no words."""
+    """A token of a text: its code points, and the index of its word; None if the tokenizer has no word indices."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class Token:
 
 
 def cut_passages(text: str, tokens: Sequence[Token], tokens_max: int, overlap: int = OVERLAP_TOKENS) -> list[Span]:
-    """Spans of at most `tokens_max` tokens that cover the text from its first code point to its last, in order."""
+    """Spans of at most `tokens_max` tokens, in order, that cover the text from its first to its last code point."""
     if len(tokens) <= tokens_max:
         return [Span(0, len(text))]
     spans: list[Span] = []
@@ -40,7 +40,7 @@ def cut_passages(text: str, tokens: Sequence[Token], tokens_max: int, overlap: i
 
 
 def _passage_end(text: str, tokens: Sequence[Token], first: int, limit: int) -> int:
-    """Index of the token that begins what no longer belongs to the passage."""
+    """The index of the first token that no longer belongs to the passage."""
     earliest = max(first + 1, limit - (limit - first) // _SENTENCE_WINDOW)
     words = [index for index in range(limit, earliest - 1, -1) if _begins_word(tokens, index)]
     sentence = next((index for index in words if _ends_sentence(text, tokens[index].start)), None)

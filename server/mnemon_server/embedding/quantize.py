@@ -1,11 +1,12 @@
 """Eight-bit arithmetic for the matrix products of a graph.
 
-Weights are rounded per output column, and activations per token: each token's vector is scaled to a largest value of
-one before it is rounded. One range for a whole batch, which is what ONNX Runtime's own dynamic quantisation takes,
-would let a text's vector depend on its neighbours, and a single large value in one of them would cost all precision.
+Weights are rounded per output column, activations per token: each token's vector is scaled to a maximum of one before
+it is rounded. ONNX Runtime's own dynamic quantisation uses one range for a whole batch. A text's vector would then
+depend on the other texts in the batch, and a single large value in one of them would cost all precision.
 
-The projections to query, key and value in the upper layers stay in fp32: rounding costs most there, above all in texts
-of one word (least cosine to fp32 0.990 with them, 0.981 without), and they are an eighth of the arithmetic.
+The projections to query, key and value in the upper layers stay in fp32. Rounding costs most there, above all for texts
+of one word (the lowest cosine to fp32 is 0.990 with fp32 projections, 0.981 without), and they are an eighth of the
+arithmetic.
 """
 
 import re
@@ -25,7 +26,7 @@ _AXES_ARE_INPUTS_FROM_OPSET = 18
 
 
 def quantize(model: onnx.ModelProto) -> None:
-    """Replaces, in place, the products with constant matrices by their eight-bit form."""
+    """Replaces products with constant matrices by their eight-bit form, in place."""
     constants = {constant.name: constant for constant in model.graph.initializer}
     graph = GraphBuilder()
     graph.constant("activation_zero_point", np.array(_ZERO_POINT, np.uint8))

@@ -1,4 +1,4 @@
-"""Any other model of the sentence-transformers family, on torch."""
+"""All other models of the sentence-transformers family, on torch."""
 
 import copy
 import hashlib
@@ -21,13 +21,13 @@ _BATCH_TEXTS = 32
 
 
 class SentenceTransformersEmbedder:
-    """An `Embedder` around a sentence-transformers model, in fp32 on the CPU.
+    """An `Embedder` for a sentence-transformers model, in fp32 on the CPU.
 
     Args:
         name: the model's name on the hub, which the stores record.
-        model_dir: a folder with the model's files, taken instead of the hub's cache.
-        allow_download: whether files that are missing may come from the hub.
-        threads: torch's threads for the whole process; 0 leaves them as they are.
+        model_dir: a folder with the model's files, used instead of the hub's cache.
+        allow_download: whether missing files may be downloaded from the hub.
+        threads: number of torch threads for the whole process; 0 leaves torch's setting unchanged.
 
     Raises:
         ConfigurationError: the extra is not installed, or the model has no fast tokenizer.
@@ -40,9 +40,9 @@ class SentenceTransformersEmbedder:
         encoder = _load(name, model_dir, allow_download=allow_download, threads=threads)
         tokenizer = encoder.tokenizer
         if not getattr(tokenizer, "is_fast", False):
-            raise ConfigurationError(f"the embedding model {name} has no fast tokenizer; choose one that has")
+            raise ConfigurationError(f"the embedding model {name} has no fast tokenizer; choose a model that has one")
         self._encoder: SentenceTransformer | None = encoder
-        # A copy: the model sets its own to pad and cut, which must not happen while another thread counts or splits.
+        # A copy, because the model changes its tokenizer's padding and truncation while other threads count or split.
         self._tokenizer: Any = copy.deepcopy(tokenizer)
         sequence_max = encoder.max_seq_length or _SEQUENCE_MAX_DEFAULT
         self._model = EmbeddingModel(
@@ -60,7 +60,7 @@ class SentenceTransformersEmbedder:
 
     @property
     def parallelism(self) -> int:
-        """One call at a time: torch spreads each over the cores."""
+        """Always 1: torch distributes each call over the cores."""
         return 1
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -75,12 +75,12 @@ class SentenceTransformersEmbedder:
                 normalize_embeddings=True,
                 show_progress_bar=False,
             )
-        except Exception as error:  # torch and the model's own code raise what they like
+        except Exception as error:  # torch and the model's own code raise arbitrary exceptions
             raise EmbeddingError(f"The model {self._model.name} failed: {error}") from error
         return np.asarray(vectors, np.float32)
 
     def split(self, text: str) -> list[Span]:
-        """Overlapping spans that cover the text, each short enough to be read whole."""
+        """Overlapping spans that cover the text, each within the model's token limit."""
         self._open()
         encoding = self._tokenize([text])[0]
         tokens = [
@@ -89,12 +89,12 @@ class SentenceTransformersEmbedder:
         return cut_passages(text, tokens, self._model.tokens_max)
 
     def token_counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens that the model reads of each text, its special tokens not counted."""
+        """The number of tokens that the model reads of each text, without special tokens."""
         self._open()
         return [min(len(encoding.ids), self._model.tokens_max) for encoding in self._tokenize(texts)]
 
     def close(self) -> None:
-        """Gives the model's memory back."""
+        """Releases the model's memory."""
         self._encoder = None
 
     def _open(self) -> "SentenceTransformer":
@@ -133,7 +133,7 @@ def _load(name: str, model_dir: Path | None, *, allow_download: bool, threads: i
 
 
 def _revision(encoder: "SentenceTransformer") -> str:
-    """A digest of the weights themselves, so that the same weights are the same revision wherever they come from."""
+    """A digest of the weights, so that equal weights have the same revision wherever they come from."""
     digest = hashlib.sha256()
     for name, tensor in sorted(encoder.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
@@ -142,5 +142,5 @@ def _revision(encoder: "SentenceTransformer") -> str:
 
 
 def _valid(text: str) -> str:
-    # Unpaired surrogates are not text, and tokenizers refuse them.
+    # Tokenizers refuse unpaired surrogates.
     return text.encode("utf-8", "replace").decode("utf-8")

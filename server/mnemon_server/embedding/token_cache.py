@@ -1,4 +1,4 @@
-"""The tokens of texts that were counted or split a moment ago, kept until they are embedded."""
+"""Caches the tokens of texts between counting or splitting and embedding."""
 
 import threading
 from collections import OrderedDict
@@ -12,7 +12,7 @@ Tokens = NDArray[np.int32]
 
 
 class TokenCache:
-    """A bounded mapping from texts, of which it keeps digests, to token ids; drops the oldest. Thread-safe."""
+    """A bounded map from texts (stored as digests) to token ids. It evicts the oldest entries. Thread-safe."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
@@ -20,17 +20,17 @@ class TokenCache:
         self._entries: OrderedDict[bytes, Tokens] = OrderedDict()
 
     def get(self, text: str) -> Tokens | None:
-        """The tokens of a text, which stay."""
+        """The tokens of a text. The entry stays."""
         with self._lock:
             return self._entries.get(text_key(text))
 
     def take(self, text: str) -> Tokens | None:
-        """The tokens of a text, which go: a text is embedded once."""
+        """The tokens of a text. Removes the entry, because a text is embedded once."""
         with self._lock:
             return self._entries.pop(text_key(text), None)
 
     def put(self, text: str, tokens: Tokens) -> None:
-        """Keeps the tokens of a text."""
+        """Stores the tokens of a text."""
         with self._lock:
             self._entries[text_key(text)] = tokens
             if len(self._entries) > self._entries_max:

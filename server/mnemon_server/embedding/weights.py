@@ -1,4 +1,4 @@
-"""Where the files of the default model come from, and the proof that they are the right ones."""
+"""Finds the files of the default model, and verifies them."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _WAYS = (
 class ModelFiles:
     """The verified files of a model: its tokenizer, and its weights or its own ONNX graph.
 
-    `digest` is the SHA-256 of the weights, or of the graph where there is one.
+    `digest` is the SHA-256 of the ONNX graph if there is one, otherwise of the weights.
     """
 
     tokenizer: Path
@@ -41,20 +41,20 @@ class ModelFiles:
 
     @property
     def is_graph(self) -> bool:
-        """True where `source` is an ONNX graph, False where it is weights."""
+        """True if `source` is an ONNX graph, False if it is weights."""
         return self.source.suffix == ".onnx"
 
 
 def find_model(
     model_dir: Path | None, cache_dir: Path, *, allow_download: bool = False, progress: Progress | None = None
 ) -> ModelFiles:
-    """The files of the default model, from the configured folder, the cache, the installed package or the hub.
+    """Finds the files of the default model in the configured folder, the cache, the installed package or the hub.
 
-    A configured folder is the only place looked at. Else the first place that has the files counts, and they must be
-    right there: a damaged file is reported, not passed over.
+    If a folder is configured, only that folder is used. Otherwise the first place that has the files is used. A damaged
+    file there is an error; the search does not continue with the next place.
 
     Raises:
-        EmbeddingError: no place has the files, or they are not the model's; the message says the ways to get them.
+        EmbeddingError: no place has the files, or they are not those of the model. The message says how to get them.
     """
     if model_dir is not None:
         return _open_configured(model_dir)
@@ -67,7 +67,7 @@ def find_model(
 
 
 def package_folder() -> Path | None:
-    """The folder of the installed weights package that holds its files, found without importing it."""
+    """The folder with the files of the installed weights package, found without importing the package."""
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -107,9 +107,9 @@ def _verified(path: Path, digest: str) -> Path:
 def _download(cache_dir: Path, progress: Progress | None) -> Path:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         raise EmbeddingError(
-            f"The weights of {MODEL_NAME} are not on this machine, and HF_HUB_OFFLINE forbids the hub. {_WAYS}."
+            f"The weights of {MODEL_NAME} are not on this machine, and HF_HUB_OFFLINE forbids the download. {_WAYS}."
         )
-    # Imported where it is needed: a start with the weights at hand neither needs it nor waits for it.
+    # Imported here, because a start that finds the weights does not need it.
     from huggingface_hub import hf_hub_download
 
     if progress is not None:
@@ -119,6 +119,6 @@ def _download(cache_dir: Path, progress: Progress | None) -> Path:
             hf_hub_download(MODEL_NAME, name, revision=HUB_REVISION, local_dir=cache_dir)
     except Exception as error:  # the hub's client raises errors of several libraries
         raise EmbeddingError(
-            f"The Hugging Face hub did not give the weights of {MODEL_NAME}: {error}. {_WAYS}."
+            f"The Hugging Face hub did not provide the weights of {MODEL_NAME}: {error}. {_WAYS}."
         ) from error
     return cache_dir

@@ -1,1 +1,1 @@
-"""Where bytes go: plain blocking Python behind the promises of `promises/`."""
+"""Storage: plain blocking Python behind the contracts in `promises/`."""

@@ -1,1 +1,1 @@
-"""Words and their weights, and how rankings become one: shared by all engines."""
+"""Keyword analysis, word weights and the fusion of rankings, shared by all engines."""

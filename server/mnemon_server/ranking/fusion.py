@@ -1,9 +1,10 @@
-"""How the two halves of a hybrid search become one score.
+"""Combines the two parts of a hybrid search into one score.
 
-A half is a cosine similarity, nothing below 0, or BM25 relative to the query's own text. Both are absolute. By default
-so is their weighted mean: the query's own text scores 1, an unrelated one near 0, and scores compare across queries. On
-long conversations equal weights find as much as a sum of scores scaled query by query, and more than a fusion of ranks;
-exponents on either half and other weights gain nothing that holds from one conversation to the next.
+The parts are the cosine similarity (negative values count as 0) and BM25 relative to the score of the query's own text.
+Both are absolute. The default score is their weighted mean and absolute too: the query's own text scores 1, an
+unrelated text near 0, and scores of different queries are comparable. On long conversations, equal weights find as much
+as a sum of scores that are scaled per query, and more than reciprocal rank fusion. Exponents on either part and other
+weights bring no gain that holds across conversations.
 """
 
 from dataclasses import dataclass
@@ -21,21 +22,21 @@ RRF_K = 60
 
 
 class FusionMethod(StrEnum):
-    """What is made of a half before the weighted mean."""
+    """How each part is transformed before the weighted mean."""
 
     ABSOLUTE = "absolute"
     """Nothing."""
     WEIGHTED = "weighted"
-    """Scaled query by query, so that the best of what was compared scores 1 and the worst 0 (min-max)."""
+    """Scaled per query, so that the best candidate scores 1 and the worst 0 (min-max)."""
     RRF = "rrf"
-    """The reciprocal of its rank among what was compared, (k + 1) / (k + rank), and 0 where it is 0."""
+    """The reciprocal of the rank among the candidates, (k + 1) / (k + rank); 0 if the value is 0."""
 
 
 _VECTOR_WEIGHTS = {FusionMethod.ABSOLUTE: 0.5, FusionMethod.WEIGHTED: 0.6, FusionMethod.RRF: 0.5}
 
 
 class Fused(NamedTuple):
-    """Scores, and the two halves of which they are the weighted mean: arrays of one length, 0 to 1."""
+    """Scores, and the two parts whose weighted mean they are: arrays of equal length, values 0 to 1."""
 
     scores: Floats
     vector_parts: Floats
@@ -44,40 +45,42 @@ class Fused(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A method and its terms."""
+    """A fusion method and its parameters."""
 
     method: FusionMethod = FusionMethod.ABSOLUTE
     vector_weight: float | None = None
-    """Share of meaning, 0 to 1, the rest is words; None: the method's own."""
+    """Weight of the vector part, 0 to 1; the keyword part has the rest. None: the method's default."""
     rrf_k: int = RRF_K
-    """At least 1; the larger it is, the less the first ranks stand out."""
+    """At least 1. The larger it is, the less the first ranks stand out."""
 
     @property
     def is_absolute(self) -> bool:
-        """Whether a score is the same whatever else is compared."""
+        """Whether a candidate's score is independent of the other candidates."""
         return self.method is FusionMethod.ABSOLUTE
 
     def weight(self, query: str) -> float:
-        """The share of meaning in the score: all of it where the query has no word."""
+        """The weight of the vector part; 1 if the query has no keyword."""
         if not query_terms(query):
             return 1.0
         return _VECTOR_WEIGHTS[self.method] if self.vector_weight is None else self.vector_weight
 
     def fuse(self, query: str, vector: Floats, keyword: Floats) -> Fused:
-        """The scores of what was compared; its halves, of one length, are 0 where there is nothing in common."""
+        """The scores of the candidates. Both parts have equal length, and are 0 for candidates with nothing in
+        common.
+        """
         weight = self.weight(query)
         vector_parts, keyword_parts = self._scaled(vector, vector), self._scaled(keyword, keyword)
         return Fused(weight * vector_parts + (1.0 - weight) * keyword_parts, vector_parts, keyword_parts)
 
     def bound(self, query: str, vector: Floats, keyword: Floats, vector_max: float, keyword_max: float) -> float:
-        """What at most something would score beside these whose halves are at most `vector_max` and `keyword_max`."""
+        """The highest possible score of a further candidate whose parts are at most `vector_max` and `keyword_max`."""
         weight = self.weight(query)
         by_meaning = self._scaled(np.array([vector_max]), vector)[0]
         by_word = self._scaled(np.array([keyword_max]), keyword)[0]
         return float(weight * by_meaning + (1.0 - weight) * by_word)
 
     def _scaled(self, values: Floats, among: Floats) -> Floats:
-        """Values of a half as the method counts them, which keeps their order."""
+        """Transforms the values of a part as the method requires. Keeps their order."""
         match self.method:
             case FusionMethod.ABSOLUTE:
                 return values
@@ -98,7 +101,7 @@ DEFAULT_FUSION = Fusion()
 def _min_max(values: Floats, among: Floats) -> Floats:
     low, high = float(among.min(initial=1.0)), float(among.max(initial=0.0))
     if low >= high:
-        # All are equally good: as good as any, or no good at all.
+        # All values are equal: 1 if they are positive, otherwise 0.
         return np.where((values >= high) & (values > 0.0), 1.0, 0.0)
     scaled: Floats = np.clip((values - low) / (high - low), 0.0, 1.0)
     return scaled

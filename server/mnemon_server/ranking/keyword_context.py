@@ -1,12 +1,13 @@
-"""What the words of neighbours tell: passages that were stored one after the other are often about one thing.
+"""Adds keyword scores from neighbouring passages, because consecutive passages are often about the same subject.
 
-An answer seldom repeats the words of its question, but what was said just before has them. So a word counts for the
-passages around the one that holds it, too, at a share that falls with the distance, unless it counts for more there
-already. Only passages that share a word with the query themselves are lifted.
+An answer seldom repeats the words of its question, but the passage before it often has them. So a word also counts for
+the passages around the one that contains it, with a share that falls with the distance, unless it scores higher there
+already. Only passages that share a word with the query are raised.
 
-Where neighbours have nothing to do with each other, that would only blur the order. So it is done as far as the query's
-words stand together more often than chance has it: the share of such pairs that chance does not explain, of which one
-pair may always be, decides. It is near 0 in a store of unrelated passages, and there the scores stay as they were.
+If neighbouring passages are unrelated, this would only blur the order. So the effect is scaled by evidence: how much
+more often than by chance the query's words occur close together. Evidence is the share of such pairs that chance does
+not explain, where one pair is always attributed to chance. It is near 0 in a store of unrelated passages, and the
+scores then stay unchanged.
 """
 
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONTEXT_WEIGHT = 0.75
-"""Of a word in the next passage; two further on two thirds of that, three further on one third."""
+"""Weight of a word from the adjacent passage. At distance two it is two thirds of that, at distance three one third."""
 
 REACH = 3
 FULL_EVIDENCE = 0.25
-"""So much of the pairs must be left unexplained for neighbours to count in full."""
+"""The share of unexplained pairs from which neighbours count in full."""
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -27,24 +28,24 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Which passages hold which words of a query. `terms`, `places` and `gains` are of one length, terms ascending."""
+    """Which passages contain which words of a query. `terms`, `places` and `gains` have equal length; terms ascend."""
 
     positions: Positions
-    """Of each passage that holds a word, ascending: neighbours are those whose positions differ by 1."""
+    """Positions of the passages with at least one word, ascending. The positions of neighbours differ by 1."""
     passage_count: int
-    """Of all that are searched, with and without such words."""
+    """Number of searched passages, with or without such words."""
     terms: NDArray[np.int64]
-    """The word of each occurrence, by number."""
+    """For each occurrence: the number of the word."""
     places: NDArray[np.int64]
-    """The passage of each occurrence, as a row of `positions`."""
+    """For each occurrence: the passage, as a row of `positions`."""
     gains: Floats
-    """What each occurrence adds to its passage's score."""
+    """For each occurrence: its contribution to the passage's score."""
     weights: Floats
-    """How telling each word is."""
+    """The weight of each word: rare words have more."""
 
 
 def scores(matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> Floats:
-    """The summed gains of each passage, in the order of `positions`; weight 0 leaves neighbours out."""
+    """The summed gains of each passage, in the order of `positions`. A weight of 0 ignores neighbours."""
     count = len(matches.positions)
     if context_weight > 0 and count > 1:
         neighbours = [_next(matches.positions, distance) for distance in range(1, REACH + 1)]
@@ -55,9 +56,10 @@ def scores(matches: Matches, context_weight: float = CONTEXT_WEIGHT) -> Floats:
 
 
 def _next(positions: Positions, distance: int) -> NDArray[np.intp]:
-    """The row of the passage so many positions further on, for each row; where it holds no word, one beyond the last.
+    """For each row: the row of the passage `distance` positions later, or one beyond the last row if that passage
+    contains no word.
 
-    That extra row takes what belongs nowhere.
+    The additional row is a dummy target, so that array operations need no special case.
     """
     rows = np.searchsorted(positions, positions + distance)
     found = np.append(positions, -1)[rows] == positions + distance
@@ -73,7 +75,7 @@ def _split(matches: Matches) -> list[tuple[NDArray[np.int64], Floats]]:
 def _evidence(
     matches: Matches, by_term: list[tuple[NDArray[np.int64], Floats]], neighbours: list[NDArray[np.intp]]
 ) -> float:
-    """How far neighbours are about one thing, 0 to 1: pairs that share a word, and those that chance would make."""
+    """The evidence, 0 to 1, that neighbours are about one subject: observed pairs that share a word, against chance."""
     total = matches.passage_count
     chances = sum(max(total - distance, 0) for distance in range(1, REACH + 1)) / total**2
     importance = np.square(matches.weights)
@@ -106,7 +108,7 @@ def _with_context(
 
 
 def _inverse(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """For each row the one that leads to it, as in `_next`."""
+    """The inverse of `_next`: for each row the row that maps to it."""
     inverse = np.full(len(rows) + 1, len(rows))
     inverse[rows] = np.arange(len(rows))
     return inverse[:-1]

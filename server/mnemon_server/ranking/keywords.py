@@ -1,4 +1,4 @@
-"""How texts become words for the keyword search of every engine: CJK bigrams, and stop words out of queries."""
+"""Splits texts into words for the keyword search of all engines: CJK bigrams, and stop words of queries."""
 
 import re
 import unicodedata
@@ -24,10 +24,10 @@ STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
 
 
 def analyze(text: str) -> str:
-    """The text with every run of CJK characters as overlapping pairs, "東京都" as "東京 京都"; one alone stays so.
+    """The text with each run of CJK characters as overlapping pairs: "東京都" becomes "東京 京都". A single one stays.
 
-    Other text stays as it is, but for the composition of its characters and the width of full-width forms. An index
-    that was fed by another version of this function must be built anew: what it holds could not be deleted from it.
+    Other text is only normalised: composed characters, and full-width forms to normal width. An index that was filled
+    by a different version of this function must be rebuilt, because its entries could not be deleted.
     """
     if text.isascii():
         return text
@@ -36,7 +36,9 @@ def analyze(text: str) -> str:
 
 
 def query_terms(text: str) -> list[str]:
-    """The distinct words of a query in lower case and order, without stop words where others are left; at most 256."""
+    """The distinct words of a query, in lower case and in order, at most 256. Stop words are left out unless the query
+    has no other words.
+    """
     words = dict.fromkeys(word.lower() for word in _WORD.findall(analyze(text)))
     telling = [word for word in words if word not in STOP_WORDS]
     return (telling or list(words))[:QUERY_TERMS_MAX]

@@ -1,4 +1,4 @@
-"""Words as the keyword search of every engine compares them: without case and accents, reduced to their stems."""
+"""Normalises words for the keyword search of all engines: no case, no accents, reduced to their stems."""
 
 import threading
 from typing import cast
@@ -9,7 +9,7 @@ from mnemon_server.ranking.keywords import analyze, query_terms
 
 
 class Stemmer:
-    """SQLite's tokenizer, without a database. Any thread may call it."""
+    """SQLite's tokenizer without a database. Thread-safe."""
 
     def __init__(self) -> None:
         self._connection = apsw.Connection(":memory:")
@@ -21,7 +21,9 @@ class Stemmer:
         return self._stems(analyze(text))
 
     def query_stems(self, text: str) -> list[str]:
-        """The distinct stems of a query's words, in order, without stop words where others are left."""
+        """The distinct stems of a query's words, in order. Stop words are left out unless the query has no other
+        words.
+        """
         return list(dict.fromkeys(self._stems(" ".join(query_terms(text)))))
 
     def _stems(self, text: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""The published messages that files on disk hold; with transport, all that knows the stubs."""
+"""Converts published messages that are also stored in files. Only this package and transport import the stubs."""

@@ -1,4 +1,6 @@
-"""The body of a frame: the published message `mnemon.v1.EpisodicEvent`, so that anybody can read a segment."""
+"""The body of a frame: the published message `mnemon.v1.EpisodicEvent`, so that any protobuf tool can read a
+segment.
+"""
 
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime, timedelta
@@ -14,11 +16,11 @@ from mnemon_server.domain.records import MetadataValue, Scope
 _NO_SCOPE = Scope()
 _EVENT_ID_TAG = episodic_pb2.EpisodicEvent.EVENT_ID_FIELD_NUMBER << 3 | 2
 _LONG_LENGTH = 0x80
-"""A length of so many bytes takes more than one byte itself."""
+"""Varint lengths from here on take more than one byte."""
 
 
 def encode(event: EpisodicEvent) -> bytes:
-    """The event as a serialized message; equal events give equal bytes, whatever the order of their metadata."""
+    """Serialises the event. Equal events give equal bytes, whatever the order of their metadata."""
     message = episodic_pb2.EpisodicEvent(
         event_id=event.event_id,
         event_type=event.event_type,
@@ -37,10 +39,10 @@ def encode(event: EpisodicEvent) -> bytes:
 
 
 def decode(body: bytes) -> EpisodicEvent:
-    """The event that `encode` was given.
+    """Deserialises the output of `encode`.
 
     Raises:
-        google.protobuf.message.DecodeError: the bytes are no such message. A frame's checksum rules that out.
+        google.protobuf.message.DecodeError: the bytes are not such a message. A frame's checksum makes this impossible.
     """
     message = episodic_pb2.EpisodicEvent.FromString(body)
     scope = message.scope
@@ -59,14 +61,14 @@ def decode(body: bytes) -> EpisodicEvent:
 
 
 def event_id_of(body: bytes) -> str:
-    """The id of an event, without reading the rest of it: its field is the first, where `encode` wrote it."""
+    """The id of an event without parsing the rest. `encode` writes that field first."""
     if len(body) > 2 and body[0] == _EVENT_ID_TAG and body[1] < _LONG_LENGTH:
         return body[2 : 2 + body[1]].decode()
     return str(episodic_pb2.EpisodicEvent.FromString(body).event_id)
 
 
 def text_of(body: bytes) -> str:
-    """What an event is found by: its content, and on lines of its own its context; "" where it has neither."""
+    """The searchable text of an event: its content, followed by its context on a new line; "" if it has neither."""
     message = episodic_pb2.EpisodicEvent.FromString(body)
     return "\n".join(part for part in (message.content, message.context) if part)
 
@@ -103,7 +105,7 @@ def _fill_metadata(
 
 def _fill_value(target: common_pb2.MetadataValue, value: MetadataValue) -> None:
     match value:
-        case bool():  # before int, which it also is
+        case bool():  # before int, because bool is a subclass
             target.bool_value = value
         case str():
             target.string_value = value
@@ -114,7 +116,7 @@ def _fill_value(target: common_pb2.MetadataValue, value: MetadataValue) -> None:
         case datetime():
             _fill_time(target.timestamp_value, value)
         case _:
-            # Also where it is empty, the list is the kind of value.
+            # Select this kind of value even if the list is empty.
             target.string_list_value.SetInParent()
             target.string_list_value.values.extend(value)
 

@@ -1,4 +1,4 @@
-"""Conversion of what all services share: scope, metadata, receipts, diagnostics, times. Both directions."""
+"""Converts the types that all services share, in both directions: scope, metadata, receipts, diagnostics, times."""
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from datetime import datetime, timedelta
@@ -51,12 +51,12 @@ _OUTCOMES_TO_PB = {outcome: pb.WriteOutcome.Value(f"WRITE_OUTCOME_{outcome.name}
 
 
 def scope_from_pb(message: pb.Scope) -> Scope:
-    """The scope; fields that are not set are empty."""
+    """The scope. Fields that are not set are empty."""
     return Scope(message.user, message.household, message.persona, message.agent, message.project)
 
 
 def fill_scope(owner: Any, scope: Scope) -> None:
-    """Writes a scope into the `scope` of a message, as far as it is set: most of its fields mostly are not."""
+    """Writes the fields that are set into the `scope` of a message. Most fields of most scopes are not set."""
     if scope.user:
         owner.scope.user = scope.user
     if scope.household:
@@ -70,14 +70,15 @@ def fill_scope(owner: Any, scope: Scope) -> None:
 
 
 def metadata_from_pb(metadata: Mapping[str, pb.MetadataValue]) -> dict[str, Any]:
-    """The values by key; None for one that is unset or cannot be a time, which no check lets through."""
+    """The values by key. An unset or invalid value becomes None, which validation refuses."""
     return {key: value_from_pb(value) for key, value in metadata.items()} if metadata else {}
 
 
 def value_from_pb(value: pb.MetadataValue, list_max: int | None = METADATA_LIST_MAX + 1) -> MetadataValue | None:
-    """The value with its type; None where it is unset or a time that is not one.
+    """The value with its type; None if it is unset or an invalid time.
 
-    Of a list, `list_max` texts at most: one more than it may have, so that its check refuses it. None: all.
+    Reads at most `list_max` texts of a list: one more than allowed, so that validation refuses the list. None reads
+    all.
     """
     kind = value.WhichOneof("kind")
     match kind:
@@ -93,7 +94,7 @@ def value_from_pb(value: pb.MetadataValue, list_max: int | None = METADATA_LIST_
 
 
 def fill_metadata(target: MutableMapping[str, pb.MetadataValue], metadata: Mapping[str, MetadataValue]) -> None:
-    """Writes metadata into the map of a message."""
+    """Writes metadata into the map field of a message."""
     for key, value in metadata.items():
         _fill_value(target[key], value)
 
@@ -125,7 +126,7 @@ def fill_time(target: Timestamp, time: datetime) -> None:
 
 
 def duration_to_pb(seconds: float) -> Duration:
-    """A length of time that is not negative, as a message."""
+    """A duration that is not negative, as a message."""
     nanoseconds = round(seconds * 1e9)
     return Duration(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
 
@@ -147,7 +148,7 @@ def fill_receipt(target: pb.WriteReceipt, receipt: WriteReceipt) -> None:
 
 
 def ignored_to_pb(ignored: Iterable[IgnoredFilter]) -> list[pb.IgnoredFilter]:
-    """The filters that were not applied."""
+    """The ignored filters, as messages."""
     return [pb.IgnoredFilter(key=filtered.key, reason=filtered.reason) for filtered in ignored]
 
 
@@ -163,7 +164,7 @@ def fill_score(
 
 
 def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
-    """How an answer was found."""
+    """The search diagnostics, as a message."""
     return pb.SearchDiagnostics(
         mode=SEARCH_MODES_TO_PB[diagnostics.mode],
         exact=diagnostics.exact,
@@ -177,7 +178,7 @@ def diagnostics_to_pb(diagnostics: SearchDiagnostics) -> pb.SearchDiagnostics:
 
 def _fill_value(target: pb.MetadataValue, value: MetadataValue) -> None:
     match value:
-        case bool():  # before int, which it also is
+        case bool():  # before int, because bool is a subclass
             target.bool_value = value
         case str():
             target.string_value = value
@@ -188,6 +189,6 @@ def _fill_value(target: pb.MetadataValue, value: MetadataValue) -> None:
         case datetime():
             fill_time(target.timestamp_value, value)
         case _:
-            # Also where it is empty, the list is the kind of value.
+            # Select this kind of value even if the list is empty.
             target.string_list_value.SetInParent()
             target.string_list_value.values.extend(value)

@@ -72,7 +72,7 @@ def flip(path: Path, place: int) -> None:
 
 def test_a_sound_timeline_is_said_to_be_sound(timeline: Timeline) -> None:
     code, printed = run("verify", timeline.folder)
-    assert (code, printed) == (0, "3 segments, 170 events; 0 segments are not sound\n")
+    assert (code, printed) == (0, "3 segments, 170 events; 0 segments are damaged\n")
     code, told = run_json("verify", timeline.folder)
     assert (code, told["sound"], told["contradictions"]) == (0, True, [])
     assert [it["state"] for it in told["segments"]] == ["sealed", "sealed", "open"]
@@ -182,7 +182,7 @@ def test_segments_in_quarantine_are_not_verified(timeline: Timeline) -> None:
     files = OsFiles(timeline.first.parent)
     files.copy_to(timeline.first.name, OsFiles(timeline.first.parent / "quarantine"))
     flip(timeline.first.parent / "quarantine" / timeline.first.name, 100)
-    assert run("verify", timeline.folder) == (0, "3 segments, 170 events; 0 segments are not sound\n")
+    assert run("verify", timeline.folder) == (0, "3 segments, 170 events; 0 segments are damaged\n")
 
 
 def test_a_segment_that_is_being_written_and_sealed_is_never_called_damaged(tmp_path: Path) -> None:
