@@ -1,5 +1,6 @@
 """Traps 1, 2 and 8 to 12 of a server on grpc.aio: what a client is told when something is wrong."""
 
+import gc
 import json
 import logging
 import tomllib
@@ -44,6 +45,22 @@ async def test_trap_1_exception_text_never_reaches_a_client_and_is_in_the_log(
     assert EXCEPTION_TEXT in incident["exception"]
     [rpc] = [line for line in lines if line["event"] == "rpc"]
     assert (rpc["code"], rpc["incident_id"], rpc["request_id"]) == ("INTERNAL", incident_id, incident["request_id"])
+
+
+async def test_what_a_refused_call_held_is_free_before_the_next_collection() -> None:
+    handlers = Misbehaving()
+    gc.disable()
+    try:
+        async with bare_server(handlers) as connection:
+            for _ in range(2):
+                error = await failure_of(method(connection.channel, "fail_with_hands_full")(b""))
+                assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+                # The client has its status before the handler's task is over.
+                await method(connection.channel, "echo")(b"")
+                assert handlers.held
+                assert handlers.held() is None
+    finally:
+        gc.enable()
 
 
 async def test_trap_1_bytes_that_are_no_message_are_an_invalid_argument() -> None:

@@ -1,6 +1,7 @@
 """A service that does what a handler must not do, to be served behind the product's interceptors."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -9,6 +10,10 @@ from grpc import aio
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 
 EXCEPTION_TEXT = "path/of/a/file/of/the/server"
+
+
+class Held:
+    """What a handler has in its hands as it fails."""
 
 
 class Misbehaving(grpc.GenericRpcHandler):
@@ -20,6 +25,7 @@ class Misbehaving(grpc.GenericRpcHandler):
         self.produced = 0
         self.opened = 0
         self.cleaned_up = 0
+        self.held: weakref.ref[Held] | None = None
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """The handler of a method."""
@@ -49,6 +55,13 @@ class Misbehaving(grpc.GenericRpcHandler):
     async def many_violations(self, request: bytes, context: aio.ServicerContext) -> bytes:
         """Finds far more wrong than an answer can say."""
         raise InvalidArgumentError([FieldViolation(f"field{i}.{'é' * 500}", "ü" * 500) for i in range(1000)])
+
+    async def fail_with_hands_full(self, request: bytes, context: aio.ServicerContext) -> bytes:
+        """Refuses what it looks at, with an error that it had kept."""
+        held = Held()
+        self.held = weakref.ref(held)
+        error = InvalidArgumentError.of("field", "is wrong")
+        raise error
 
     async def wait(self, request: bytes, context: aio.ServicerContext) -> bytes:
         """Answers once it may."""

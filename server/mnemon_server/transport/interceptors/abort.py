@@ -1,23 +1,25 @@
-"""Ends a call with the status of an error."""
+"""Ends a call with the status of a failure."""
 
 import asyncio
 from typing import NoReturn
 
 from grpc import aio
 
-from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.base import REQUEST_ID_KEY, Context, current_call
+from mnemon_server.transport.status import Failure
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 
 
-async def abort(context: Context, error: BaseException) -> NoReturn:
+async def abort(context: Context, failure: Failure) -> NoReturn:
     """Sends the status, then raises AbortError; CancelledError where the client has left meanwhile.
 
     It returns control only once the status is on its way: behind a message that the client does not read, that can
     take until the client leaves.
+
+    To be called outside of `except`. The runtime keeps the AbortError in a cycle with its call, and with it, until the
+    next full collection, the error that it came after, and the message that was refused.
     """
-    failure = report(error)
     call = current_call.get()
     call.reason, call.incident_id = failure.reason, failure.incident_id
     if context.cancelled() or context.done():

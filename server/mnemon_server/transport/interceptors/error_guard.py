@@ -1,10 +1,12 @@
 """Errors become statuses here: what no client may read stays in the log, under an incident id."""
 
 import asyncio
+from traceback import clear_frames
 from typing import Any
 
 from grpc import aio
 
+from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
 from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single
 
@@ -22,7 +24,10 @@ class ErrorGuard(MethodInterceptor):
                 # Already a status, or nobody to tell. Swallowing a cancellation would leak the call's native memory.
                 raise
             except Exception as error:  # noqa: BLE001 - this is the one place that catches everything
-                await abort(context, error)
+                failure = report(error)
+                # One that was kept in a variable before it was raised is in a cycle with its frame and what that holds.
+                clear_frames(error.__traceback__)
+            return await abort(context, failure)
 
         return call
 

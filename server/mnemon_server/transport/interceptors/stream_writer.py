@@ -6,6 +6,7 @@ from typing import Any
 
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.transport.errors import SlowReaderError
+from mnemon_server.transport.incidents import report
 from mnemon_server.transport.interceptors.abort import abort
 from mnemon_server.transport.interceptors.base import Context, Method, MethodInterceptor, Single, Stream
 
@@ -42,13 +43,14 @@ class StreamWriter(MethodInterceptor):
         """Writes what the generator yields, and aborts by itself: a slot is not free before its status is gone."""
 
         async def call(request: Any, context: Context) -> None:
+            write = self._write if method.ends_itself else self._write_until_shutdown
             try:
-                if method.ends_itself:
-                    await self._write(inner, request, context)
-                else:
-                    await self._write_until_shutdown(inner, request, context)
+                await write(inner, request, context)
             except (SlowReaderError, NotServingError) as error:
-                await abort(context, error)
+                failure = report(error)
+            else:
+                return
+            await abort(context, failure)
 
         return call
 
