@@ -119,6 +119,10 @@ def test_nothing_of_a_filter_that_is_invalid_is_kept(message: pb.Filter) -> None
     assert read_filter(Reader(), "filter", message) == AllOf(())
 
 
+def test_a_filter_must_say_something() -> None:
+    assert wrong(pb.Filter()) == {"filter": "must be set: all_of, any_of, none_of or condition"}
+
+
 def test_a_hostile_filter_is_refused_in_no_time() -> None:
     wide = pb.Filter(any_of=pb.FilterList(filters=[pb.Filter()] * 500_000))
     started = time.thread_time()

@@ -21,6 +21,7 @@ from mnemon_server.domain.conflicts import (
 from mnemon_server.domain.rules import LoadedRules, ResolvedRule, RuleConditions, RulePage, RuleReceipt, StoredRule
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.services.rules.schema import SCHEMA, checked_rule
+from mnemon_server.transport.convert import rule_requests as requests
 from mnemon_server.transport.convert import rules as convert
 
 EVERYTHING: dict[str, Any] = {
@@ -138,6 +139,11 @@ def message_of(rule: Mapping[str, Any]) -> pb.MergeRuleConfig:
     return pb.MergeRuleConfig.FromString(message.SerializeToString())
 
 
+def read(message: pb.MergeRuleConfig) -> dict[str, Any]:
+    """The rule of a request."""
+    return requests.read_rule(pb.RegisterRuleRequest(rule=message))
+
+
 def test_a_rule_with_every_field_goes_out_whole_and_comes_back_the_same() -> None:
     message = message_of(EVERYTHING)
     assert (message.name, message.extends, message.priority, message.enabled) == ("household", "default", -5, False)
@@ -145,7 +151,7 @@ def test_a_rule_with_every_field_goes_out_whole_and_comes_back_the_same() -> Non
     assert (message.detection.time_window.seconds, message.detection.time_window.nanos) == (300, 100_000_000)
     assert message.arbitration.default_strategy == decisions_pb2.DEFAULT_STRATEGY_KEEP_EXISTING
     assert message.arbitration.weights == decisions_pb2.FactorWeights(importance=0.4, recency=0.0)
-    assert convert.rule_from_pb(message) == EVERYTHING
+    assert read(message) == EVERYTHING
 
 
 def test_the_example_names_every_key_that_a_rule_may_have() -> None:
@@ -160,21 +166,21 @@ def test_the_example_names_every_key_that_a_rule_may_have() -> None:
 
 @given(RULES)
 def test_any_rule_comes_back_the_same(rule: dict[str, Any]) -> None:
-    assert convert.rule_from_pb(message_of(rule)) == rule
+    assert read(message_of(rule)) == rule
 
 
 @given(RULES)
 def test_any_message_comes_back_the_same(rule: dict[str, Any]) -> None:
     message = message_of(rule)
-    assert message_of(convert.rule_from_pb(message)) == message
+    assert message_of(read(message)) == message
 
 
 def test_what_is_not_set_is_not_there_and_a_false_value_is() -> None:
-    assert convert.rule_from_pb(pb.MergeRuleConfig()) == {}
+    assert read(pb.MergeRuleConfig()) == {}
     message = pb.MergeRuleConfig(name="a", priority=0, enabled=False, description="")
     message.detection.semantic_threshold = 0.0
     message.conditions.SetInParent()
-    assert convert.rule_from_pb(message) == {
+    assert read(message) == {
         "name": "a", "priority": 0, "enabled": False, "description": "",
         "detection": {"semantic_threshold": 0.0}, "conditions": {},
     }  # fmt: skip
@@ -194,7 +200,7 @@ def test_every_value_of_an_enumeration_has_a_number(member: Any) -> None:
     }
     part, field = fields[type(member)]
     rule = {"name": "a", part: {field: [member.value] if field == "signals" else member.value}}
-    assert convert.rule_from_pb(message_of(rule)) == rule
+    assert read(message_of(rule)) == rule
 
 
 def test_a_resolved_rule_goes_out_with_its_origins_and_could_be_registered_as_it_is() -> None:
@@ -212,7 +218,7 @@ def test_a_resolved_rule_goes_out_with_its_origins_and_could_be_registered_as_it
         "priority": "guests", "detection.time_window": "default", "merge.deduplicate": "",
     }  # fmt: skip
     assert not message.rule.HasField("extends")
-    written = convert.rule_from_pb(message.rule)
+    written = read(message.rule)
     assert written == resolved_to_dict(rule) == checked_rule(written)
     assert written["detection"]["signals"] == ["keyword", "time"]
 
@@ -221,11 +227,13 @@ def test_fields_of_a_mask_are_named_as_the_message_names_them() -> None:
     for path in ("detection.time_window", "extends", "arbitration.weights", "no.such"):
         assert convert.field_to_pb(convert.field_from_pb(path)) == path
     assert convert.field_from_pb("detection.time_window") == "detection.time_window_s"
+    update = pb.UpdateRuleRequest(rule={"name": "a"}, update_mask={"paths": ["detection.time_window", "no.such"]})
+    assert requests.read_update(update) == ({"name": "a"}, ["detection.time_window_s", "no.such"])
 
 
 def test_receipts_pages_and_counts_carry_the_registrys_version() -> None:
     receipt = convert.fill_receipt(pb.UpdateRuleResponse(), RuleReceipt(EVERYTHING, 3, 7))
-    assert (convert.rule_from_pb(receipt.rule), receipt.rule.revision, receipt.registry_version) == (EVERYTHING, 3, 7)
+    assert (read(receipt.rule), receipt.rule.revision, receipt.registry_version) == (EVERYTHING, 3, 7)
     page = RulePage((StoredRule({"name": "default"}, 0), StoredRule(EVERYTHING, 4)), None, 9)
     listed = convert.page_to_pb(page, "token")
     assert [(rule.name, rule.revision) for rule in listed.rules] == [("default", 0), ("household", 4)]

@@ -42,9 +42,11 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
     Snapshot,
 )
+from mnemon_server.transport.convert import conflict_requests
 from mnemon_server.transport.convert import conflicts as convert_conflicts
 from mnemon_server.transport.convert import semantic as convert
 from mnemon_server.transport.convert import semantic_requests as requests
+from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.transport.status import Failure
 
 LEARNT, CHANGED, REVERTED = (datetime(2026, 1, day, 3, 4, 5, 678, UTC) for day in (1, 2, 3))
@@ -126,8 +128,10 @@ def test_of_a_statement_that_comes_in_only_what_a_caller_may_say_is_taken() -> N
         MEMORY, memory_id="", update_time=SemanticMemory("", "").update_time, revision=0, merged_from=(),
         superseded_by="", embedding=None,
     )  # fmt: skip
-    assert requests.statement_from_pb(message_of(MEMORY)) == taken
-    assert requests.statement_from_pb(pb.SemanticMemory(content="a")) == SemanticMemory("", "a")
+    reader = Reader()
+    assert requests.read_statement(reader, "memory", message_of(MEMORY)) == taken
+    assert requests.read_statement(reader, "memory", pb.SemanticMemory(content="a")) == SemanticMemory("", "a")
+    assert not reader.violations
 
 
 def test_what_a_statement_lacks_is_left_out_and_a_zero_is_not() -> None:
@@ -346,19 +350,29 @@ def test_what_was_taken_back_and_what_would_be_decided_go_out_whole() -> None:
 
 
 def test_a_reference_is_an_id_or_a_statement_with_its_embedding() -> None:
-    by_id = conflicts_pb2.MemoryReference(memory_id="s-1")
-    assert convert_conflicts.reference_from_pb(by_id) == MemoryRef(memory_id="s-1")
+    by_id = conflicts_pb2.MemoryReference(memory_id="s-1", expected_revision=7)
     given = conflicts_pb2.MemoryReference(memory=pb.SemanticMemory(content="a", embedding=[0.5, 0.25]))
-    assert convert_conflicts.reference_from_pb(given) == MemoryRef(
-        memory=SemanticMemory("", "a", embedding=(0.5, 0.25))
+    arbitration = conflicts_pb2.ArbitrateConflictRequest(candidate=by_id, existing=given)
+    assert conflict_requests.read_arbitration(arbitration) == (
+        MemoryRef(memory_id="s-1", expected_revision=7),
+        MemoryRef(memory=SemanticMemory("", "a", embedding=(0.5, 0.25))),
+        {},
     )
     without = conflicts_pb2.MemoryReference(memory=pb.SemanticMemory(content="a"))
-    assert convert_conflicts.reference_from_pb(without) == MemoryRef(memory=SemanticMemory("", "a"))
+    merge = conflicts_pb2.MergeMemoriesRequest(first=without, second={"memory_id": "s-1"})
+    assert conflict_requests.read_merge(merge) == (
+        MemoryRef(memory=SemanticMemory("", "a")), MemoryRef(memory_id="s-1"), {},
+    )  # fmt: skip
+    preview = conflicts_pb2.PreviewResolutionRequest(memory=given.memory)
+    assert conflict_requests.read_preview(preview) == SemanticMemory("", "a", embedding=(0.5, 0.25))
 
 
 def test_changes_for_one_call_come_in_as_a_rule_writes_them() -> None:
     detection = decisions_pb2.DetectionConfig(time_window=Duration(seconds=60), signals=[1, 3])
-    assert convert_conflicts.changes_from_pb(detection) == {"time_window_s": 60.0, "signals": ["semantic", "time"]}
-    assert convert_conflicts.changes_from_pb(decisions_pb2.MergeConfig()) == {}
-    assert convert_conflicts.limit_from_pb(conflicts_pb2.DetectConflictsRequest()) == 100
-    assert convert_conflicts.limit_from_pb(conflicts_pb2.DetectConflictsRequest(limit=7)) == 7
+    candidate = conflicts_pb2.MemoryReference(memory_id="s-1")
+    request = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection=detection, limit=7)
+    assert conflict_requests.read_detection(request) == (
+        MemoryRef(memory_id="s-1"), {"time_window_s": 60.0, "signals": ["semantic", "time"]}, 7,
+    )  # fmt: skip
+    bare = conflicts_pb2.DetectConflictsRequest(candidate=candidate)
+    assert conflict_requests.read_detection(bare) == (MemoryRef(memory_id="s-1"), {}, 100)

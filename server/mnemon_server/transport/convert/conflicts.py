@@ -1,16 +1,10 @@
-"""Conversion of the conflict service's requests and answers. Both directions."""
+"""The conflict service's answers as messages."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from google.protobuf.message import Message
 from mnemon.v1 import conflicts_pb2 as pb
-from mnemon.v1 import semantic_pb2
 
-from mnemon_server.domain.conflicts import CONFLICTS_DEFAULT, DecisionPage
-from mnemon_server.domain.resolution import Arbitrated, Detected, MemoryRef, MergedMemories, Unmerged
-from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.domain.conflicts import DecisionPage
+from mnemon_server.domain.resolution import Arbitrated, Detected, MergedMemories, Unmerged
+from mnemon_server.domain.semantic import SavedSemantic
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
 from mnemon_server.transport.convert.decisions import (
     CONTENT_STRATEGIES_TO_PB,
@@ -19,32 +13,7 @@ from mnemon_server.transport.convert.decisions import (
     fill_decision,
     fill_statistics,
 )
-from mnemon_server.transport.convert.rules import values_from_pb
 from mnemon_server.transport.convert.semantic import fill_memory
-from mnemon_server.transport.convert.semantic_requests import statement_from_pb
-
-
-def reference_from_pb(message: pb.MemoryReference) -> MemoryRef:
-    """The statement that is meant."""
-    expected = message.expected_revision if message.HasField("expected_revision") else None
-    if message.HasField("memory"):
-        return MemoryRef(memory=given_from_pb(message.memory), expected_revision=expected)
-    return MemoryRef(memory_id=message.memory_id, expected_revision=expected)
-
-
-def given_from_pb(message: semantic_pb2.SemanticMemory) -> SemanticMemory:
-    """A statement that is given, with its embedding where it has one."""
-    return replace(statement_from_pb(message), embedding=tuple(message.embedding) or None)
-
-
-def changes_from_pb(message: Message) -> Mapping[str, Any]:
-    """Changes to a part of a rule, for one call; empty where there are none."""
-    return values_from_pb(message)
-
-
-def limit_from_pb(message: pb.DetectConflictsRequest) -> int:
-    """Most conflicts to return."""
-    return message.limit or CONFLICTS_DEFAULT
 
 
 def detected_to_pb(detected: Detected) -> pb.DetectConflictsResponse:

@@ -12,7 +12,6 @@ from mnemon.v1 import episodic_pb2 as pb
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.episodic import LIMIT_DEFAULT, EpisodicEvent, EventSelection, RecordEvent, WindowQuery
-from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.records import Scope, View
 from mnemon_server.services.timeline.checks import (
     pruning_violations,
@@ -21,7 +20,7 @@ from mnemon_server.services.timeline.checks import (
     window_violations,
 )
 from mnemon_server.transport.convert.shared.filters import read_filter
-from mnemon_server.transport.convert.shared.reader import Reader
+from mnemon_server.transport.convert.shared.reader import Reader, require
 from mnemon_server.wire.values import SEARCH_MODES, VIEWS, scope_from_pb, time_from_pb
 
 _NO_SCOPE = Scope()
@@ -53,8 +52,7 @@ def read_record(request: pb.RecordEventRequest) -> RecordEvent:
     reader = Reader()
     record = RecordEvent(read_event(reader, "event", request.event), request.request_id)
     if reader.violations:
-        if not request.HasField("event"):
-            raise InvalidArgumentError.of("event", "is required")
+        require(request, "event")
         reader.finish(record_violations(record))
     return record
 

@@ -1,4 +1,4 @@
-"""Conversion of merge rules between messages and rules as JSON values. Both directions, and back without a difference.
+"""Merge rules as messages. `rule_requests.py` reads them, and a rule comes back as it was.
 
 The keys of a rule are the names of the message's fields; a length of time is a number of seconds, under the name with
 "_s" behind it, and a value of an enumeration is its name in lower case with hyphens. What is not set is not there.
@@ -18,49 +18,18 @@ from mnemon_server.domain.rules import (
     LoadedRules,
     ResolvedRule,
     RuleDict,
-    RuleOrder,
     RulePage,
     RuleReceipt,
 )
 from mnemon_server.services.rules.inheritance import resolved_to_dict
 from mnemon_server.wire import values
 
-RULE_ORDERS: Mapping[int, RuleOrder] = {
-    pb.RULE_ORDER_UNSPECIFIED: RuleOrder.REGISTRATION,
-    pb.RULE_ORDER_REGISTRATION: RuleOrder.REGISTRATION,
-    pb.RULE_ORDER_MATCHING: RuleOrder.MATCHING,
-}
 Receipt = TypeVar("Receipt", pb.RegisterRuleResponse, pb.GetRuleResponse, pb.UpdateRuleResponse)
 
-_SECONDS = "_s"
-_DURATIONS = {"detection.time_window": f"detection.time_window{_SECONDS}"}
+SECONDS = "_s"
+_DURATIONS = {"detection.time_window": f"detection.time_window{SECONDS}"}
 _DURATIONS_TO_PB = {key: path for path, key in _DURATIONS.items()}
-_NANOSECONDS = 10**9
-
-
-def rule_from_pb(message: pb.MergeRuleConfig) -> dict[str, Any]:
-    """The rule as JSON values, without what only the server sets."""
-    found = values_from_pb(message)
-    found.pop("revision", None)
-    return found
-
-
-def values_from_pb(message: Message) -> dict[str, Any]:
-    """What is set in a rule, or in one of its parts, as JSON values; the checks have let it through."""
-    found: dict[str, Any] = {}
-    for field, value in message.ListFields():
-        match value:
-            case Duration():
-                found[f"{field.name}{_SECONDS}"] = _seconds(value)
-            case Message():
-                found[field.name] = values_from_pb(value)
-            case Mapping():
-                found[field.name] = dict(value)
-            case Sequence() if not isinstance(value, str):
-                found[field.name] = [_plain(field.enum_type, item) for item in value]
-            case _:
-                found[field.name] = _plain(field.enum_type, value)
-    return found
+NANOSECONDS = 10**9
 
 
 def fill_rule(target: pb.MergeRuleConfig, rule: RuleDict, revision: int = 0) -> None:
@@ -136,7 +105,7 @@ def field_to_pb(path: str) -> str:
 def _fill_values(target: Message, values: Mapping[str, Any]) -> None:
     known: Mapping[str, Any] = target.DESCRIPTOR.fields_by_name
     for key, value in values.items():
-        field = known[key if key in known else key.removesuffix(_SECONDS)]
+        field = known[key if key in known else key.removesuffix(SECONDS)]
         match value:
             case Mapping() if _is_map(field):
                 getattr(target, field.name).update(value)
@@ -158,30 +127,18 @@ def _is_map(field: Any) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _plain(enum: EnumDescriptor | None, value: Any) -> Any:
-    if enum is None:
-        return value
-    return enum.values_by_number[value].name.removeprefix(_prefix(enum)).lower().replace("_", "-")
-
-
 def _number(enum: EnumDescriptor | None, value: Any) -> Any:
     if enum is None:
         return value
-    return enum.values_by_name[_prefix(enum) + value.upper().replace("-", "_")].number
+    return enum.values_by_name[enum_prefix(enum) + value.upper().replace("-", "_")].number
 
 
-def _prefix(enum: EnumDescriptor) -> str:
+def enum_prefix(enum: EnumDescriptor) -> str:
     """What the names of an enumeration's values begin with: of the first one, which is always UNSPECIFIED."""
     return enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
 
 
-# Both exact, and rounded once: a length of time comes back as the number that it was.
-
-
-def _seconds(message: Duration) -> float:
-    return (message.seconds * _NANOSECONDS + message.nanos) / _NANOSECONDS
-
-
 def _duration(seconds: float) -> Duration:
-    whole, rest = divmod(round(Fraction(seconds) * _NANOSECONDS), _NANOSECONDS)
+    """Exact, and rounded once: as a number of seconds, it comes back as the number that it was."""
+    whole, rest = divmod(round(Fraction(seconds) * NANOSECONDS), NANOSECONDS)
     return Duration(seconds=whole, nanos=rest)

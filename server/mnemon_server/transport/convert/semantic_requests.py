@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from mnemon.v1 import semantic_pb2 as pb
 
-from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.records import Scope, View
 from mnemon_server.domain.semantic import (
     MIN_SIMILARITY_DEFAULT,
@@ -111,18 +110,6 @@ def read_statement(reader: Reader, field: str, message: pb.SemanticMemory) -> Se
         metadata=reader.metadata(f"{field}.metadata", message.metadata),
         create_time=reader.time(f"{field}.create_time", message, "create_time"),
     )
-
-
-def statement_from_pb(message: pb.SemanticMemory) -> SemanticMemory:
-    """The same of a statement that was checked."""
-    return read_statement(Reader(), "memory", message)
-
-
-def shape_violations(message: pb.SemanticMemory, field: str) -> list[FieldViolation]:
-    """Why a statement that is given is no value."""
-    reader = Reader()
-    read_statement(reader, field, message)
-    return reader.violations
 
 
 def _filter(reader: Reader, message: pb.SemanticMemoryFilter) -> SemanticFilter:

@@ -1,1 +1,1 @@
-"""One servicer per service: check, convert, call, convert."""
+"""One servicer per service: read, call, write."""

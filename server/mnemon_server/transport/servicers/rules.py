@@ -1,12 +1,11 @@
-"""RulesService over gRPC. Every method has the same steps: check what may be no value, convert, call, convert."""
+"""RulesService over gRPC. Every method has the same steps: read, call, write."""
 
 from mnemon.v1 import rules_pb2 as pb
 from mnemon.v1 import rules_pb2_grpc
 
-from mnemon_server.transport.checks import rules as checks
+from mnemon_server.transport.convert import rule_requests as requests
 from mnemon_server.transport.convert import rules as convert
-from mnemon_server.transport.convert.semantic_requests import statement_from_pb
-from mnemon_server.transport.convert.shared.reading import page_size
+from mnemon_server.transport.convert.shared.reader import expected_revision
 from mnemon_server.transport.interceptors.base import Context
 from mnemon_server.transport.servicers.page_tokens import PageTokens
 from mnemon_server.transport.tenancy import TenantServicer
@@ -18,9 +17,9 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
     async def RegisterRule(  # noqa: N802 - the promises of the methods are in the proto
         self, request: pb.RegisterRuleRequest, context: Context
     ) -> pb.RegisterRuleResponse:
-        checks.check_rule(request)
+        rule = requests.read_rule(request)
         async with self.vault(context) as vault:
-            receipt = await vault.rules.register(convert.rule_from_pb(request.rule), request_id=request.request_id)
+            receipt = await vault.rules.register(rule, request_id=request.request_id)
         return convert.fill_receipt(pb.RegisterRuleResponse(), receipt)
 
     async def GetRule(self, request: pb.GetRuleRequest, context: Context) -> pb.GetRuleResponse:  # noqa: N802
@@ -29,12 +28,12 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.fill_receipt(pb.GetRuleResponse(), receipt)
 
     async def UpdateRule(self, request: pb.UpdateRuleRequest, context: Context) -> pb.UpdateRuleResponse:  # noqa: N802
-        checks.check_rule(request)
+        changes, mask = requests.read_update(request)
         async with self.vault(context) as vault:
             receipt = await vault.rules.update(
-                convert.rule_from_pb(request.rule),
-                mask=[convert.field_from_pb(path) for path in request.update_mask.paths],
-                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+                changes,
+                mask=mask,
+                expected_revision=expected_revision(request),
                 request_id=request.request_id,
             )
         return convert.fill_receipt(pb.UpdateRuleResponse(), receipt)
@@ -45,28 +44,24 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
                 request.name,
                 force=request.force,
                 allow_missing=request.allow_missing,
-                expected_revision=request.expected_revision if request.HasField("expected_revision") else None,
+                expected_revision=expected_revision(request),
                 request_id=request.request_id,
             )
         return convert.deleted_to_pb(deleted)
 
     async def ListRules(self, request: pb.ListRulesRequest, context: Context) -> pb.ListRulesResponse:  # noqa: N802
-        checks.check_list_rules(request)
+        order, limit = requests.read_list(request)
         async with self.vault(context) as vault:
             pages = PageTokens(vault.page_key, request)
-            page = await vault.rules.list(
-                convert.RULE_ORDERS[request.order],
-                after=pages.position(),
-                limit=page_size(request.page_size),
-            )
+            page = await vault.rules.list(order, after=pages.position(), limit=limit)
         return convert.page_to_pb(page, pages.next(page.next_position))
 
     async def FindMatchingRule(  # noqa: N802
         self, request: pb.FindMatchingRuleRequest, context: Context
     ) -> pb.FindMatchingRuleResponse:
-        checks.check_find_matching_rule(request)
+        candidate = requests.read_candidate(request)
         async with self.vault(context) as vault:
-            rule = await vault.rules.find_matching(statement_from_pb(request.candidate))
+            rule = await vault.rules.find_matching(candidate)
         response = pb.FindMatchingRuleResponse()
         convert.fill_resolved(response.rule, rule)
         return response
@@ -86,10 +81,10 @@ class RulesServicer(TenantServicer, rules_pb2_grpc.RulesServiceServicer):
         return convert.export_to_pb(rules, version)
 
     async def LoadRules(self, request: pb.LoadRulesRequest, context: Context) -> pb.LoadRulesResponse:  # noqa: N802
-        checks.check_load_rules(request)
+        rules = requests.read_load(request)
         async with self.vault(context) as vault:
             loaded = await vault.rules.load(
-                [convert.rule_from_pb(rule) for rule in request.rules],
+                rules,
                 replace_all=request.replace_all,
                 lenient=request.lenient,
                 request_id=request.request_id,

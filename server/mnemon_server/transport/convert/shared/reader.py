@@ -10,18 +10,12 @@ from mnemon.v1 import common_pb2
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError
 from mnemon_server.domain.records import METADATA_LIST_MAX, MetadataValue
 from mnemon_server.services.shared.field_masks import covers
-from mnemon_server.transport.convert.shared.reading import (
-    PAGE_SIZE_DEFAULT,
-    others,
-    page_size,
-    page_size_violations,
-    unknown,
-)
 from mnemon_server.wire.values import time_from_pb, value_from_pb
 
 T = TypeVar("T")
 
 BULK_REQUESTS_MAX = 1000
+PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX = 100, 1000
 TIME_RANGE = "must be a time from year 1 to 9999, with 0 to 999,999,999 nanoseconds"
 
 
@@ -45,7 +39,7 @@ class Reader:
         """What a number stands for. An unknown one is invalid: it may stand for a promise that this server breaks."""
         if number in known:
             return known[number]
-        self.violations += unknown(field, number, known)
+        self.note(field, f"must be one of {', '.join(map(str, sorted(known)))}; {number} is not known")
         return known[min(known)]
 
     def value(self, field: str, message: common_pb2.MetadataValue) -> MetadataValue | None:
@@ -89,17 +83,20 @@ class Reader:
 
     def page_size(self, asked: int, default: int = PAGE_SIZE_DEFAULT) -> int:
         """How many records a page has at most."""
-        self.violations += page_size_violations(asked)
-        return page_size(asked, default)
+        if asked < 0:
+            self.note("page_size", "must not be negative; 0 is the default")
+        return min(asked or default, PAGE_SIZE_MAX)
 
     def finish(self, rest: Iterable[FieldViolation] = ()) -> None:
         """Raises InvalidArgumentError if something was noted.
 
         Args:
-            rest: what the service finds wrong with the values; not iterated if nothing was noted.
+            rest: what the service finds wrong with the values; of it, only what concerns other fields counts. Not
+                iterated if nothing was noted.
         """
         if self.violations:
-            raise InvalidArgumentError(others(self.violations, rest))
+            noted = {violation.field for violation in self.violations}
+            raise InvalidArgumentError([*self.violations, *(each for each in rest if each.field not in noted)])
 
     def _note_value(self, field: str, message: common_pb2.MetadataValue) -> None:
         is_time = message.HasField("timestamp_value")

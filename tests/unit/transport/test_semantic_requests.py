@@ -8,8 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import common_pb2, conflicts_pb2, decisions_pb2, rules_pb2
 from mnemon.v1 import semantic_pb2 as pb
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.transport.checks import conflicts as conflict_checks
-from mnemon_server.transport.checks import rules as rule_checks
+from mnemon_server.transport.convert import conflict_requests, rule_requests
 from mnemon_server.transport.convert import semantic_requests as requests
 
 NO_TIME = Timestamp(seconds=10**13)
@@ -23,28 +22,28 @@ FILTERED = [
 ]
 
 
-def fields(check: Any, request: Any) -> list[str]:
-    """The fields that the check finds fault with."""
+def fields(read: Any, request: Any) -> list[str]:
+    """The fields that the reading finds fault with."""
     try:
-        check(request)
+        read(request)
     except InvalidArgumentError as error:
         return [violation.field for violation in error.violations]
     return []
 
 
 @pytest.mark.parametrize(
-    ("check", "request_", "field"),
+    ("read", "request_", "field"),
     [
         (requests.read_save, pb.SaveSemanticMemoryRequest(), "memory"),
-        (conflict_checks.check_preview_resolution, conflicts_pb2.PreviewResolutionRequest(), "memory"),
-        (rule_checks.check_rule, rules_pb2.RegisterRuleRequest(), "rule"),
-        (rule_checks.check_rule, rules_pb2.UpdateRuleRequest(), "rule"),
-        (rule_checks.check_find_matching_rule, rules_pb2.FindMatchingRuleRequest(), "candidate"),
+        (conflict_requests.read_preview, conflicts_pb2.PreviewResolutionRequest(), "memory"),
+        (rule_requests.read_rule, rules_pb2.RegisterRuleRequest(), "rule"),
+        (rule_requests.read_rule, rules_pb2.UpdateRuleRequest(), "rule"),
+        (rule_requests.read_candidate, rules_pb2.FindMatchingRuleRequest(), "candidate"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-def test_what_a_request_is_about_is_required(check: Any, request_: Any, field: str) -> None:
-    assert fields(check, request_) == [field]
+def test_what_a_request_is_about_is_required(read: Any, request_: Any, field: str) -> None:
+    assert fields(read, request_) == [field]
 
 
 def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
@@ -84,21 +83,21 @@ def test_what_only_the_server_says_of_a_statement_is_not_looked_at() -> None:
     assert fields(requests.read_save, pb.SaveSemanticMemoryRequest(memory=memory)) == []
 
 
-@pytest.mark.parametrize(("check", "kind"), FILTERED)
-def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(check: Any, kind: Any) -> None:
-    assert fields(check, kind(filter=pb.SemanticMemoryFilter(created={"start_time": Timestamp()}))) == []
+@pytest.mark.parametrize(("read", "kind"), FILTERED)
+def test_times_and_parts_of_a_filter_that_are_none_are_named_with_the_rest(read: Any, kind: Any) -> None:
+    assert fields(read, kind(filter=pb.SemanticMemoryFilter(created={"start_time": Timestamp()}))) == []
     message = pb.SemanticMemoryFilter(
         scope={"user": "u" * 257},
         created={"start_time": NO_TIME, "end_time": Timestamp(nanos=-1)},
         filter={},
     )
-    found = sorted(fields(check, kind(filter=message)))
+    found = sorted(fields(read, kind(filter=message)))
     assert found == ["filter.created.end_time", "filter.created.start_time", "filter.filter", "filter.scope.user"]
 
 
-@pytest.mark.parametrize(("check", "kind"), FILTERED)
-def test_a_filter_that_is_none_is_not_taken_for_no_filter(check: Any, kind: Any) -> None:
-    assert fields(check, kind(filter=pb.SemanticMemoryFilter(filter={}))) == ["filter.filter"]
+@pytest.mark.parametrize(("read", "kind"), FILTERED)
+def test_a_filter_that_is_none_is_not_taken_for_no_filter(read: Any, kind: Any) -> None:
+    assert fields(read, kind(filter=pb.SemanticMemoryFilter(filter={}))) == ["filter.filter"]
 
 
 def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
@@ -112,30 +111,30 @@ def test_the_rest_of_a_search_is_named_with_a_filter_that_is_none() -> None:
 
 def test_pages_have_no_negative_size() -> None:
     assert fields(requests.read_list, pb.ListSemanticMemoriesRequest(page_size=-1)) == ["page_size"]
-    assert fields(rule_checks.check_list_rules, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
+    assert fields(rule_requests.read_list, rules_pb2.ListRulesRequest(page_size=-1, order=9)) == [
         "order", "page_size",
     ]  # fmt: skip
     request = conflicts_pb2.ListDecisionsRequest(page_size=-1)
-    assert fields(conflict_checks.check_list_decisions, request) == ["page_size"]
+    assert fields(conflict_requests.read_list, request) == ["page_size"]
 
 
 def test_statements_that_are_given_are_checked_where_they_stand() -> None:
     bad, good = (conflicts_pb2.MemoryReference(memory=memory) for memory in (BAD_MEMORY, GOOD_MEMORY))
     by_id, nothing = conflicts_pb2.MemoryReference(memory_id="s-1"), conflicts_pb2.MemoryReference()
-    detect = conflict_checks.check_detect_conflicts
+    detect = conflict_requests.read_detection
     assert fields(detect, conflicts_pb2.DetectConflictsRequest(candidate=bad)) == [
         "candidate.memory.metadata.unset", "candidate.memory.create_time",
     ]  # fmt: skip
     assert fields(detect, conflicts_pb2.DetectConflictsRequest(candidate=by_id)) == []
     arbitrate = conflicts_pb2.ArbitrateConflictRequest(candidate=good, existing=nothing)
-    assert fields(conflict_checks.check_arbitrate_conflict, arbitrate) == ["existing"]
-    assert fields(conflict_checks.check_merge_memories, conflicts_pb2.MergeMemoriesRequest(first=by_id)) == ["second"]
+    assert fields(conflict_requests.read_arbitration, arbitrate) == ["existing"]
+    assert fields(conflict_requests.read_merge, conflicts_pb2.MergeMemoriesRequest(first=by_id)) == ["second"]
     preview = conflicts_pb2.PreviewResolutionRequest(memory=BAD_MEMORY)
-    assert fields(conflict_checks.check_preview_resolution, preview) == [
+    assert fields(conflict_requests.read_preview, preview) == [
         "memory.metadata.unset", "memory.create_time",
     ]  # fmt: skip
     match = rules_pb2.FindMatchingRuleRequest(candidate=BAD_MEMORY)
-    assert fields(rule_checks.check_find_matching_rule, match) == [
+    assert fields(rule_requests.read_candidate, match) == [
         "candidate.metadata.unset", "candidate.create_time",
     ]  # fmt: skip
 
@@ -144,12 +143,12 @@ def test_the_rest_of_a_statement_is_named_with_what_is_no_value() -> None:
     bad = pb.SemanticMemory(content=" ", metadata={"unset": UNSET}, embedding=[float("nan")])
     candidate = conflicts_pb2.MemoryReference(memory=bad)
     detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection={"signals": [9]})
-    assert sorted(fields(conflict_checks.check_detect_conflicts, detect)) == [
+    assert sorted(fields(conflict_requests.read_detection, detect)) == [
         "candidate.memory.content", "candidate.memory.embedding", "candidate.memory.metadata.unset",
         "candidate.memory.scope.user", "detection.signals[0]",
     ]  # fmt: skip
     preview = conflicts_pb2.PreviewResolutionRequest(memory=bad)
-    assert sorted(fields(conflict_checks.check_preview_resolution, preview)) == [
+    assert sorted(fields(conflict_requests.read_preview, preview)) == [
         "memory.content", "memory.metadata.unset", "memory.scope.user",
     ]  # fmt: skip
 
@@ -164,18 +163,18 @@ def test_values_of_a_rule_that_this_server_does_not_know_are_named_by_their_path
     expected = ["detection.time_window", "detection.signals[1]", "detection.signals[2]",
                 "arbitration.default_strategy", "merge.content_strategy"]  # fmt: skip
     register = rules_pb2.RegisterRuleRequest(rule=rule)
-    assert sorted(fields(rule_checks.check_rule, register)) == sorted(f"rule.{path}" for path in expected)
+    assert sorted(fields(rule_requests.read_rule, register)) == sorted(f"rule.{path}" for path in expected)
     load = rules_pb2.LoadRulesRequest(rules=[rules_pb2.MergeRuleConfig(name="fine"), rule])
-    assert sorted(fields(rule_checks.check_load_rules, load)) == sorted(f"rules[1].{path}" for path in expected)
+    assert sorted(fields(rule_requests.read_load, load)) == sorted(f"rules[1].{path}" for path in expected)
     candidate = conflicts_pb2.MemoryReference(memory_id="s-1")
     detect = conflicts_pb2.DetectConflictsRequest(candidate=candidate, detection=rule.detection)
-    assert sorted(fields(conflict_checks.check_detect_conflicts, detect)) == sorted(expected[:3])
+    assert sorted(fields(conflict_requests.read_detection, detect)) == sorted(expected[:3])
     arbitrate = conflicts_pb2.ArbitrateConflictRequest(
         candidate=candidate, existing=candidate, arbitration=rule.arbitration
     )
-    assert fields(conflict_checks.check_arbitrate_conflict, arbitrate) == expected[3:4]
+    assert fields(conflict_requests.read_arbitration, arbitrate) == expected[3:4]
     merge = conflicts_pb2.MergeMemoriesRequest(first=candidate, second=candidate, merge=rule.merge)
-    assert fields(conflict_checks.check_merge_memories, merge) == expected[4:]
+    assert fields(conflict_requests.read_merge, merge) == expected[4:]
 
 
 @pytest.mark.parametrize(
@@ -183,10 +182,10 @@ def test_values_of_a_rule_that_this_server_does_not_know_are_named_by_their_path
 )
 def test_a_length_of_time_that_is_none_is_refused(window: Duration) -> None:
     rule = rules_pb2.MergeRuleConfig(name="a", detection=decisions_pb2.DetectionConfig(time_window=window))
-    assert fields(rule_checks.check_rule, rules_pb2.UpdateRuleRequest(rule=rule)) == ["rule.detection.time_window"]
+    assert fields(rule_requests.read_rule, rules_pb2.UpdateRuleRequest(rule=rule)) == ["rule.detection.time_window"]
 
 
 def test_too_many_rules_at_once_are_refused() -> None:
     rules = [rules_pb2.MergeRuleConfig(name=f"rule {i}") for i in range(1001)]
-    assert fields(rule_checks.check_load_rules, rules_pb2.LoadRulesRequest(rules=rules)) == ["rules"]
-    assert fields(rule_checks.check_load_rules, rules_pb2.LoadRulesRequest(rules=rules[:1000])) == []
+    assert fields(rule_requests.read_load, rules_pb2.LoadRulesRequest(rules=rules)) == ["rules"]
+    assert fields(rule_requests.read_load, rules_pb2.LoadRulesRequest(rules=rules[:1000])) == []
