@@ -50,7 +50,7 @@ async def fill(store: KnowledgeStore, documents: dict[str, str], **metadata: Any
 
 async def until_healthy(store: KnowledgeStore, *, healthy: bool = True) -> None:
     """Waits, within bounds, until the health check says what is expected."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while await store.health_check() is not healthy:  # noqa: ASYNC110 - what changes lies in another process
             await asyncio.sleep(0.05)
 

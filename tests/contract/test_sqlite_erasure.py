@@ -39,7 +39,7 @@ def open_vault(folder: Path, erasure_delay_s: float = DELAY_S) -> SQLiteVault:
         embed_events=lambda texts: [unit_vector(0) for _ in texts],  # type: ignore[arg-type,return-value]
         erasure_delay_s=erasure_delay_s,
     )
-    assert vault.timeline.wait_until_warm(30)
+    assert vault.timeline.wait_until_warm(60)
     return vault
 
 

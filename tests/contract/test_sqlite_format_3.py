@@ -24,7 +24,7 @@ TABLES = {"timeline_event", "timeline_segment", "timeline_dead", "timeline_lost"
 
 def open_vault(folder: Path) -> SQLiteVault:
     vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION)
-    assert vault.timeline.wait_until_warm(30)
+    assert vault.timeline.wait_until_warm(60)
     return vault
 
 

@@ -32,7 +32,7 @@ def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
     vault = SQLiteVault(
         tmp_path / "vault", model_identity="test/1", dimension=DIMENSION, clock=ManualClock(), timeline=settings
     )
-    assert vault.timeline.wait_until_warm(30)
+    assert vault.timeline.wait_until_warm(60)
     yield vault
     vault.close()
 
@@ -150,7 +150,7 @@ def test_what_the_log_tells_of_is_found_whenever_it_is_read(tmp_path: Path) -> N
 
     with after_commits(look):
         vault = SQLiteVault(tmp_path / "vault", model_identity="test/1", dimension=DIMENSION, clock=ManualClock())
-        assert vault.timeline.wait_until_warm(30)
+        assert vault.timeline.wait_until_warm(60)
         opened.append(vault)
         append(vault.timeline, event(1))
         append(vault.timeline, event(2))

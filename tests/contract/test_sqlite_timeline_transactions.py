@@ -42,7 +42,7 @@ def open_vault(
         timeline=TimelineSettings(**options),  # type: ignore[arg-type]
         vfs=vfs,
     )
-    assert vault.timeline.wait_until_warm(30)
+    assert vault.timeline.wait_until_warm(60)
     return vault
 
 

@@ -334,7 +334,7 @@ def test_a_compaction_goes_on_when_nobody_listens_any_more() -> None:
 def _open(folder: Path) -> SQLiteVault:
     settings = replace(SUITE_SETTINGS, erase_delay_s=0.02, sync_interval_s=0.02)
     vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=ManualClock(), timeline=settings)
-    assert vault.timeline.wait_until_warm(30)
+    assert vault.timeline.wait_until_warm(60)
     return vault
 
 

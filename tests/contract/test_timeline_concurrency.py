@@ -16,7 +16,7 @@ from tests.support.timeline_trial import SETTINGS, START, MemoryManifest, Trial,
 
 RECORDERS = 4
 COMPACTIONS = 500
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 class SharedManifest(MemoryManifest):

@@ -256,7 +256,7 @@ def test_without_room_for_the_new_file_what_is_sound_is_found_where_it_is() -> N
 
 def _open(folder: Path, clock: ManualClock) -> SQLiteVault:
     vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock, timeline=SETTINGS)
-    assert vault.timeline.wait_until_warm(30)
+    assert vault.timeline.wait_until_warm(60)
     return vault
 
 

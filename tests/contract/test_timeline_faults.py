@@ -280,7 +280,7 @@ def test_how_far_a_file_is_on_the_disk_is_noted_at_most_once_a_second() -> None:
 def test_who_waits_for_the_keeper_is_answered_when_it_ends() -> None:
     keeper = a_keeper()
     keeper.start()
-    assert keeper.wait_until_warm(10)
+    assert keeper.wait_until_warm(60)
     keeper.close()
     keeper.close()
     for call in (keeper.scrub, lambda: keeper.repair(1), lambda: keeper.compact(lambda progress: None)):
@@ -306,7 +306,7 @@ def test_a_keeper_that_cannot_read_the_records_is_warm_once_it_can() -> None:
     wait_until(lambda: keeper.failure() is not None)
     assert not keeper.is_warm
     broken.clear()
-    assert keeper.wait_until_warm(10)
+    assert keeper.wait_until_warm(60)
     wait_until(lambda: keeper.failure() is None)
     keeper.close()
 

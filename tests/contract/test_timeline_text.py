@@ -49,7 +49,7 @@ def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
             embed_events=embed,
         )
         opened.append(vault)
-        assert vault.timeline.wait_until_warm(30)
+        assert vault.timeline.wait_until_warm(60)
         return vault.timeline
 
     yield open_it
@@ -375,7 +375,7 @@ def test_events_get_vectors_though_there_are_always_newer_ones(tmp_path: Path) -
     thread = TextThread(work, lambda seconds: True)
     thread.start()
     try:
-        assert embedded.wait(10), "no event got a vector while others were coming"
+        assert embedded.wait(60), "no event got a vector while others were coming"
     finally:
         thread.close()
 
@@ -386,7 +386,7 @@ from pathlib import Path
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from tests.contract.timeline_suite import append, happening
 timeline = SQLiteVault(Path(sys.argv[1]), model_identity="hashing/1", dimension=16).timeline
-timeline.wait_until_warm(30)
+timeline.wait_until_warm(60)
 start = timeline.status().event_count
 for number in range(start, 10**6, 50):
     append(timeline, *(happening(f"e{i}", content=f"door number{i}") for i in range(number, number + 50)))

@@ -129,7 +129,7 @@ class TimelineMachine(RuleBasedStateMachine):
 
     def opened(self) -> Vault:
         vault = self.open_vault(Path(self.folder.name) / "vault", self.clock)
-        assert vault.timeline.wait_until_warm(30)
+        assert vault.timeline.wait_until_warm(60)
         return vault
 
     def teardown(self) -> None:

@@ -119,7 +119,7 @@ class TimelineSuite(ABC):
     def open(self, folder: Path, clock: ManualClock, **options: Any) -> Vault:
         """The same, warm."""
         vault = self.open_vault(folder, clock, **options)
-        assert vault.timeline.wait_until_warm(30)
+        assert vault.timeline.wait_until_warm(60)
         return vault
 
     @pytest.fixture

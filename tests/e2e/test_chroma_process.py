@@ -84,7 +84,7 @@ def test_searches_are_answered_while_a_long_apply_runs(index: ChromaIndex) -> No
 
 
 def test_a_child_that_hangs_is_killed_when_the_time_is_up(tmp_path: Path) -> None:
-    index = embedded(tmp_path, call_timeout_s=1.0)
+    index = embedded(tmp_path, call_timeout_s=6.0)
     vectors = unit_vectors(400, 4)
     index.open()
     index.apply(one_each(vectors[:5]), [])
@@ -139,7 +139,7 @@ def test_a_new_child_waits_until_the_old_one_has_left_the_folder(tmp_path: Path)
         opening = threads.submit(second.open)
         wait_until(lambda: second.child_pid is not None)
         first.close()
-        assert opening.result(timeout=30) == before
+        assert opening.result(timeout=60) == before
     second.close()
 
 

@@ -344,7 +344,7 @@ async def test_compactions_end_while_events_are_being_recorded(tmp_path: Path) -
     async with whole_server(tmp_path) as connected:
         recorders = [asyncio.create_task(record_on(connected.episodic, number)) for number in range(4)]
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 for turn in range(20):
                     await connected.episodic.RecordEvent(record(f"turn {turn}"))
                     steps = await compact(connected.episodic)

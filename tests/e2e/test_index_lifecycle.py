@@ -34,7 +34,7 @@ async def store(folder: Path, **options: Any) -> AsyncIterator[DocumentStore]:
 
 
 async def settled(opened: DocumentStore) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while True:
             health = await opened.check_health()
             if health.status is HealthStatus.HEALTHY and not health.pending:
@@ -115,7 +115,7 @@ async def test_entries_that_went_missing_are_fed_anew(tmp_path: Path) -> None:
     await asyncio.to_thread(with_chroma, tmp_path, "d3", "d4", "d5")
     async with store(tmp_path) as opened:
         assert (await found(opened, "number4 about rivers"))[0] == ["d4"]
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(120):
             while (await asyncio.to_thread(_held, opened)) < 40:  # noqa: ASYNC110 - what changes lies elsewhere
                 await asyncio.sleep(0.05)
         await settled(opened)

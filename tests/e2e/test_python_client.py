@@ -372,7 +372,7 @@ def test_a_client_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
         with pytest.raises(mnemon.ServerUnreachableError, match=re.escape(server.address)):
             client.get("a")
         server.start()
-        client.wait_until_ready(timeout=30)
+        client.wait_until_ready(timeout=120)
         assert client.get("a").content == "text"
 
 

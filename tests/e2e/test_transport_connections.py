@@ -2,6 +2,8 @@
 
 import asyncio
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -49,14 +51,13 @@ async def test_trap_8_clients_that_ping_as_often_as_allowed_stay_and_others_are_
 ) -> None:
     # The same pings against two values of the option: that they end differently shows that its name is right.
     monkeypatch.setattr(options, "MIN_PING_INTERVAL_MS", 500)
-    tolerant = asyncio.create_task(_pings_for_four_seconds())
-    await asyncio.sleep(0)
-    monkeypatch.setattr(options, "MIN_PING_INTERVAL_MS", 300_000)
-    strict = asyncio.create_task(_pings_for_four_seconds())
-    assert await tolerant is None
-    error = await strict
-    assert error is not None
-    assert (error.code(), "Too many pings" in (error.details() or "")) == (grpc.StatusCode.UNAVAILABLE, True)
+    async with _pinged_server() as tolerant:
+        monkeypatch.setattr(options, "MIN_PING_INTERVAL_MS", 300_000)
+        async with _pinged_server() as strict:
+            async with asyncio.timeout(60):
+                _, error = await strict
+        assert (error.code(), "Too many pings" in (error.details() or "")) == (grpc.StatusCode.UNAVAILABLE, True)
+        assert not tolerant.done()
 
 
 def test_trap_8_ordinary_clients_ping_less_often_than_is_allowed() -> None:
@@ -75,7 +76,7 @@ async def test_trap_8_a_connection_that_is_too_old_is_closed_politely() -> None:
     async with bare_server(Misbehaving(), max_connection_age_s=1) as connection:
         echo = method(connection.channel, "echo")
         assert await echo(b"first") == b"first"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await connection.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
         assert await echo(b"again") == b"again"
 
@@ -103,16 +104,15 @@ async def test_a_client_without_a_certificate_is_refused_where_one_is_asked_for(
         assert await _tls_health(connection, authority, "first.test", *client) == "SERVING"
 
 
-async def _pings_for_four_seconds() -> aio.AioRpcError | None:
+@asynccontextmanager
+async def _pinged_server() -> AsyncIterator[asyncio.Task[tuple[list[bytes], aio.AioRpcError]]]:
+    """A server whose client pings it every second; how the stream between them ends."""
     handlers = Misbehaving()
     async with bare_server(handlers, channel_options=EAGER_CLIENT) as connection:
         ending = asyncio.create_task(stream_end(method(connection.channel, "idle")(b"")))
         await until(lambda: handlers.opened == 1)
-        done, _ = await asyncio.wait([ending], timeout=4.5)
-        if done:
-            return ending.result()[1]
+        yield ending
         ending.cancel()
-        return None
 
 
 def _certificate(folder: Path, name: str) -> bytes:

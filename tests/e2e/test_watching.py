@@ -135,7 +135,7 @@ def test_closing_the_client_ends_a_watch_that_waits_in_another_thread(address: s
     reader.start()
     wait_until(lambda: seen and watch.caught_up)
     client.close()
-    reader.join(10)
+    reader.join(60)
 
     assert not reader.is_alive()
     with pytest.raises(RuntimeError, match="the client is closed"):

@@ -23,7 +23,7 @@ FAULTS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DAT
 ITEM_FAULTS = {code.value[0] for code in FAULTS}
 WITHOUT_END = {"WatchChanges"}
 DEPTH_MAX = 6
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 NAMES = ("u", "one", "a", "Berlin", "user", "metadata.a", "content", "create_time")
 TEXTS = (

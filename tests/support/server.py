@@ -134,7 +134,10 @@ async def whole_server(data_dir: Path, *handlers: grpc.GenericRpcHandler, **sett
     from mnemon_server.app import running_server
 
     defaults = {"listen": "127.0.0.1:0", "data_dir": data_dir, "embedding_model": "hashing"}
-    chosen = Settings(**{**defaults, "knowledge_store_backend": "local", **settings})
+    defaults |= {"knowledge_store_backend": "local"}
+    # How fast the machine is shall hold nothing back, and be no reason for a warning.
+    defaults |= {"semantic_write_latency_target_ms": 60_000.0, "timeline_write_latency_target_ms": 60_000.0}
+    chosen = Settings(**{**defaults, **settings})
     async with (
         running_server(chosen, report=lambda _: None, extra_handlers=handlers) as server,
         aio.insecure_channel(str(server.address)) as channel,

@@ -50,7 +50,7 @@ class Watcher(threading.Thread):
     def close(self) -> None:
         """Ends it."""
         self._client.close()
-        self.join(10)
+        self.join(60)
 
     def _all_events(self) -> Iterator[Change]:
         since = "earliest"

@@ -168,7 +168,7 @@ def test_the_cursor_never_stands_ahead_of_what_was_handed_out() -> None:
 
 
 def test_a_server_that_falls_silent_is_left_after_two_and_a_half_heartbeats() -> None:
-    silent, other = [started(heartbeat_s=0.2), batch("c1", 1)], [started("c1"), batch("c2", 2)]
+    silent, other = [started(heartbeat_s=0.8), batch("c1", 1)], [started("c1"), batch("c2", 2)]
     with scripted_feed(silent, other) as (address, feed), Client(address) as client, client.watch() as watch:
         assert sequences([next(watch), next(watch)]) == [1, 2]
 
@@ -176,7 +176,7 @@ def test_a_server_that_falls_silent_is_left_after_two_and_a_half_heartbeats() ->
 
 
 async def test_the_async_watch_leaves_a_silent_server_too() -> None:
-    silent, other = [started(heartbeat_s=0.2), batch("c1", 1)], [started("c1"), batch("c2", 2)]
+    silent, other = [started(heartbeat_s=0.8), batch("c1", 1)], [started("c1"), batch("c2", 2)]
     with scripted_feed(silent, other) as (address, feed):
         async with AsyncClient(address) as client, client.watch() as watch:
             assert sequences([await anext(watch), await anext(watch)]) == [1, 2]
@@ -186,7 +186,7 @@ async def test_the_async_watch_leaves_a_silent_server_too() -> None:
 
 def test_time_that_the_reader_takes_is_no_silence() -> None:
     with (
-        scripted_feed([started(heartbeat_s=0.2), batch("c1", 1, 2), batch("c2", 3)]) as (address, feed),
+        scripted_feed([started(heartbeat_s=0.5), batch("c1", 1, 2), batch("c2", 3)]) as (address, feed),
         Client(address) as client,
         client.watch() as watch,
     ):
@@ -238,14 +238,14 @@ def test_a_loop_that_is_left_leaves_no_stream_behind() -> None:
     def tell_the_end(request: Any, context: grpc.ServicerContext) -> None:
         assert context.add_callback(ended.set)
         reached.set()
-        ended.wait(10)
+        ended.wait(60)
 
     with scripted_feed([started(), batch("c1", 1, 2), tell_the_end]) as (address, _), Client(address) as client:
         for _ in client.watch():
-            assert reached.wait(5)
+            assert reached.wait(60)
             break
 
-        assert ended.wait(5)
+        assert ended.wait(60)
 
 
 async def test_an_async_watch_whose_client_closes_ends() -> None:

@@ -50,7 +50,7 @@ class Conversation:
     def end(self) -> None:
         """Closes the pipe, which is how a child learns that it is no longer needed."""
         self._outbound.close()
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         self._inbound.close()
         for end in self._ends:

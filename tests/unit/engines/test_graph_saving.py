@@ -171,7 +171,7 @@ def test_closing_meanwhile_ends_every_wait(tmp_path: Path) -> None:
         barrier = threading.Barrier(9)
 
         def ask(vectors: LocalVectors = vectors, barrier: threading.Barrier = barrier) -> object:
-            barrier.wait(30)
+            barrier.wait(60)
             try:
                 return vectors.save_snapshot()
             except StorageFailedError as error:
@@ -179,9 +179,9 @@ def test_closing_meanwhile_ends_every_wait(tmp_path: Path) -> None:
 
         with ThreadPoolExecutor(8) as pool:
             answers = [pool.submit(ask) for _ in range(8)]
-            barrier.wait(30)
+            barrier.wait(60)
             vectors.close()
-            told = {answer.result(10) for answer in answers}
+            told = {answer.result(60) for answer in answers}
         assert told <= {TIME, None, "the records are being closed; no snapshot was written"}
 
 
@@ -208,13 +208,13 @@ def test_who_asks_for_a_graph_that_is_given_up_meanwhile_gets_none(tmp_path: Pat
     with ThreadPoolExecutor(2) as pool, pipe:
         first = pool.submit(vectors.save_snapshot)
         # Begun; it is more than a pipe holds.
-        assert select.select([pipe], [], [], 20)[0]
+        assert select.select([pipe], [], [], 60)[0]
         vectors.remove(model.remove(list(range(1, 2 * COUNT - EAGER.graph_min // 2 + 2))))
         second = pool.submit(vectors.save_snapshot)
         wait_until(lambda: len(vectors._keeper._requests) == 2)
         os.set_blocking(pipe.fileno(), True)
         pipe.read()
         with pytest.raises(StorageFailedError):
-            first.result(30)
-        assert second.result(30) is None
+            first.result(60)
+        assert second.result(60) is None
     vectors.close()

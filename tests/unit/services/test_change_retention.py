@@ -121,7 +121,7 @@ async def test_a_sweep_ends_though_every_event_that_goes_is_followed_by_the_next
         steps += 1
         kept.put(f"{steps}")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await kept.retention(keep_max=3, keep_after=write_one).sweep() == 8
 
     assert steps == 1

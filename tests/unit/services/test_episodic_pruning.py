@@ -322,7 +322,7 @@ async def test_what_is_recorded_while_it_is_pruned_stays(opened: OpenedEpisodic)
     def read_slowly(sequences: list[int], *, bytes_max: int) -> list[StoredEvent]:
         if not said:
             said.append(opened.timeline.append)
-            asyncio.run_coroutine_threadsafe(opened.happened("meanwhile", ago=2 * DAY), loop).result(30)
+            asyncio.run_coroutine_threadsafe(opened.happened("meanwhile", ago=2 * DAY), loop).result(60)
         found: list[StoredEvent] = read(sequences, bytes_max=bytes_max)
         return found
 

@@ -94,7 +94,7 @@ def test_who_waits_for_an_index_that_is_away_has_it_tried_at_once(
     wait_until(lambda: bool(applier.failure))
     index.is_away = False
     records.put_document(write("d")).result()
-    applier.applied(1).result(30)
+    applier.applied(1).result(60)
     assert index.documents == {"d"}
     applier.close()
 
@@ -104,7 +104,7 @@ def test_a_rebuild_is_done_though_documents_keep_coming(records: RecordEngine) -
     for name in "abc":
         records.put_document(write(name)).result()
     applier = IndexApplier(records, index)
-    applier.applied(3).result(30)
+    applier.applied(3).result(60)
 
     def write_one() -> None:
         nonlocal number

@@ -133,7 +133,7 @@ async def test_a_service_that_does_not_answer_in_time_is_given_up() -> None:
 
     with pytest.raises(ToolUnreachableError, match=r"did not answer within 0\.2 s"):
         await asked(answer, timeout_s=0.2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await ended.wait()
 
 

@@ -223,7 +223,7 @@ def test_readers_see_whole_batches_while_others_write() -> None:
             segment_id = start + 10
             index.add_open(segment_id)
     done.set()
-    reader.join(timeout=30)
+    reader.join(timeout=60)
     assert seen and set.union(*seen) == {0}
     assert index.count == 6000
 

@@ -148,7 +148,7 @@ async def test_an_endpoint_that_says_nothing_is_given_up_after_the_timeout() -> 
     with tool_server(lambda _: server.ended.wait() and None) as server, pytest.raises(ToolUnreachableError) as caught:
         await asked(server, timeout_s=0.2)
     assert str(caught.value) == "the tool 'weather' did not answer within 0.2 s"
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
 
 
 async def test_an_endpoint_that_answers_drop_by_drop_is_given_up_after_the_timeout() -> None:
@@ -205,7 +205,7 @@ async def test_calls_go_on_at_once() -> None:
     def together(handler: BaseHTTPRequestHandler) -> None:
         if len(server.received) == 2:
             loop.call_soon_threadsafe(both.set)
-        asyncio.run_coroutine_threadsafe(both.wait(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(both.wait(), loop).result(60)
         saying("ok")(handler)
 
     with tool_server(together) as server:
@@ -224,7 +224,7 @@ async def test_a_call_that_is_cancelled_leaves_the_endpoint_usable() -> None:
     with tool_server(waiting) as server:
         async with endpoint(server.url) as opened:
             call = asyncio.create_task(opened.call("weather", {}, (), ""))
-            await asyncio.wait_for(arrived.wait(), 10)
+            await asyncio.wait_for(arrived.wait(), 60)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
