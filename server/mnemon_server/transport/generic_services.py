@@ -1,4 +1,4 @@
-"""Services added so that calls find their methods by name."""
+"""Adds services so that a call finds its method by name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from grpc import aio
 class GenericServices:
     """Stands in for a server where generated code adds a service to it.
 
-    That code adds each service twice: as a generic handler, which is enough, and method by method. The runtime waits
-    with one task for each method that was added by itself, and looks at all of them again for every call: with thirty
-    methods, a fifth of what a call costs.
+    That code adds each service twice: as a generic handler, which is enough, and method by method. For each method that
+    is added by itself, the runtime keeps a waiting task, and goes through all of them for every call. With thirty
+    methods, that is a fifth of what a call costs.
     """
 
     def __init__(self, server: aio.Server) -> None:

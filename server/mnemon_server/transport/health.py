@@ -1,4 +1,4 @@
-"""The standard health service: who asks whether to call this server, or to restart it, asks here."""
+"""The standard health service: it says whether to call this server, and whether to restart it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -37,7 +37,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """
 
     def __init__(self, services: Collection[str], *, indexed: Iterable[str] = ()) -> None:
-        """NOT_SERVING under every name but `liveness`; `indexed` are the services that need a warm index."""
+        """Starts as NOT_SERVING, except for `liveness`; `indexed` are the services that need a warm index."""
         self._indexed = frozenset((OVERALL, READINESS, *indexed))
         ready_names = (OVERALL, READINESS, *services)
         self._statuses = {LIVENESS: _SERVING, **dict.fromkeys(ready_names, _NOT_SERVING)}
@@ -47,11 +47,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     @property
     def readiness(self) -> Readiness:
-        """What was said last."""
+        """The readiness that was set last."""
         return self._readiness
 
     def set_ready(self, *, ready: bool, warm: bool = True) -> None:
-        """Says whether calls are served, and those that need a warm index; once shut down, it stays at no."""
+        """Sets whether calls are served, and those that need a warm index; none are after `shut_down`."""
         self._readiness = Readiness(ready and not self._ending, warm)
         for name in self._statuses:
             if name != LIVENESS:
@@ -60,12 +60,12 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._wake()
 
     def shut_down(self) -> None:
-        """Says NOT_SERVING for good, and ends all watches with it."""
+        """Answers NOT_SERVING from now on, and ends all watches with it."""
         self._ending = True
         self.set_ready(ready=False)
 
     async def Check(self, request: Any, context: Context) -> Any:  # noqa: N802
-        """The status of one service; NOT_FOUND where it is unknown."""
+        """The status of one service; NOT_FOUND if it is unknown."""
         status = self._statuses.get(request.service)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
@@ -98,9 +98,9 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 async def keep_readiness(
     servicer: HealthServicer, check: Callable[[], Awaitable[Readiness]], *, interval_s: float
 ) -> None:
-    """Asks `check` whether calls are served, again and again, until it is cancelled.
+    """Asks `check` every `interval_s` seconds whether calls are served, until it is cancelled.
 
-    While only the index is awaited, it asks more often: somebody waits to begin.
+    While only the index is still warming up, it asks more often: clients are waiting to begin.
     """
     while True:
         readiness = await _ask(check)

@@ -1,6 +1,6 @@
 """Every channel option of the server, under the runtime's own names.
 
-The runtime ignores a misspelt name without a word, so that the effect of each one has a test.
+The runtime silently ignores a misspelt name, so the effect of each one has a test.
 """
 
 from typing import Any
@@ -12,17 +12,17 @@ METADATA_BYTES_MAX = 16 << 10
 MIN_PING_INTERVAL_MS = 10_000
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
 MARGIN_BYTES = 1 << 20
-"""Of requests beyond our own limit, whose error says more than the runtime's. The runtime refuses what is larger once
-it has read the length, before any of it."""
+"""How far a request may exceed our own limit, whose error says more than the runtime's. The runtime refuses a larger
+one once it has read its length, before any of its bytes."""
 STREAMS_PER_CONNECTION_MAX = 512
-"""As many as single calls in work by default. Beyond it the runtime refuses streams without a reason, so that our own
-limits, which give one and say when to come again, are to be met first."""
+"""As many as single calls in work by default. Beyond it, the runtime refuses streams without a reason; our own limits,
+which give one and say when to come again, should be reached first."""
 REQUESTS_PER_READ_MAX = 4
 WINDOW_BYTES = 64 << 10
-"""What a connection may send into a stream that nobody reads. A message that is being read may be sent as a whole."""
+"""What a connection may send into a stream that is not read. A message that is being read may be sent as a whole."""
 HANDSHAKE_TIMEOUT_MS = 10_000
 CONNECTION_AGE_S, CONNECTION_AGE_GRACE_MS = 3_600, 1_800_000
-"""Bulk streams and watches are taken up again by our clients where they are cut, but need not be cut often."""
+"""Our clients resume a bulk stream or a watch that is cut, but it need not be cut often."""
 
 
 def server_options(settings: Settings) -> list[tuple[str, Any]]:

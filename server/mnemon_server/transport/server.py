@@ -1,4 +1,4 @@
-"""The gRPC server: what it serves, how it starts, and how it ends without dropping anybody."""
+"""The gRPC server: what it serves, how it starts, and how it shuts down without dropping a call."""
 
 import asyncio
 import errno
@@ -97,8 +97,8 @@ INDEXED_SERVICES = tuple(
 )
 """Those that serve once the indexes are warm."""
 DRAIN_S = 3.0
-LAST_WORD_S = 1.0
-_LOOK_S = 0.02
+LAST_MESSAGE_S = 1.0
+_POLL_S = 0.02
 
 _log = structlog.get_logger()
 
@@ -131,17 +131,17 @@ class GrpcServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that port 0 became."""
+        """Where it listens; port 0 has become the port that was free."""
         return self._address
 
     @property
     def health(self) -> HealthServicer:
-        """What health checks are told."""
+        """The answers to health checks."""
         return self._health
 
     @property
     def open_streams(self) -> int:
-        """Streams in work, those of health left out."""
+        """Streams in work, except for those of the health service."""
         return self._streams.open_count
 
     @property
@@ -150,10 +150,10 @@ class GrpcServer:
         return self._streams.is_ending()
 
     async def __aenter__(self) -> Self:
-        """Binds the address and answers health checks; everything else is UNAVAILABLE yet.
+        """Binds the address and answers health checks; everything else is UNAVAILABLE until `serve`.
 
         Raises:
-            ConfigurationError: the address is taken, a TLS file cannot be read, or protobuf is its slow kind.
+            ConfigurationError: the address is taken, a TLS file cannot be read, or protobuf runs in pure Python.
         """
         _require_fast_protobuf()
         self._server = self._build()
@@ -170,20 +170,20 @@ class GrpcServer:
             await self._server.stop(None)
 
     async def serve(self, vaults: "VaultPool") -> None:
-        """Serves the vaults, and says so to health checks for as long as they take writes."""
+        """Serves the vaults, and answers health checks with SERVING for as long as they take writes."""
         for servicer in self._servicers():
             servicer.attach(vaults, self._answers)
 
-        async def look() -> Readiness:
+        async def check() -> Readiness:
             return Readiness(await vaults.is_ready(), vaults.is_warm(DEFAULT_TENANT))
 
-        now = await look()
+        now = await check()
         self._health.set_ready(ready=now.ready, warm=now.warm)
-        watching = keep_readiness(self._health, look, interval_s=self._settings.health_check_interval_s)
+        watching = keep_readiness(self._health, check, interval_s=self._settings.health_check_interval_s)
         self._readiness = asyncio.create_task(watching)
 
     async def shut_down(self) -> None:
-        """Ends politely: NOT_SERVING, time for clients to leave, streams ended, calls in work finished."""
+        """Shuts down gracefully: NOT_SERVING, time for clients to leave, streams ended, calls in work finished."""
         _log.info("shutting down", open_streams=self._streams.open_count)
         self._stop_readiness()
         self._health.shut_down()
@@ -193,15 +193,15 @@ class GrpcServer:
             await self._stop(self._server)
 
     async def _stop(self, server: aio.Server) -> None:
-        """Stops within the grace, and sooner where nothing is left but clients that do not take their last word."""
+        """Stops within the grace period; sooner if all that is left are clients that do not read their last message."""
         stopping = asyncio.create_task(server.stop(self._settings.shutdown_grace_s))
         clock = asyncio.get_running_loop().time
         busy_at = clock()
-        # A call that the runtime had taken before may come to its handler only now: it, too, is answered.
-        while not stopping.done() and clock() - busy_at < LAST_WORD_S:
+        # A call that the runtime accepted before may reach its handler only now, and is answered as well.
+        while not stopping.done() and clock() - busy_at < LAST_MESSAGE_S:
             if self._limiter.calls_in_work or self._streams.open_count:
                 busy_at = clock()
-            await asyncio.wait([stopping], timeout=_LOOK_S)
+            await asyncio.wait([stopping], timeout=_POLL_S)
         await server.stop(None)
         await stopping
 
@@ -280,7 +280,7 @@ class GrpcServer:
 
 
 def _require_fast_protobuf() -> None:
-    # The pure Python kind is some fifty times slower, and open to deeply nested messages (CVE-2025-4565).
+    # In pure Python it is some fifty times slower, and deeply nested messages can bring it down (CVE-2025-4565).
     if (kind := api_implementation.Type()) != "upb":
         raise ConfigurationError(
             f"protobuf runs as {kind!r}, not as 'upb': install its wheel, "
@@ -289,9 +289,9 @@ def _require_fast_protobuf() -> None:
 
 
 def _require_free(address: Address) -> None:
-    """Raises ConfigurationError where the address cannot be had.
+    """Raises ConfigurationError if the address is taken.
 
-    The runtime would take over a socket's path without a word, and tells of a port in a line of its own log.
+    The runtime would silently take over the path of a socket, and only writes to its own log that a port is taken.
     """
     if address.socket_path:
         _require_free_path(address)

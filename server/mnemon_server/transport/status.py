@@ -68,7 +68,7 @@ STATUS_CODES: Mapping[type[errors.MnemonError], grpc.StatusCode] = {
     transport_errors.UnimplementedError: grpc.StatusCode.UNIMPLEMENTED,
     transport_errors.SlowReaderError: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""Every error that may reach a client, by class. What is not here, and what is INTERNAL here, keeps its text secret."""
+"""Every error that may reach a client, by class. The text of one that is missing or INTERNAL stays secret."""
 
 _RETRY_AFTER_S: Mapping[type[errors.MnemonError], float] = {
     errors.StorageFullError: 30.0,
@@ -81,7 +81,7 @@ _RETRY_AFTER_S: Mapping[type[errors.MnemonError], float] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as a client may see it; `incident_id` is there where the text must stay in the log."""
+    """An error as a client may see it; `incident_id` is set if the text must stay in the log."""
 
     code: grpc.StatusCode
     message: str
@@ -95,7 +95,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """The one translation of errors; an error that no row knows is INTERNAL."""
+        """The one translation of errors; an error without a row in the table is INTERNAL."""
         code = next((STATUS_CODES[kind] for kind in type(error).__mro__ if kind in STATUS_CODES), None)
         if not isinstance(error, errors.MnemonError) or code in (None, grpc.StatusCode.INTERNAL):
             return _internal(error)
@@ -219,7 +219,7 @@ def _duration(seconds: float) -> Duration:
 
 
 def _cut(text: str, size: int) -> str:
-    """At most `size` bytes of UTF-8, with a mark where something is left out."""
+    """At most `size` bytes of UTF-8, with a mark if something is left out."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= size:
         return encoded.decode()

@@ -1,4 +1,4 @@
-"""Whose call it is, and how a servicer gets at the services of that tenant's vault."""
+"""Whose call it is, and how a servicer gets the services of that tenant's vault."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ DEFAULT_TENANT = "default"
 
 
 def tenant_of(context: Context) -> str:
-    """The tenant that the call is for: of its credential, never of its request. Without credentials there is one."""
+    """The tenant of the call: from its credential, never from its request. Without credentials, there is only one."""
     return DEFAULT_TENANT
 
 
@@ -35,7 +35,7 @@ class TenantServicer:
         Args:
             context: the call.
             vectors: whether its records come with their vectors.
-            copies: how often it says what a record says.
+            copies: how many times it holds the text of a record.
 
         Raises:
             NotServingError: no vaults are attached yet.

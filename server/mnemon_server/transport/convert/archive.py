@@ -1,4 +1,4 @@
-"""Conversion of what the archive service answers. Vectors are little-endian 32-bit floats."""
+"""The archive service's answers as messages. Vectors are little-endian 32-bit floats."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -52,7 +52,7 @@ def part_to_pb(part: Part) -> pb.ExportRecordsResponse:
 
 
 def results_to_pb(became: Iterable[Became], report: Callable[[BaseException], Failure]) -> pb.ImportRecordsResponse:
-    """What became of the records of a message; `report` turns errors into what a client may see."""
+    """The outcomes of the records of a message; `report` turns an error into what a client may see."""
     return pb.ImportRecordsResponse(
         results=[
             pb.ImportResult(error=report(each).to_item_error())
@@ -109,7 +109,7 @@ def _fill_record(target: pb.ArchivedRecord, record: ArchivedRecord) -> None:
     target.content = document.content
     fill_metadata(target.metadata, document.metadata)
     fill_scope(target, document.scope)
-    # What is left out comes back as what is not there.
+    # A field that is left out comes back as an empty one.
     fill_metadata(target.fields, {name: value for name, value in document.fields.items() if value not in _UNSAID})
     target.hidden = document.hidden
     target.revision = min(document.revision, FIGURE_MAX)

@@ -1,6 +1,7 @@
 """Requests to the archive service, and the records that come in, as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something is no value; see `Reader`.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from mnemon_server.transport.convert.shared.reader import Reader
 from mnemon_server.wire.values import scope_from_pb
 
 KINDS_MAX = 64
-"""Kinds that an export may name, one of them several times included."""
+"""How many kinds an export may name, repetitions included."""
 CONFLICTS: Mapping[int, ImportConflict] = {
     pb.IMPORT_CONFLICT_UNSPECIFIED: ImportConflict.NEWER,
     **{pb.ImportConflict.Value(f"IMPORT_CONFLICT_{each.name}"): each for each in ImportConflict},
@@ -55,7 +56,7 @@ def read_export(request: pb.ExportRecordsRequest) -> ExportSelection:
 
 
 def read_start(request: pb.ImportRecordsRequest) -> ImportStart:
-    """On what terms an import begins."""
+    """The terms of an import."""
     if not request.HasField("start"):
         raise InvalidArgumentError.of("start", "is required in the first message")
     message, reader = request.start, Reader()
@@ -70,7 +71,7 @@ def read_start(request: pb.ImportRecordsRequest) -> ImportStart:
 
 
 def check_count(request: pb.ImportRecordsRequest) -> None:
-    """Raises InvalidArgumentError where a message holds too many records."""
+    """Raises InvalidArgumentError if a message holds too many records."""
     if len(request.records) > RECORDS_MAX:
         raise InvalidArgumentError.of("records", f"must be at most {RECORDS_MAX:,}; send several messages")
 
@@ -118,7 +119,7 @@ def _event(reader: Reader, message: episodic_pb2.EpisodicEvent) -> EpisodicEvent
 
 
 def _header(message: pb.ArchiveHeader) -> ArchiveHeader:
-    """What an import needs of a header."""
+    """The header, as far as an import needs it."""
     model = message.embedding_model
     return ArchiveHeader(
         format_version=message.format_version,

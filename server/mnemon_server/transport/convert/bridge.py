@@ -33,7 +33,7 @@ _CONFLICT_POLICIES_TO_PB = {
 
 
 def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
-    """The policy, with everything in it said."""
+    """The policy, with all of its fields set."""
     return pb.RoutingPolicy(
         min_importance=policy.min_importance,
         event_types=sorted(policy.event_types),
@@ -47,7 +47,7 @@ def policy_to_pb(policy: RoutingPolicy) -> pb.RoutingPolicy:
 
 
 def status_to_pb(status: BridgeStatus) -> pb.GetBridgeStatusResponse:
-    """How the bridge is, and what it did."""
+    """The status of the bridge, and what it has done."""
     message = pb.GetBridgeStatusResponse(
         state=_state_of(status),
         message=status.message,

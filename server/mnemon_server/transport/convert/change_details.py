@@ -1,4 +1,4 @@
-"""Conversion of what a change says beyond what all changes say."""
+"""The details of changes, which depend on their type, as messages."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ _ACTIONS = {"deleted": bridge_pb2.PRUNE_ACTION_DELETE, "demoted": bridge_pb2.PRU
 
 
 def fill_details(target: pb.Change, change: Change) -> None:
-    """Writes the details of a change that has some. RecordDamagedError where they cannot be read."""
+    """Writes the details of a change that has some. Raises RecordDamagedError if they cannot be read."""
     if (fill := _FILLERS.get(change.type)) is None:
         return
     try:

@@ -1,7 +1,7 @@
 """Requests to the change service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`. What a cursor says is the feed's own business.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`. Only the feed reads a cursor.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Conversion of what watchers and readers of the change log are told."""
+"""The change service's answers as messages, those of a watch as bytes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def page_to_pb(page: ChangePage) -> pb.ListChangesResponse:
 
 
 def batch_to_bytes(batch: Batch) -> bytes:
-    """A message of a watch, as it goes out: watchers that are told the same share it."""
+    """A message of a watch as bytes, which the watchers that get the same share."""
     message = pb.WatchChangesResponse(cursor=batch.cursor)
     message.batch.caught_up = batch.caught_up
     _fill_changes(message.batch.changes, batch.changes, batch.records)
@@ -43,7 +43,7 @@ def batch_to_bytes(batch: Batch) -> bytes:
 
 
 def watch_message_to_pb(told: Started | Progress) -> pb.WatchChangesResponse:
-    """The same of what has no changes."""
+    """A message of a watch without changes."""
     return _started_to_pb(told) if isinstance(told, Started) else _progress_to_pb(told)
 
 
@@ -64,10 +64,10 @@ def _progress_to_pb(progress: Progress) -> pb.WatchChangesResponse:
 
 
 def _fill_changes(target: Any, changes: Sequence[Change], records: Sequence[Record | None]) -> None:
-    """Writes changes into a repeated field, with their records where there are some.
+    """Writes changes into a repeated field, with their records if they have some.
 
-    This runs for every change that is sent. Assigning fields one by one takes a third of the time that arguments take;
-    and neighbours, of one commit mostly, have so much in common that a copy is cheaper still.
+    This runs for every change that is sent. Assigning fields one by one takes a third of the time that arguments take.
+    Neighbours, mostly of one commit, have so much in common that a copy is cheaper still.
     """
     add = target.add
     before: Change | None = None
@@ -80,7 +80,7 @@ def _fill_changes(target: Any, changes: Sequence[Change], records: Sequence[Reco
         else:
             moment = _fill_common(message, change)
         before = change
-        # With the time, the id stays unique where the log was taken back to an older copy and then continued.
+        # With the time, the id stays unique if the log is replaced by an older copy and then goes on.
         message.change_id = f"{change.sequence}-{moment}"
         message.sequence = change.sequence
         message.commit_id = str(change.commit)
@@ -96,7 +96,7 @@ def _fill_changes(target: Any, changes: Sequence[Change], records: Sequence[Reco
 
 
 def _are_alike(change: Change, before: Change) -> bool:
-    """Whether all but the fields that are always written is the same, as far as a glance can tell."""
+    """Whether all fields except for those that are always written are the same, as far as a quick look can tell."""
     return (
         change.time == before.time
         and change.scope is before.scope

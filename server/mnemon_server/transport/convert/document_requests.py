@@ -1,7 +1,7 @@
 """Requests to the knowledge store as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`.
 """
 
 from itertools import chain
@@ -60,7 +60,7 @@ def read_index(request: pb.IndexDocumentRequest) -> IndexRequest:
 
 
 def read_update(request: pb.UpdateDocumentRequest) -> UpdateDocument:
-    """The change of a document; of the document, only what the mask names counts."""
+    """The change of a document; of the document that comes with it, only what the mask names counts."""
     require(request, "document")
     mask = tuple(request.update_mask.paths)
     of_document, reader = Reader(), Reader()
@@ -134,7 +134,7 @@ def read_deletion(request: pb.DeleteDocumentRequest) -> AckLevel:
 
 
 def read_deletions(request: pb.DeleteDocumentsRequest) -> tuple[DocumentFilter, AckLevel]:
-    """Which documents are to go, and when to answer."""
+    """Which documents are to be deleted, and when to answer."""
     reader = Reader()
     where = _where(reader, request)
     ack = reader.enum("ack", request.ack, ACK_LEVELS)

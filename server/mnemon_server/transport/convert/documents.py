@@ -55,7 +55,7 @@ def fill_document(target: pb.Document, document: Document, view: View) -> None:
 
 
 async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb.ListDocumentsResponse:
-    """The page; lets other calls through where it is long."""
+    """The page; yields to other calls."""
     message = pb.ListDocumentsResponse(
         next_page_token=next_page_token, ignored_filters=ignored_to_pb(page.ignored_filters)
     )
@@ -67,7 +67,7 @@ async def page_to_pb(page: DocumentPage, view: View, next_page_token: str) -> pb
 
 
 async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = False) -> pb.SearchDocumentsResponse:
-    """The answer to a search; lets other calls through where it is long."""
+    """The answer to a search; yields to other calls."""
     message = pb.SearchDocumentsResponse(
         ignored_filters=ignored_to_pb(answer.ignored_filters),
         diagnostics=diagnostics_to_pb(answer.diagnostics),
@@ -84,7 +84,7 @@ async def answer_to_pb(answer: SearchAnswer, view: View, *, truncated: bool = Fa
 def index_results_to_pb(
     doc_ids: Iterable[str], outcomes: Iterable[WriteReceipt | Failure]
 ) -> pb.BulkIndexDocumentsResponse:
-    """What became of each document of a run."""
+    """The outcome of each document of a run."""
     results = []
     for doc_id, outcome in zip(doc_ids, outcomes, strict=True):
         if isinstance(outcome, Failure):
@@ -95,7 +95,7 @@ def index_results_to_pb(
 
 
 def health_to_pb(health: StoreHealth) -> pb.CheckHealthResponse:
-    """How the store is."""
+    """The health of the store."""
     return pb.CheckHealthResponse(
         state=STATES_TO_PB[health.status],
         message=health.message,
@@ -127,6 +127,6 @@ def _fill_match(target: pb.DocumentMatch, result: SearchResult, view: View) -> N
 
 
 def _fill_passage(target: pb.Passage, passage: Passage) -> None:
-    # Also where all of it is zero, there is a passage.
+    # A passage is there even if all of its fields are zero.
     target.SetInParent()
     target.index, target.start, target.end = passage.index, passage.start, passage.end

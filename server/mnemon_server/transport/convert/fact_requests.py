@@ -1,7 +1,7 @@
 """Requests to the fact service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ PUT_MODES: Mapping[int, PutMode] = {
 }
 TTL_RANGE = "must be a length of time within 10,000 years, its seconds and nanoseconds of the same sign"
 _DURATION_S_MAX, _SECOND_NS = 315_576_000_000, 10**9
-"""What a message of a length of time may hold; the runtime does not look."""
+"""What a Duration may hold; the runtime does not check it."""
 _DEFAULT_INDEX = FactIndex()
 
 Filtered = pb.SearchFactsRequest | pb.ListFactsRequest | pb.DeleteFactsRequest
@@ -96,7 +96,7 @@ def read_name(request: pb.GetFactRequest) -> Namespace:
 
 
 def read_names(request: pb.BatchGetFactsRequest) -> Names:
-    """Namespace and key of each fact that is wanted."""
+    """The namespace and key of each fact that is wanted."""
     reader = Reader()
     names = _names(reader, request)
     reader.finish(names_violations(names))
@@ -104,7 +104,7 @@ def read_names(request: pb.BatchGetFactsRequest) -> Names:
 
 
 def read_renewal(request: pb.RenewFactsRequest) -> Names:
-    """Namespace and key of each fact whose ttl is to begin anew."""
+    """The namespace and key of each fact whose ttl is to begin anew."""
     reader = Reader()
     names = _names(reader, request)
     reader.finish(chain(names_violations(names), request_id_violations(request.request_id)))
@@ -145,7 +145,7 @@ def read_namespaces(request: pb.ListNamespacesRequest) -> int:
 
 
 def read_deletion(request: pb.DeleteFactRequest) -> tuple[Namespace, AckLevel]:
-    """The namespace of the fact that is to go, and when to answer."""
+    """The namespace of the fact that is to be deleted, and when to answer."""
     reader = Reader()
     namespace = read_namespace(reader, "namespace", request.namespace)
     ack = reader.enum("ack", request.ack, ACK_LEVELS)
@@ -155,7 +155,7 @@ def read_deletion(request: pb.DeleteFactRequest) -> tuple[Namespace, AckLevel]:
 
 
 def read_deletions(request: pb.DeleteFactsRequest) -> FactFilter:
-    """Which facts are to go."""
+    """Which facts are to be deleted."""
     reader = Reader()
     where = _filter(reader, request)
     reader.finish(chain(filter_violations(where), request_id_violations(request.request_id)))

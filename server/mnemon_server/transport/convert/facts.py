@@ -1,4 +1,4 @@
-"""Conversion of what the fact service answers."""
+"""The fact service's answers as messages, the larger ones as bytes."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -67,7 +67,7 @@ def _fill_all_but_values(target: pb.Fact, fact: Fact) -> None:
 
 
 async def match_to_bytes(match: FactMatch, view: View = View.STANDARD) -> bytes:
-    """A FactMatch; lets other calls through where it is large."""
+    """A FactMatch; yields to other calls."""
     message = pb.FactMatch()
     if match.score is not None:
         fill_score(message.score, match.score, vector=match.similarity, keyword=match.keyword_score)
@@ -76,7 +76,7 @@ async def match_to_bytes(match: FactMatch, view: View = View.STANDARD) -> bytes:
 
 
 async def fact_to_bytes(fact: Fact) -> bytes:
-    """A Fact; on a thread where it is large."""
+    """A Fact; made on a thread if it is large."""
     texts = [_text_of(fact.value), *(_text_of(version.value) for version in fact.versions)]
     return await converted(_fact_bytes, fact, sum(map(len, texts)))
 
@@ -115,7 +115,7 @@ def put_to_pb(receipt: FactReceipt) -> pb.PutFactResponse:
 
 
 def put_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkPutFactsResponse:
-    """What became of each fact of a run."""
+    """The outcome of each fact of a run."""
     message = pb.BulkPutFactsResponse()
     for outcome in outcomes:
         if isinstance(outcome, Failure):
@@ -131,7 +131,7 @@ async def got_to_bytes(fact: Fact) -> bytes:
 
 
 async def batch_to_bytes(batch: FactBatch) -> bytes:
-    """A BatchGetFactsResponse; lets other calls through where it is long."""
+    """A BatchGetFactsResponse; yields to other calls."""
     answer = AnswerBytes()
     left = list(batch.left)
     pause = Pause()
@@ -146,8 +146,8 @@ async def batch_to_bytes(batch: FactBatch) -> bytes:
     return answer.finish(rest)
 
 
-async def page_to_bytes(page: FactPage, token_behind: Callable[[int | None], str]) -> bytes:
-    """A ListFactsResponse; lets other calls through where it is long."""
+async def page_to_bytes(page: FactPage, token_after: Callable[[int | None], str]) -> bytes:
+    """A ListFactsResponse; yields to other calls."""
     answer = AnswerBytes()
     pause = Pause()
     for place, fact in enumerate(page.facts):
@@ -155,11 +155,11 @@ async def page_to_bytes(page: FactPage, token_behind: Callable[[int | None], str
             page = replace(page, position=page.positions[place - 1])
             break
         await pause.where_due()
-    return answer.finish(pb.ListFactsResponse(next_page_token=token_behind(page.position)))
+    return answer.finish(pb.ListFactsResponse(next_page_token=token_after(page.position)))
 
 
 async def answer_to_bytes(found: FactSearchAnswer, view: View = View.STANDARD, *, truncated: bool) -> bytes:
-    """A SearchFactsResponse; lets other calls through where it is long."""
+    """A SearchFactsResponse; yields to other calls."""
     answer = AnswerBytes()
     pause = Pause()
     diagnostics = diagnostics_to_pb(found.diagnostics)
@@ -180,7 +180,7 @@ def namespaces_to_pb(page: NamespacePage, next_page_token: str) -> pb.ListNamesp
 
 
 def renewals_to_pb(receipt: RenewalReceipt) -> pb.RenewFactsResponse:
-    """What became of each fact whose ttl was to begin anew."""
+    """The outcome of each fact whose ttl was to begin anew."""
     message = pb.RenewFactsResponse(replayed=receipt.replayed)
     for result in receipt.results:
         if isinstance(result, FactRenewal):
@@ -193,5 +193,5 @@ def renewals_to_pb(receipt: RenewalReceipt) -> pb.RenewFactsResponse:
 
 
 def deleted_to_pb(receipt: BulkDeleteReceipt) -> pb.DeleteFactsResponse:
-    """What a delete by filter did."""
+    """The result of a deletion by filter."""
     return pb.DeleteFactsResponse(deleted_count=receipt.deleted_count, replayed=receipt.replayed)

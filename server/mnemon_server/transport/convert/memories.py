@@ -64,7 +64,7 @@ def fill_memory(target: pb.Memory, memory: Memory) -> None:
 
 
 def fill_change(message: Change, receipt: MemoryReceipt) -> Change:
-    """The acknowledgement of a write, with the memory as it is now."""
+    """The receipt of a write, with the memory as it is now."""
     fill_receipt(message.receipt, receipt.receipt)
     if receipt.memory is not None:
         fill_memory(message.memory, receipt.memory)
@@ -72,7 +72,7 @@ def fill_change(message: Change, receipt: MemoryReceipt) -> Change:
 
 
 def create_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkCreateMemoriesResponse:
-    """What became of each memory of a run."""
+    """The outcome of each memory of a run."""
     message = pb.BulkCreateMemoriesResponse()
     for outcome in outcomes:
         if isinstance(outcome, Failure):
@@ -83,7 +83,7 @@ def create_results_to_pb(outcomes: Iterable[WriteReceipt | Failure]) -> pb.BulkC
 
 
 async def page_to_pb(page: MemoryPage, next_page_token: str) -> pb.ListMemoriesResponse:
-    """The page; lets other calls through where it is long."""
+    """The page; yields to other calls."""
     message = pb.ListMemoriesResponse(next_page_token=next_page_token)
     pause = Pause()
     for memory in page.memories:
@@ -93,7 +93,7 @@ async def page_to_pb(page: MemoryPage, next_page_token: str) -> pb.ListMemoriesR
 
 
 async def forecast_to_pb(page: ForecastPage, next_page_token: str) -> pb.ForecastMemoriesResponse:
-    """The page; lets other calls through where it is long."""
+    """The page; yields to other calls."""
     message = pb.ForecastMemoriesResponse(next_page_token=next_page_token)
     pause = Pause()
     for forecast in page.forecasts:
@@ -107,7 +107,7 @@ async def forecast_to_pb(page: ForecastPage, next_page_token: str) -> pb.Forecas
 async def answer_to_pb(
     answer: MemorySearchAnswer, view: View = View.STANDARD, *, truncated: bool = False
 ) -> pb.SearchMemoriesResponse:
-    """The answer to a search; lets other calls through where it is long."""
+    """The answer to a search; yields to other calls."""
     message = pb.SearchMemoriesResponse(diagnostics=diagnostics_to_pb(answer.diagnostics), truncated=truncated)
     message.diagnostics.returned = len(answer.results)
     fill = _fill_ids if view is View.IDS else fill_memory
@@ -121,7 +121,7 @@ async def answer_to_pb(
 
 
 def status_to_pb(status: MemoryStatus) -> pb.GetStatusResponse:
-    """How the service is."""
+    """The status of the service."""
     message = pb.GetStatusResponse(
         state=STATES_TO_PB[status.status],
         message=status.error,

@@ -1,7 +1,7 @@
 """Requests to the memory service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`. Requests to get, reinforce and undelete are values as they come.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`. Requests to get, reinforce and undelete are used as they come.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ class Page(NamedTuple):
 
 
 class Fading(NamedTuple):
-    """A page of what falls below a confidence by a time."""
+    """A page of the memories that fall below a confidence by a time."""
 
     where: MemoryFilter
     min_confidence: float
@@ -78,7 +78,7 @@ def read_create(request: pb.CreateMemoryRequest) -> CreateMemory:
 
 
 def read_update(request: pb.UpdateMemoryRequest) -> UpdateMemory:
-    """The change of a memory; of the memory, only what the mask names counts."""
+    """The change of a memory; of the memory that comes with it, only what the mask names counts."""
     require(request, "memory")
     mask = tuple(request.update_mask.paths)
     of_memory, reader = Reader(), Reader()
@@ -132,7 +132,7 @@ def read_list(request: pb.ListMemoriesRequest) -> Page:
 
 
 def read_purge(request: pb.PurgeMemoriesRequest) -> MemoryFilter:
-    """What is to be removed."""
+    """Which memories are to be removed."""
     reader = Reader()
     where = _filter(reader, request.filter)
     reader.finish(chain(filter_violations(where), request_id_violations(request.request_id)))
@@ -140,7 +140,7 @@ def read_purge(request: pb.PurgeMemoriesRequest) -> MemoryFilter:
 
 
 def read_count(request: pb.CountMemoriesRequest) -> MemoryFilter:
-    """What is to be counted."""
+    """Which memories are to be counted."""
     reader = Reader()
     where = _filter(reader, request.filter)
     reader.finish(filter_violations(where))
@@ -148,7 +148,7 @@ def read_count(request: pb.CountMemoriesRequest) -> MemoryFilter:
 
 
 def read_forecast(request: pb.ForecastMemoriesRequest) -> Fading:
-    """The page of what fades."""
+    """The page of fading memories."""
     reader = Reader()
     if not request.HasField("by_time"):
         reader.note("by_time", "is required")

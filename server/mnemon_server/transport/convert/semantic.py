@@ -34,7 +34,7 @@ _STATES_TO_PB = {state: common_pb2.State.Value(f"STATE_{state.name}") for state 
 
 
 def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
-    """Writes a statement into a message of its own; with its vector, where it carries one."""
+    """Writes a statement into a message of its own, with its vector if it has one."""
     target.memory_id = memory.memory_id
     target.content = memory.content
     target.summary = memory.summary
@@ -54,7 +54,7 @@ def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
 
 
 def fill_view(target: pb.SemanticMemory, memory: SemanticMemory, view: View) -> None:
-    """The same with as much of it as the view shows."""
+    """The same, but only what the view shows."""
     if view is not View.IDS:
         fill_memory(target, memory)
         return
@@ -63,7 +63,7 @@ def fill_view(target: pb.SemanticMemory, memory: SemanticMemory, view: View) -> 
 
 
 def saved_to_pb(saved: SavedSemantic) -> pb.SaveSemanticMemoryResponse:
-    """The acknowledgement of a statement."""
+    """The result of a save."""
     message = pb.SaveSemanticMemoryResponse(duplicate=saved.duplicate)
     if saved.memory is not None:
         fill_memory(message.memory, saved.memory)
@@ -76,7 +76,7 @@ def saved_to_pb(saved: SavedSemantic) -> pb.SaveSemanticMemoryResponse:
 
 
 def save_results_to_pb(outcomes: Iterable[SavedSemantic | Failure]) -> pb.BulkSaveSemanticMemoriesResponse:
-    """What became of each statement of a run."""
+    """The outcome of each statement of a run."""
     message = pb.BulkSaveSemanticMemoriesResponse()
     for outcome in outcomes:
         result = message.results.add()
@@ -90,7 +90,7 @@ def save_results_to_pb(outcomes: Iterable[SavedSemantic | Failure]) -> pb.BulkSa
 async def answer_to_pb(
     answer: SimilarAnswer, view: View = View.STANDARD, *, truncated: bool = False
 ) -> pb.SearchSimilarResponse:
-    """The answer to a search; lets other calls through where it is long."""
+    """The answer to a search; yields to other calls."""
     message = pb.SearchSimilarResponse(truncated=truncated)
     _fill_diagnostics(message.diagnostics, answer.diagnostics)
     pause = Pause()
@@ -103,7 +103,7 @@ async def answer_to_pb(
 
 
 async def page_to_pb(page: SemanticPage, next_page_token: str) -> pb.ListSemanticMemoriesResponse:
-    """The page; lets other calls through where it is long."""
+    """The page; yields to other calls."""
     message = pb.ListSemanticMemoriesResponse(next_page_token=next_page_token)
     pause = Pause()
     for memory in page.memories:
@@ -113,7 +113,7 @@ async def page_to_pb(page: SemanticPage, next_page_token: str) -> pb.ListSemanti
 
 
 def deleted_to_pb(deleted: DeletedSemantic) -> pb.DeleteSemanticMemoriesResponse:
-    """What a deletion did."""
+    """The result of a deletion."""
     message = pb.DeleteSemanticMemoriesResponse(
         deleted_count=deleted.deleted_count, superseded_count=deleted.superseded_count, replayed=deleted.replayed
     )
@@ -125,7 +125,7 @@ def deleted_to_pb(deleted: DeletedSemantic) -> pb.DeleteSemanticMemoriesResponse
 
 
 def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
-    """How the index is."""
+    """The status of the index."""
     message = pb.GetIndexStatusResponse(
         state=_STATES_TO_PB[status.state],
         message=status.message,
@@ -145,7 +145,7 @@ def status_to_pb(status: IndexStatus) -> pb.GetIndexStatusResponse:
 
 
 def snapshot_to_pb(snapshot: Snapshot) -> pb.CreateSnapshotResponse:
-    """When a snapshot was written, or why none was."""
+    """When a snapshot was written, or why it was not."""
     message = pb.CreateSnapshotResponse(message=snapshot.message, replayed=snapshot.replayed)
     if snapshot.time is not None:
         fill_time(message.snapshot_time, snapshot.time)
@@ -155,13 +155,13 @@ def snapshot_to_pb(snapshot: Snapshot) -> pb.CreateSnapshotResponse:
 def _fill_times(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
     if memory.create_time is not None:
         fill_time(target.create_time, memory.create_time)
-    # What was never stored was never changed.
+    # One that was never stored has no time of its last change.
     if memory.revision:
         fill_time(target.update_time, memory.update_time)
 
 
 def _fill_saved(target: pb.SavedSemanticMemory, saved: SavedSemantic) -> None:
-    # Of a statement that was rejected, nothing may be set but this.
+    # For a statement that was rejected, all the other fields may stay unset.
     target.SetInParent()
     if saved.receipt is not None:
         fill_receipt(target.receipt, saved.receipt)

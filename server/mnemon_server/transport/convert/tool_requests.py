@@ -1,7 +1,7 @@
 """Requests to the tool service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ RESPONSE_FORMATS: Mapping[int, bool] = {
     pb.RESPONSE_FORMAT_CONTENT: False,
     pb.RESPONSE_FORMAT_CONTENT_AND_ARTIFACT: True,
 }
-"""Whether the facts themselves are wanted, too."""
+"""Whether the facts themselves are wanted as well."""
 _NO_CONTEXT = ToolContext()
 
 
@@ -55,7 +55,7 @@ def read_execute(request: pb.ExecuteTextRequest) -> ExecuteText:
 
 
 def read_actions(request: pb.ListToolsRequest) -> tuple[MemoryAction, ...]:
-    """What manage_memory may do."""
+    """What the tool manage_memory may do."""
     reader = Reader()
     actions = _actions(reader, "actions_permitted", request.actions_permitted)
     reader.finish()
@@ -87,6 +87,6 @@ def _actions(reader: Reader, field: str, numbers: Iterable[int]) -> tuple[Memory
 
 
 def _violations(given: CallTool | ExecuteText) -> Iterator[FieldViolation]:
-    """What the service will say of values that both kinds of request have."""
+    """What the service finds wrong with the values that both kinds of request have."""
     yield from metadata_violations(given.context.metadata, "context.metadata")
     yield from request_id_violations(given.request_id)

@@ -1,4 +1,4 @@
-"""Conversion of what the tool service answers."""
+"""The tool service's answers as messages, the larger ones as bytes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -46,7 +46,7 @@ _KINDS = {kind: pb.ToolKind.Value(f"TOOL_KIND_{kind.name}") for kind in ToolKind
 
 
 def tools_to_pb(tools: Iterable[ListedTool], unoffered: Iterable[UnofferedTool] = ()) -> pb.ListToolsResponse:
-    """The tools as a model is told of them, and those that it is not told of."""
+    """The tools as they are offered to a model, and those that are not offered."""
     message = pb.ListToolsResponse()
     for tool in tools:
         target = message.tools.add(
@@ -62,7 +62,7 @@ def tools_to_pb(tools: Iterable[ListedTool], unoffered: Iterable[UnofferedTool] 
 
 
 async def output_to_bytes(output: ToolOutput) -> bytes:
-    """A ToolOutput; lets other calls through where it is long."""
+    """A ToolOutput; yields to other calls."""
     message = pb.ToolOutput(content=output.content, truncated=output.truncated)
     pieces = [message.SerializeToString()]
     pause = Pause()
@@ -78,17 +78,17 @@ async def called_to_bytes(output: ToolOutput) -> bytes:
 
 
 async def parsed_to_pb(parsed: ParseResult) -> pb.ParseToolCallsResponse:
-    """What was read out of a text, as an answer."""
+    """What was read from a text, as an answer."""
     message = pb.ParseToolCallsResponse()
     await fill_parsed(message.parsed, parsed)
     return message
 
 
 async def executed_to_bytes(executed: ExecutedText, *, bytes_max: int) -> bytes:
-    """An ExecuteTextResponse: what was read, and what came of it.
+    """An ExecuteTextResponse: the calls that were read, and their results.
 
-    Where that is more than `bytes_max`, the longest outputs give way to errors: whoever ran a text must be told what
-    became of all of its calls.
+    If it is longer than `bytes_max`, errors take the place of the longest outputs: a caller must learn the outcome of
+    every call.
     """
     message = pb.ExecuteTextResponse()
     await fill_parsed(message.parsed, executed.parsed)
@@ -116,7 +116,7 @@ async def executed_to_bytes(executed: ExecutedText, *, bytes_max: int) -> bytes:
 
 
 async def fill_parsed(target: pb.ParsedText, parsed: ParseResult) -> None:
-    """Writes what was read out of a text into a message of its own; lets other calls through where it is long."""
+    """Writes what was read from a text into a message of its own; yields to other calls."""
     target.success = parsed.success
     target.error = parsed.error
     target.raw_content = parsed.raw_content
@@ -131,7 +131,7 @@ async def fill_parsed(target: pb.ParsedText, parsed: ParseResult) -> None:
 
 
 def statistics_to_pb(statistics: ProtocolStatistics) -> pb.GetProtocolStatsResponse:
-    """What became of the texts read."""
+    """How many texts were read, and how."""
     return pb.GetProtocolStatsResponse(
         total=statistics.total,
         abp_success=statistics.abp_success,

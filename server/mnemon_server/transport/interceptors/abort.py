@@ -12,13 +12,13 @@ Trailers = tuple[tuple[str, str | bytes], ...]
 
 
 async def abort(context: Context, failure: Failure) -> NoReturn:
-    """Sends the status, then raises AbortError; CancelledError where the client has left meanwhile.
+    """Sends the status and raises AbortError, or CancelledError if the client has left meanwhile.
 
-    It returns control only once the status is on its way: behind a message that the client does not read, that can
-    take until the client leaves.
+    Waits until the status is on its way. Behind a message that the client does not read, that can take until the
+    client leaves.
 
-    To be called outside of `except`. The runtime keeps the AbortError in a cycle with its call, and with it, until the
-    next full collection, the error that it came after, and the message that was refused.
+    Call it outside of `except`. The runtime keeps the AbortError in a cycle with its call. Until the next full
+    collection, that cycle would also hold the error that it came after, and the message that was refused.
     """
     call = current_call.get()
     call.reason, call.incident_id = failure.reason, failure.incident_id

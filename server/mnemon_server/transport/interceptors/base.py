@@ -32,7 +32,7 @@ class Call:
     reason: str = ""
     incident_id: str = ""
     awaits_request: bool = False
-    """Clients may leave such calls as often as they like: the log passes over them."""
+    """Its request has not arrived yet. Clients may drop such calls as often as they like: the log leaves them out."""
 
 
 current_call: ContextVar[Call] = ContextVar("current_call")
@@ -59,15 +59,15 @@ class Method:
 class MethodInterceptor(aio.ServerInterceptor):
     """Wraps handlers; subclasses say how for methods with one response and for those with a stream.
 
-    Every handler with a stream of responses is an async generator. StreamWriter makes it a coroutine that writes, and
-    as such the interceptors around that one see it. Those around Receiver see streams of requests alone.
+    Every handler with a stream of responses is an async generator. StreamWriter turns it into a coroutine that writes,
+    and that is what the interceptors around StreamWriter see. Those around Receiver only see streams of requests.
     """
 
     def __init__(self) -> None:
         self._handlers: dict[str, Any] = {}
 
     async def intercept_service(self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The wrapped handler; None where there is no such method."""
+        """The wrapped handler; None if the method does not exist."""
         path = str(handler_call_details.method)
         if (known := self._handlers.get(path)) is not None:
             return known

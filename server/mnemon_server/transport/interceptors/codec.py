@@ -11,14 +11,14 @@ from mnemon_server.transport.interceptors.base import Context, Method, MethodInt
 
 Parse = Callable[[bytes], Any]
 Encoded: TypeAlias = Any
-"""The bytes of an answer, which go out as they are; a base class from a proto knows of messages alone."""
+"""The bytes of an answer, sent as they are. Not `bytes`, since the generated base classes only know messages."""
 
 
 class Codec(MethodInterceptor):
     """The innermost interceptor: handlers see messages, everything around them sees bytes.
 
-    Left to the runtime, bytes that are no message end as UNKNOWN with the text of an exception, and an answer that is
-    too large as an error without a reason.
+    If the runtime did this, bytes that are not a message would end as UNKNOWN with the text of an exception, and an
+    answer that is too large as an error without a reason.
     """
 
     def __init__(self, *, message_bytes_max: int) -> None:

@@ -1,4 +1,4 @@
-"""A single call whose client names no deadline gets one."""
+"""Gives a deadline to a single call whose client sets none."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ class DefaultDeadline(MethodInterceptor):
         self._limit = TimeLimit(seconds)
 
     def wrap_single(self, method: Method, inner: Single) -> Single:
-        """Watches the time, except of streams of requests: a long upload is no fault."""
+        """Limits the time, except for streams of requests: a long upload is not a fault."""
         if method.handler.request_streaming:
             return inner
-        late = f"the call took longer than {self._limit.seconds:g} s; send a deadline where more is needed"
+        late = f"the call took longer than {self._limit.seconds:g} s; send a deadline if it needs more"
 
         async def call(request: Any, context: Context) -> Any:
             if context.time_remaining() is not None:

@@ -1,4 +1,4 @@
-"""Errors become statuses here: what no client may read stays in the log, under an incident id."""
+"""Errors become statuses here; what a client must not read stays in the log, under an incident id."""
 
 import asyncio
 from traceback import clear_frames
@@ -21,7 +21,7 @@ class ErrorGuard(MethodInterceptor):
             try:
                 return await inner(request, context)
             except (aio.AbortError, asyncio.CancelledError):
-                # Already a status, or nobody to tell. Swallowing a cancellation would leak the call's native memory.
+                # Already a status, or no one waits for one. Swallowing a cancellation would leak the call's memory.
                 raise
             except Exception as error:  # noqa: BLE001 - this is the one place that catches everything
                 failure = report(error)

@@ -1,4 +1,4 @@
-"""Only so many calls are in work at once; more are refused with a hint rather than queued without bound."""
+"""Limits the calls in work at once: further ones are refused with a hint, rather than queued without bound."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from mnemon_server.transport.interceptors.base import Context, Method, MethodInt
 
 
 class Limiter(MethodInterceptor):
-    """Separate budgets for single calls and for streams; health and reflection need none.
+    """Separate budgets for single calls and for streams; health and reflection are exempt.
 
-    Connections share them: one that wants all leaves room for the others. The runtime's own limit counts health checks
-    too, so that a busy server would be taken for a dead one.
+    Connections share each budget: one that wants all of it leaves room for the others. The runtime's own limit also
+    counts health checks, so that a busy server would be taken for a dead one.
     """
 
     def __init__(self, *, unary_calls_max: int, streams_max: int) -> None:
@@ -30,7 +30,7 @@ class Limiter(MethodInterceptor):
         return _counted(self._streams if method.handler.request_streaming else self._calls, inner)
 
     def wrap_stream(self, method: Method, inner: Any) -> Single:
-        """Counts the stream, which is already written by a coroutine: until its last word has been taken."""
+        """Counts the stream, which is already written by a coroutine, until its last message has been read."""
         if method.exempt:
             return inner  # type: ignore[no-any-return]
         return _counted(self._streams, inner)
@@ -49,5 +49,5 @@ def _counted(budget: SharedBudget, inner: Single) -> Single:
 
 
 def _holder(context: Context) -> str:
-    """Whose share a call counts towards: the connection's, as long as callers have no names."""
+    """Whose share a call counts towards: the connection's, since callers have no names."""
     return str(context.peer())

@@ -1,4 +1,4 @@
-"""The one request of a call is read here rather than in the runtime, which would wait for it for ever."""
+"""Reads the one request of a call here rather than in the runtime, which would wait for it for ever."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from mnemon_server.transport.interceptors.base import Context, Method, MethodInt
 from mnemon_server.transport.interceptors.time_limit import TimeLimit
 
 LATE_MAX, LATE_S = 64, 1.0
-"""So many requests at once may take longer than a second to arrive: each can hold as much memory as a message may."""
+"""How many requests at once may take longer than a second to arrive: each can take as much memory as a message may."""
 
 
 class Receiver(MethodInterceptor):
-    """Hands on calls whose request is there. For the runtime, those are methods with a stream of requests.
+    """Passes calls on once their request is there. To the runtime, such methods take a stream of requests.
 
     A request that does not arrive in time ends its call; until then, the call takes no slot of the limits.
     """

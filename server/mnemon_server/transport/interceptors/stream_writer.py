@@ -1,4 +1,4 @@
-"""Streams of responses are written here: no reader may stall one for ever, and a shutdown ends them all."""
+"""Writes streams of responses: a slow reader cannot stall one for ever, and a shutdown ends them all."""
 
 import asyncio
 from contextlib import aclosing
@@ -14,8 +14,8 @@ from mnemon_server.transport.interceptors.base import Context, Method, MethodInt
 class StreamWriter(MethodInterceptor):
     """Turns async generators into coroutines that write.
 
-    A client that stops reading fills the windows of the transport, and then the write blocks: for ever, were it not for
-    the timeout. Health streams end by themselves at a shutdown, after a last message.
+    A client that stops reading fills the windows of the transport. Then the write blocks, and without the timeout it
+    would block for ever. Health streams end by themselves at a shutdown, after a last message.
     """
 
     def __init__(self, *, write_timeout_s: float) -> None:
@@ -26,7 +26,7 @@ class StreamWriter(MethodInterceptor):
 
     @property
     def open_count(self) -> int:
-        """Streams in work; one that only waits for its client to take the last word is not."""
+        """Streams in work, except for those that only wait for the client to read the last message."""
         return len(self._open)
 
     def is_ending(self) -> bool:
@@ -40,7 +40,7 @@ class StreamWriter(MethodInterceptor):
             task.cancel()
 
     def wrap_stream(self, method: Method, inner: Stream) -> Single:
-        """Writes what the generator yields, and aborts by itself: a slot is not free before its status is gone."""
+        """Writes what the generator yields, and aborts by itself: a slot is free only once the status has been sent."""
 
         async def call(request: Any, context: Context) -> None:
             write = self._write if method.ends_itself else self._write_until_shutdown

@@ -1,4 +1,4 @@
-"""A time that all calls get alike."""
+"""One time limit for many calls."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -12,17 +12,17 @@ T = TypeVar("T")
 class TimeLimit:
     """Cancels what takes longer. Belongs to one event loop.
 
-    All get the same time, so the oldest is always the next to expire, and one timer watches all of them: a timer for
-    each costs as much as a read.
+    All get the same time, so the oldest is always the next to expire, and one timer is enough: a timer for each would
+    cost as much as a read.
     """
 
     def __init__(self, seconds: float, *, crowd: int | None = None, crowded_s: float = 0.0) -> None:
         """Watches nothing yet.
 
         Args:
-            seconds: the time.
-            crowd: so many may take all of it; where there are more, the oldest are cancelled sooner. None: all may.
-            crowded_s: the time that each has all the same.
+            seconds: the limit.
+            crowd: how many may take all of it; beyond that, the oldest are cancelled sooner. None: all may.
+            crowded_s: the least that each has, in seconds.
         """
         self.seconds = seconds
         self._crowd, self._crowded_s = crowd, crowded_s
@@ -32,16 +32,16 @@ class TimeLimit:
         """When each expires by the clock of the loop, oldest first."""
 
     async def keep(self, work: Awaitable[T], message: str) -> T:
-        """What the work of the current task comes to.
+        """The result of `work`, for which the current task waits no longer than the limit.
 
         Raises:
-            DeadlineExceededError: it took too long; says the message.
+            DeadlineExceededError: it took too long; its text is `message`.
         """
         task = self._watch()
         try:
             return await work
         except asyncio.CancelledError:
-            # Where the client has left as well, nobody is there to be told.
+            # If the client has left as well, no one waits for an error.
             if task in self._watched or task.uncancel() > 0:
                 raise
             raise DeadlineExceededError(message) from None
@@ -62,7 +62,7 @@ class TimeLimit:
         return task
 
     def _expire(self) -> None:
-        """Cancels those whose time is over, which are watched no longer, and waits for the next."""
+        """Cancels those whose time is over, and sets the timer for the next."""
         loop = asyncio.get_running_loop()
         self._timer, now = None, loop.time()
         while self._end_oldest(now):
@@ -71,7 +71,7 @@ class TimeLimit:
             self._timer = loop.call_at(next(iter(self._watched.values())), self._expire)
 
     def _thin(self, crowd: int) -> None:
-        """Cancels the oldest of those beyond the crowd, as far as they have had their least time."""
+        """Cancels the oldest beyond the crowd that have had their least time."""
         loop = asyncio.get_running_loop()
         while len(self._watched) > crowd and self._end_oldest(loop.time() + self.seconds - self._crowded_s):
             pass
@@ -80,7 +80,7 @@ class TimeLimit:
             loop.call_later(self._crowded_s, self._thin, crowd)
 
     def _end_oldest(self, expired_by: float) -> bool:
-        """Cancels the oldest where it expires by a time of the loop."""
+        """Cancels the oldest if it expires by a time of the loop's clock; returns whether it did."""
         task, expiry = next(iter(self._watched.items()), (None, 0.0))
         if task is None or expiry > expired_by:
             return False

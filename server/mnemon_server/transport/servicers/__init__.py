@@ -1,1 +1,1 @@
-"""One servicer per service: read, call, write."""
+"""One servicer per service. Each method reads the request, calls the service, and writes the answer."""

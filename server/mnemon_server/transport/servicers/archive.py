@@ -1,4 +1,4 @@
-"""ArchiveService over gRPC: records leave and come in streams, a message at a time."""
+"""ArchiveService over gRPC: records go out and come in as streams, a message at a time."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
@@ -23,7 +23,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         self, request: pb.ExportRecordsRequest, context: Context
     ) -> AsyncIterator[pb.ExportRecordsResponse]:
         selection = requests.read_export(request)
-        # Left amid its way, as where the client leaves, the export is ended before the vault is given back.
+        # If the client leaves midway, the export ends before the vault is given back.
         async with (
             self.vault(context) as vault,
             aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as parts,
@@ -45,7 +45,7 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
 
 
 async def _all_given(records: Iterable[pb.ArchivedRecord]) -> AsyncIterator[Given]:
-    """The records as values, as far as they are some; lets other calls through."""
+    """Each record as a value, or why it cannot be read; yields to other calls."""
     pause = Pause()
     for record in records:
         yield _given(record)

@@ -1,4 +1,4 @@
-"""ChangeService over gRPC. Every method has the same steps: read, call, tell."""
+"""ChangeService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing

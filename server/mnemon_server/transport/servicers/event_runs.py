@@ -1,4 +1,4 @@
-"""Runs of events from a stream: recorded in the order in which they came, with several runs in work at once."""
+"""Runs of events from a stream: recorded in the order in which they come, with several runs in work at once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mnemon_server.services.timeline.store import EpisodicStore
 
 PART = 1_000
-"""Events that are handed on together: while they are stored, the next are read."""
+"""Events that are stored together; meanwhile, the next are read."""
 _AT_A_STRETCH = 50
 """Events between two looks at the clock."""
 
@@ -30,11 +30,11 @@ class EventRuns:
         self._turn = asyncio.Lock()
 
     async def record(self, request: pb.BulkRecordEventsRequest) -> list[EventReceipt | Failure]:
-        """What became of each event of a run.
+        """Records the events of a run, and returns the outcome of each.
 
         Raises:
             InvalidArgumentError: the run is empty or too long.
-            and what EpisodicStore.record raises.
+            As EpisodicStore.record.
         """
         if not 1 <= len(request.requests) <= EVENTS_PER_MESSAGE_MAX:
             raise InvalidArgumentError.of("requests", f"must be 1 to {EVENTS_PER_MESSAGE_MAX:,}; send several messages")

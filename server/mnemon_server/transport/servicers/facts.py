@@ -1,4 +1,4 @@
-"""FactService over gRPC. Every method has the same steps: read, call, tell."""
+"""FactService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -127,7 +127,7 @@ async def _put_run(store: "FactStore", request: pb.BulkPutFactsRequest) -> pb.Bu
 
 
 async def _taken(items: Sequence[pb.PutFactRequest]) -> list[PutFact | Failure]:
-    """The facts as values, as far as they are some; lets other calls through where they are large."""
+    """Each fact as a value, or why it cannot be read; yields to other calls."""
     taken: list[PutFact | Failure] = []
     pause = Pause()
     for request in items:

@@ -175,5 +175,5 @@ async def _create_run(store: "MemoryStore", request: pb.BulkCreateMemoriesReques
 
 
 def _request_ids(request: pb.BulkCreateMemoriesRequest) -> list[str]:
-    """What the order of two requests matters for: every memory is a new one, unless it was sent before."""
+    """Requests that share one keep their order: every memory is a new one, unless it was sent before."""
     return [item.request_id for item in request.requests if item.request_id]

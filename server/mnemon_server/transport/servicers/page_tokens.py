@@ -9,45 +9,45 @@ from mnemon_server.domain.errors import InvalidPageTokenError
 from mnemon_server.services.shared.token_seal import TokenSeal
 
 Place = int | EventPosition | tuple[str, ...]
-"""The last of a page: its position, its place in the order of events, or the labels of a namespace."""
+"""Where a page ends: at a position, at an event, or at the labels of a namespace."""
 
 
 class PageTokens:
-    """The page tokens of one query: that which came with the request, and that of the page behind it."""
+    """The page tokens of one query: the one that came with the request, and that of the next page."""
 
     def __init__(self, key: bytes, request: Any, size_field: str = "page_size") -> None:
-        """Binds them to a vault's secret, and to all of the request but the token itself and the size of the page."""
+        """Binds them to a vault's secret, and to the whole request except for the token itself and the page's size."""
         query = type(request)()
         query.CopyFrom(request)
         query.ClearField("page_token")
         query.ClearField(size_field)
-        # The name as well: messages of two kinds may have the same bytes, and places of two kinds.
+        # With the name of the message: those of two kinds may have the same bytes, but not the same kind of place.
         said = f"{request.DESCRIPTOR.full_name}\0".encode() + query.SerializeToString(deterministic=True)
         self._seal = TokenSeal(blake2b(said, key=key, person=b"mnemon query").digest(), b"mnemon page")
         self._given: str = request.page_token
 
     def next(self, last: Place | None) -> str:
-        """The token of the page behind `last`; empty where there is none."""
+        """The token of the page after `last`; empty if `last` is None, after the last page."""
         return "" if last is None else self._seal.write(json.dumps(last).encode())
 
     def position(self) -> int:
-        """The position that the page begins behind; 0 for the first page. Raises as `_place`."""
+        """The position after which the page begins; 0 for the first page. Raises as `_place`."""
         return self._place(0)  # type: ignore[no-any-return]
 
     def event_position(self) -> EventPosition | None:
-        """The event that the page begins behind; None for the first page. Raises as `_place`."""
+        """The event after which the page begins; None for the first page. Raises as `_place`."""
         place = self._place(None)
         return None if place is None else EventPosition(*place)
 
     def labels(self) -> tuple[str, ...]:
-        """The labels of the namespace that the page begins behind; none for the first page. Raises as `_place`."""
+        """The labels of the namespace after which the page begins; empty for the first page. Raises as `_place`."""
         return tuple(self._place(()))
 
     def _place(self, first: Any) -> Any:
-        """What was sealed; `first` where no token came.
+        """What the token says; `first` if no token came.
 
         Raises:
-            InvalidPageTokenError: it is damaged, made up, or was made for another query or by another vault.
+            InvalidPageTokenError: it is damaged or forged, or belongs to another query or another vault.
         """
         if not self._given:
             return first

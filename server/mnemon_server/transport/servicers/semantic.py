@@ -1,4 +1,4 @@
-"""SemanticMemoryService over gRPC. Every method has the same steps: read, call, tell."""
+"""SemanticMemoryService over gRPC. Every method has the same steps: read, call, write."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -122,5 +122,5 @@ async def _save_run(
 
 
 def _users(request: pb.BulkSaveSemanticMemoriesRequest) -> set[str]:
-    """What the order of two requests matters for: a statement may repeat or contradict what its user said before."""
+    """Requests that share one keep their order: a statement may repeat or contradict what its user said before."""
     return {item.memory.scope.user for item in request.requests}

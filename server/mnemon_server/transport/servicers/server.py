@@ -10,7 +10,7 @@ from mnemon_server.transport.tenancy import TenantServicer
 
 
 class ServerServicer(TenantServicer, server_pb2_grpc.ServerServiceServicer):
-    """Answers UNAVAILABLE until vaults are attached: which model and which vault is not known before."""
+    """Answers UNAVAILABLE until vaults are attached: the model and the vault are not known before."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""ToolService over gRPC. Every method has the same steps: read, call, tell."""
+"""ToolService over gRPC. Every method has the same steps: read, call, write."""
 
 from mnemon.v1 import tools_pb2 as pb
 from mnemon.v1 import tools_pb2_grpc
@@ -56,5 +56,5 @@ class ToolServicer(TenantServicer, tools_pb2_grpc.ToolServiceServicer):
             return convert.statistics_to_pb(vault.tools.statistics())
 
     def _room_for(self, context: Context, *, artifact: bool) -> Room:
-        """What a search finds is said twice where facts come beside their text."""
+        """Facts that a search finds are in the answer twice if they come beside their text."""
         return self.room(context, copies=2 if artifact else 1)

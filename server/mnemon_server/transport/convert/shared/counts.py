@@ -1,8 +1,8 @@
-"""How many entries the lists and maps of requests may have, so that nobody walks what is refused anyway.
+"""How many entries the lists and maps of requests may have, so that no one goes through what is refused anyway.
 
-A message of some megabytes can hold a million of them, and to read these for the one sentence that they are too many
-would keep everybody waiting. So what is longer than it may be is cut to one entry more before anything looks at it: the
-check of its field, be it of a request or of one item of many, then says so in its own words.
+A message of some megabytes can hold a million of them. To read them all, only to say that they are too many, would keep
+every other call waiting. So a list or map that is too long is cut to one entry more than it may have, before anything
+looks at it. The check of its field then refuses it in its own words, in a request as in one item of many.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ from mnemon_server.transport.convert.archive_requests import KINDS_MAX
 from mnemon_server.transport.convert.shared.reader import BULK_REQUESTS_MAX
 
 LARGE_BYTES = 16 << 10
-"""Of a message; a smaller one holds too little to cut."""
+"""The size of a message from which on it is cut; a smaller one holds too little."""
 VECTOR_MAX = 65_536
-"""Numbers of a vector: more than any model gives."""
+"""Numbers of a vector: more than those of any model."""
 FIELDS_MAX, PASSAGES_MAX = 64, 16_384
 """Of a record of an archive. Its collection has fewer fields, and no message has room for so many passages' vectors."""
 
@@ -62,7 +62,7 @@ _BY_NAME: Mapping[str, int] = {
     "types": TYPES_MAX,
     "versions": 0,
 }
-"""By the name of a field; 0 for what only the server sets, which is not looked at."""
+"""By the name of a field; 0 for a field that only the server sets, which is not read."""
 _BY_FULL_NAME: Mapping[str, int] = {
     "google.protobuf.FieldMask.paths": MASK_PATHS_MAX,
     "mnemon.v1.BulkRecordEventsRequest.requests": EVENTS_PER_MESSAGE_MAX,
@@ -72,7 +72,7 @@ COUNTED_ELSEWHERE = frozenset(("google.protobuf.Struct", "mnemon.v1.Filter", "mn
 
 
 class _Field(NamedTuple):
-    """A field that is cut, that has others inside of it, or both; `most` is None where it is no list or map."""
+    """A field that is cut, that has others inside of it, or both; `most` is None if it is not a list or map."""
 
     name: str
     most: int | None
@@ -81,7 +81,7 @@ class _Field(NamedTuple):
 
 
 def entries_max(field: FieldDescriptor) -> int:
-    """How many entries a list or map may have. Raises KeyError where nobody has decided that."""
+    """How many entries a list or map may have. Raises KeyError if that was never decided."""
     return _BY_FULL_NAME[field.full_name] if field.full_name in _BY_FULL_NAME else _BY_NAME[field.name]
 
 

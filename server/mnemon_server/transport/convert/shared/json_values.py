@@ -1,6 +1,6 @@
-"""Conversion of JSON objects: between messages and what Python makes of JSON. Both directions.
+"""Conversion of JSON objects between messages and the values that Python's `json` reads. Both directions.
 
-A message knows no whole numbers; a double that is one within 2^53 either way becomes one, so that 5 comes back as 5.
+A message has no whole numbers. A double that is whole, within 2^53 either way, becomes one, so that 5 comes back as 5.
 """
 
 from collections.abc import Callable, Mapping, Sized
@@ -11,9 +11,9 @@ from google.protobuf import struct_pb2 as pb
 from mnemon_server.transport.convert.shared.reader import Reader
 
 OBJECT_BYTES_MAX = 3 << 20
-"""Of a message, so that an answer has room for it: a number takes 11 bytes there and as JSON 2."""
+"""Of an object as a message, so that an answer has room for it: a number takes 11 bytes there, and 2 as JSON."""
 VALUES_MAX = 100_000
-"""Values of an object, inside of each other or not: a million empty lists are a small text, but need much memory."""
+"""Values of an object, nested ones included: a million empty lists are a small text, but take much memory."""
 _WHOLE_MAX = 2**53
 
 
@@ -21,11 +21,11 @@ def object_from_pb(message: pb.Struct, values_max: int = VALUES_MAX) -> dict[str
     """The object, its keys sorted. How deep it can be is bounded by what can be read as a message: 33 levels.
 
     Raises:
-        ValueError: it is larger than OBJECT_BYTES_MAX, holds more than `values_max` values, or one that is unset; the
-            text says which.
+        ValueError: it is larger than OBJECT_BYTES_MAX, holds more than `values_max` values, or holds one that is unset;
+            the text says which.
     """
     contents = _Contents(values_max)
-    # Where a message has a million entries, its size takes long, too.
+    # The size of a message with a million entries takes long to compute.
     contents.count(message.fields)
     if message.ByteSize() > OBJECT_BYTES_MAX:
         raise ValueError(f"must be at most {OBJECT_BYTES_MAX:,} bytes as a message")
@@ -42,7 +42,7 @@ def read_object(reader: Reader, field: str, message: pb.Struct) -> dict[str, Any
 
 
 def fill_object(target: pb.Struct, value: Mapping[str, Any]) -> None:
-    """Writes an object of JSON values into the field of a message, also where it is empty."""
+    """Writes an object of JSON values into the field of a message; an empty one is set, too."""
     target.SetInParent()
     fields = target.fields
     for key, item in value.items():
@@ -50,7 +50,7 @@ def fill_object(target: pb.Struct, value: Mapping[str, Any]) -> None:
 
 
 class _Contents:
-    """Reads one object; counts what is in a list or an object before it goes through it."""
+    """Reads one object; counts the values of each list and object before it reads them."""
 
     def __init__(self, values_max: int) -> None:
         self._values_max = self._values_left = values_max
@@ -65,14 +65,14 @@ class _Contents:
         }
 
     def count(self, values: Sized) -> None:
-        """Raises ValueError where these are too many, with those counted before."""
+        """Raises ValueError if these are too many, together with those counted before."""
         self._values_left -= len(values)
         if self._values_left < 0:
             raise ValueError(f"must hold at most {self._values_max:,} values")
 
     def members(self, message: pb.Struct) -> dict[str, Any]:
         """The object of a message whose members have been counted."""
-        # A message has no order, and reads in another one in every process.
+        # The keys of a message come in another order in every process.
         readers = self._readers
         return {key: readers[value.WhichOneof("kind")](value) for key, value in sorted(message.fields.items())}
 

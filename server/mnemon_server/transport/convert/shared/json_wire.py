@@ -21,7 +21,7 @@ _number_value: Callable[[int, float], bytes] = Struct("<Bd").pack
 _number_item: Callable[[bytes, float], bytes] = Struct("<3sd").pack
 _NUMBER_START, _NUMBER_ITEM_START = 0x11, b"\x0a\x09\x11"
 _scan_string: Callable[[str, int], tuple[str, int]] = JSONDecoder().parse_string  # type: ignore[attr-defined]
-"""From behind the opening quote; with the place behind the closing one."""
+"""Reads from after the opening quote; returns the string and the place after the closing one."""
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
 _NUMBERS = re.compile(r"(?:-?[0-9][0-9.eE+-]*,){8,1024}")
@@ -30,10 +30,10 @@ _PLAIN = re.compile(r'"([^"\\]*)"')
 
 
 def struct_bytes(text: str) -> bytes:
-    """The bytes of the Struct that holds a JSON object. IndexError or ValueError where the text is none of one."""
-    body, end = _object(text, _behind(text, 0, "{"))
+    """The bytes of the Struct that holds a JSON object. Raises IndexError or ValueError if the text is not one."""
+    body, end = _object(text, _after(text, 0, "{"))
     if text[end:].strip():
-        raise ValueError("there is something behind the object")
+        raise ValueError("there is something after the object")
     return bytes(body)
 
 
@@ -61,12 +61,12 @@ def _value(text: str, at: int) -> tuple[bytes | bytearray, int]:
 
 
 def _object(text: str, at: int) -> tuple[bytearray, int]:
-    """The fields of a Struct, from behind the opening brace to behind the closing one."""
+    """The fields of a Struct, from after the opening brace to after the closing one."""
     body = bytearray()
     at = _skip(text, at)
     while text[at] != "}":
         key, at = _string(text, at)
-        at = _skip(text, _behind(text, at, ":"))
+        at = _skip(text, _after(text, at, ":"))
         value, at = _value(text, at)
         key_start, value_start = field_start(_ENTRY_KEY, len(key)), field_start(_ENTRY_VALUE, len(value))
         body += field_start(_ENTRY, len(key_start) + len(key) + len(value_start) + len(value))
@@ -79,7 +79,7 @@ def _object(text: str, at: int) -> tuple[bytearray, int]:
 
 
 def _list(text: str, at: int) -> tuple[bytearray, int]:
-    """The values of a ListValue, likewise."""
+    """The values of a ListValue, from after the opening bracket to after the closing one."""
     body = bytearray()
     at = _skip(text, at)
     while text[at] != "]":
@@ -97,17 +97,17 @@ def _list(text: str, at: int) -> tuple[bytearray, int]:
 def _string(text: str, at: int) -> tuple[bytes, int]:
     if plain := _PLAIN.match(text, at):
         return plain[1].encode(), plain.end()
-    content, end = _scan_string(text, _behind(text, at, '"'))
+    content, end = _scan_string(text, _after(text, at, '"'))
     return content.encode(), end
 
 
 def _next(text: str, at: int, end: str) -> int:
-    """Where the next item begins behind a comma, or where the bracket is that closes."""
+    """Where the next item begins, after a comma, or where the closing bracket is."""
     at = _skip(text, at)
-    return at if text[at] == end else _skip(text, _behind(text, at, ","))
+    return at if text[at] == end else _skip(text, _after(text, at, ","))
 
 
-def _behind(text: str, at: int, mark: str) -> int:
+def _after(text: str, at: int, mark: str) -> int:
     at = _skip(text, at)
     if text[at] != mark:
         raise ValueError(f"there must be {mark!r} at {at}")

@@ -7,7 +7,7 @@ from mnemon_server.domain.errors import InvalidArgumentError
 from mnemon_server.domain.namespaces import Namespace, namespace_violations
 from mnemon_server.transport.convert.shared.reader import Reader
 
-# Facts of a stream share few namespaces, and each one is checked label by label.
+# The facts of a stream share few namespaces, and a new one is checked label by label.
 _namespace = lru_cache(maxsize=1024)(Namespace)
 _SOME_NAMESPACE = Namespace(("some",))
 

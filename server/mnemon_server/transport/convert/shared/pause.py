@@ -1,21 +1,21 @@
-"""Pauses in long conversions, so that other calls are served meanwhile."""
+"""Pauses in long conversions, so that other calls are served in between."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-# Longer than this at a stretch, and other calls would notice.
+# Other calls would notice a longer stretch.
 _SLICE_S = 0.005
 LARGE_BYTES = 1 << 16
-"""Of a message with JSON in it, which takes 10 ms to read where it holds nothing but numbers."""
+"""From this size on, a message with JSON is read on a thread: if it holds nothing but numbers, it takes 10 ms."""
 
 Message = TypeVar("Message")
 Result = TypeVar("Result")
 
 
 class Pause:
-    """Lets the event loop run in between, once a slice of time is used up."""
+    """Yields to the event loop once a slice of time is used up."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
@@ -28,5 +28,5 @@ class Pause:
 
 
 async def converted(convert: Callable[[Message], Result], message: Message, size: int) -> Result:
-    """What `convert` makes of a message, or raises; on a thread where its `size`, in bytes, is large."""
+    """The result of `convert`, or what it raises; runs on a thread if the message has a large `size`, in bytes."""
     return convert(message) if size < LARGE_BYTES else await asyncio.to_thread(convert, message)

@@ -1,4 +1,4 @@
-"""Answers written as bytes, record by record: as one message they would be in memory several times over."""
+"""Answers written as bytes, record by record: as one message, they would be in memory several times."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -7,12 +7,12 @@ from typing import Any
 from mnemon_server.services.shared.answers import ANSWER_BYTES_MAX
 
 _LENGTH_DELIMITED, _SEVEN_BITS, _MORE = 2, 0x7F, 0x80
-"""Of the wire format: a type of fields, and the parts of a byte in a number of any length."""
+"""Of the wire format: the type of a field, and the two parts of each byte of a varint."""
 
 
 @lru_cache(maxsize=4_096)
 def field_start(field: int, size: int) -> bytes:
-    """What stands before a message or a text of so many bytes in a field with a number below 16."""
+    """The bytes before a message or a text of `size` bytes in a field whose number is below 16."""
     start = bytearray([field << 3 | _LENGTH_DELIMITED])
     while size > _SEVEN_BITS:
         start.append(size & _SEVEN_BITS | _MORE)
@@ -22,9 +22,9 @@ def field_start(field: int, size: int) -> bytes:
 
 
 class AnswerBytes:
-    """A message in the making: records in its repeated fields, and the rest. Joined, messages are merged.
+    """Builds a message from records in its repeated fields, and the rest: messages that are joined are merged.
 
-    It ends before the record with which it would be larger than `bytes_max`, but for its first.
+    It ends before the record that would make it larger than `bytes_max`, but always holds the first.
     """
 
     def __init__(self, bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -35,7 +35,7 @@ class AnswerBytes:
         """Whether a record was left out."""
 
     def add(self, field: int, *record: bytes) -> bool:
-        """Adds a record, given in pieces; False where it is left out, as are all behind it."""
+        """Adds a record, given in pieces; False if it is left out, as all after it are."""
         size = sum(map(len, record))
         start = field_start(field, size)
         total = self._size + len(start) + size
@@ -47,7 +47,7 @@ class AnswerBytes:
         return True
 
     def finish(self, rest: Any = None) -> bytes:
-        """The message; `rest` is one of its type with what is not repeated."""
+        """The message; `rest` is one of its type with the fields that are not repeated."""
         return b"".join(self._pieces if rest is None else [*self._pieces, rest.SerializeToString()])
 
 
