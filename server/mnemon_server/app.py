@@ -68,7 +68,7 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
         await stack.enter_async_context(batcher)
 
         async def open_vault(tenant: str) -> OpenVault:
-            return await open_vault_of(settings, tenant, batcher, embedder.model, registry)
+            return await open_vault_of(settings, tenant, batcher, registry)
 
         # What is kept in memory alone would be lost with an idle vault.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s

@@ -23,6 +23,7 @@ from typing import Self
 import structlog
 
 from mnemon_server.app import open_configured_embedder
+from mnemon_server.assembly.settings import search_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS
 from mnemon_server.domain.errors import (
@@ -161,7 +162,7 @@ class ConfiguredVectorStore:
         interval_s = settings.chroma_erasure_interval_s
         index = self._index(embedder.model) if self._uses_chroma else None
         applier = IndexApplier(records, index, erasure_interval_s=interval_s) if index else None
-        store = RecordVectorStore(records, embedder, applier=applier, exact_scan_max=settings.exact_scan_passages_max)
+        store = RecordVectorStore(records, embedder, applier=applier, search=search_settings(settings))
         stack.callback(store.close)
         return store
 

@@ -35,6 +35,7 @@ from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.feed import tail as event_tail
 from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.feed import ChangeFeed
+from mnemon_server.services.feed.records import RecordReaders
 from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.record_engine import START, ManualClock, write
@@ -477,11 +478,13 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> ChangeFeed:
     return ChangeFeed(
         vault.changes,
         vault.subscribe,
-        read_documents=vault.collection(DOCUMENTS).get_documents,
-        read_memories=read_memories,
-        read_semantic=read_semantic,
-        read_episodic=vault.timeline.get,
-        read_facts=read_facts,
+        readers=RecordReaders(
+            documents=vault.collection(DOCUMENTS).get_documents,
+            memories=read_memories,
+            semantic=read_semantic,
+            episodic=vault.timeline.get,
+            facts=read_facts,
+        ),
         offload=offload,
         clock=clock,
     )

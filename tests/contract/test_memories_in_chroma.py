@@ -18,6 +18,7 @@ from mnemon_server.engines.chroma.index import ChromaIndex
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.settings import SearchSettings, VectorBackend
 
 from tests.support.chroma_server import ChromaServer
 from tests.support.memory_stores import DIMENSION, MovingClock, Opened, contents
@@ -46,12 +47,9 @@ async def memories_in_chroma(
         store = MemoryStore(
             records,
             batcher,
-            model=embedder.model,
-            backend="chromadb",
-            collection="memories",
-            applier=IndexApplier(records, index),
+            VectorBackend("chromadb", "memories", IndexApplier(records, index)),
+            search=SearchSettings(exact_scan_max=0),
             clock=clock,
-            exact_scan_max=0,
         )
         yield Opened(store, vault, clock), index
         await store.aclose()

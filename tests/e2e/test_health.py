@@ -95,7 +95,7 @@ async def test_a_store_whose_disk_failed_is_not_ready_but_alive_until_it_has_rec
     request.addfinalizer(vault.close)
     async with (
         EmbeddingBatcher(embedder) as batcher,
-        DocumentStore(vault.collection(DOCUMENTS), batcher, model=model, backend="local") as store,
+        DocumentStore(vault.collection(DOCUMENTS), batcher) as store,
         _pool_of(store) as vaults,
         bare_server(health_check_interval_s=0.02) as connection,
     ):

@@ -81,7 +81,7 @@ async def open_archive(engine: str, folder: Path, *, capacity: int | None = None
     try:
         assert await asyncio.to_thread(vault.timeline.wait_until_warm, 60.0)
         async with EmbeddingBatcher(embedder) as batcher:
-            store = ArchiveStore(vault, batcher, model=embedder.model, rules=rules, capacity=limit, clock=clock)
+            store = ArchiveStore(vault, batcher, rules=rules, capacity=limit, clock=clock)
             yield OpenedArchive(store, vault, rules, clock)
             await store.aclose()
             await rules.aclose()

@@ -26,8 +26,9 @@ from mnemon_server.services.bridge.state import STATE_KEY, state_from_json
 from mnemon_server.services.conflicts.resolution import ConflictResolver
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.rules.store import RuleStore
-from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 from mnemon_server.services.shared.offload import Offload
+from mnemon_server.services.shared.write_pressure import WriteLatency
 
 from tests.support.memory_stores import MovingClock
 from tests.support.semantic_stores import ADA, DIMENSION, WAIT_S, eventually, open_vault
@@ -170,14 +171,12 @@ async def open_bridged(
     try:
         async with EmbeddingBatcher(embedder) as batcher:
             rules = RuleStore(vault)
-            conflicts = ConflictStore(vault, batcher, model=embedder.model, rules=rules, clock=clock)
+            conflicts = ConflictStore(vault, batcher, rules=rules, clock=clock)
             semantic = SemanticStore(
                 vault,
                 batcher,
-                model=embedder.model,
                 resolver=ConflictResolver(rules),
-                capacity=capacity,
-                write_latency_target_s=60.0,
+                settings=SemanticSettings(capacity, WriteLatency(60.0)),
             )
             stores = BridgedStores(vault, semantic, conflicts, clock)
             assert await asyncio.to_thread(stores.timeline.wait_until_warm, WAIT_S)

@@ -109,7 +109,7 @@ async def open_conflicts(engine: str, folder: Path) -> AsyncIterator[OpenedConfl
     try:
         async with EmbeddingBatcher(embedder) as batcher:
             rules = RuleStore(vault)
-            store = ConflictStore(vault, batcher, model=embedder.model, rules=rules, clock=clock)
+            store = ConflictStore(vault, batcher, rules=rules, clock=clock)
             yield OpenedConflicts(store, vault, rules, clock)
             await store.aclose()
     finally:

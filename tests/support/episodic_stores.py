@@ -30,8 +30,9 @@ from mnemon_server.engines.promises.timeline import EventWrite, Timeline
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.timeline.pruning import PAUSE_S
-from mnemon_server.services.timeline.store import EpisodicStore
+from mnemon_server.services.timeline.store import EpisodicSettings, EpisodicStore
 from mnemon_server.wire.events import decode
 
 from tests.support.memory_stores import MovingClock
@@ -42,6 +43,8 @@ WAIT_S = 60.0
 ADA, BOB = Scope(user="ada"), Scope(user="bob")
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 assert PAUSE_S < 1.0
+
+NEVER_SLOW = WriteLatency(60.0)
 
 
 class TroubledTimeline:
@@ -205,16 +208,17 @@ async def open_episodic(
     *,
     clock: MovingClock | None = None,
     embedder: Embedder | None = None,
-    **options: Any,
+    write_latency: WriteLatency = NEVER_SLOW,
+    keep_for: timedelta | None = None,
 ) -> AsyncIterator[OpenedEpisodic]:
-    """A store over a vault of its own, or over one that was there before; `options` are those of EpisodicStore."""
+    """A store over a vault of its own, or over one that was there before."""
     clock = clock or MovingClock()
     opened_vault = vault or InMemoryVault(clock=clock)
     assert await asyncio.to_thread(opened_vault.timeline.wait_until_warm, WAIT_S)
     timeline = TroubledTimeline(opened_vault.timeline)
-    options = {"write_latency_target_s": 60.0} | options
+    settings = EpisodicSettings(write_latency, keep_for)
     async with EmbeddingBatcher(embedder or HashingEmbedder(DIMENSION)) as batcher:
-        store = EpisodicStore(cast(Timeline, timeline), opened_vault, batcher, clock=clock, **options)
+        store = EpisodicStore(cast(Timeline, timeline), opened_vault, batcher, settings=settings, clock=clock)
         try:
             yield OpenedEpisodic(store, opened_vault, timeline, clock)
         finally:

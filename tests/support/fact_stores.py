@@ -71,7 +71,7 @@ async def open_facts(
     )
     try:
         async with EmbeddingBatcher(embedder, waiting_texts_max=waiting_texts_max) as batcher:
-            store = FactStore(vault, batcher, model=model, clock=clock, **options)
+            store = FactStore(vault, batcher, clock=clock, **options)
             yield OpenedFacts(store, vault, clock)
             await store.aclose()
     finally:

@@ -79,7 +79,7 @@ async def open_memories(
     )
     try:
         async with EmbeddingBatcher(embedder) as batcher:
-            store = MemoryStore(vault.collection(MEMORIES), batcher, model=embedder.model, clock=clock, **options)
+            store = MemoryStore(vault.collection(MEMORIES), batcher, clock=clock, **options)
             yield Opened(store, vault, clock)
             await store.aclose()
     finally:

@@ -25,8 +25,9 @@ from mnemon_server.engines.promises.values import DocumentWrite
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.semantic.decisions import decision_document, decision_to_json
-from mnemon_server.services.semantic.store import SemanticStore
+from mnemon_server.services.semantic.store import SemanticSettings, SemanticStore
 from mnemon_server.services.semantic.stored_form import put_semantic
+from mnemon_server.services.shared.write_pressure import WriteLatency
 
 from tests.support.memory_stores import MovingClock
 
@@ -34,6 +35,8 @@ ENGINES = ("in_memory", "sqlite")
 DIMENSION = 64
 WAIT_S = 60.0
 ADA = Scope(user="ada")
+
+NEVER_SLOW = WriteLatency(60.0)
 
 
 class OpenedSemantic:
@@ -88,16 +91,18 @@ async def open_semantic(
     graph: GraphSettings = DEFAULT_GRAPH,
     clock: MovingClock | None = None,
     embedder: Embedder | None = None,
+    capacity: int = 100_000,
+    write_latency: WriteLatency = NEVER_SLOW,
     **options: Any,
 ) -> AsyncIterator[OpenedSemantic]:
     """A store of statements on this engine; `options` are those of SemanticStore."""
     clock = clock or MovingClock()
     embedder = embedder or HashingEmbedder(DIMENSION)
     vault = open_vault(engine, folder, clock, embedder, graph=graph)
-    options = {"capacity": 100_000, "write_latency_target_s": 60.0, "resolver": None} | options
+    options = {"resolver": None} | options
     try:
         async with EmbeddingBatcher(embedder) as batcher:
-            store = SemanticStore(vault, batcher, model=embedder.model, **options)
+            store = SemanticStore(vault, batcher, settings=SemanticSettings(capacity, write_latency), **options)
             yield OpenedSemantic(store, vault, clock)
             await store.aclose()
     finally:

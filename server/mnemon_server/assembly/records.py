@@ -2,17 +2,15 @@
 
 from pathlib import Path
 
-from mnemon_server.assembly.timeline import timeline_settings
+from mnemon_server.assembly.settings import fusion_of, timeline_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.private import tighten
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.engines.sqlite_vault import SQLiteVault
-from mnemon_server.ranking.fusion import Fusion, FusionMethod
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 
@@ -26,18 +24,14 @@ def is_in_memory(settings: Settings) -> bool:
     return settings.knowledge_store_backend == "in_memory"
 
 
-def fusion_of(settings: Settings) -> Fusion:
-    """The fusion of meaning and keywords in hybrid searches of all collections and of events."""
-    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k)
-
-
-def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel) -> Vault:
+def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> Vault:
     """Opens the tenant's records. Blocks, and raises the same errors as SQLiteVault."""
     if is_in_memory(settings):
         return InMemoryVault()
     folder = vault_folder(settings, tenant)
     if folder.parent.exists():
         tighten(folder.parent)
+    model = batcher.model
     backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
     return SQLiteVault(
         folder,

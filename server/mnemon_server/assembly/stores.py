@@ -1,14 +1,13 @@
 """Opens the services over the collections and the change log of a vault."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
-from mnemon_server.assembly.records import fusion_of, is_in_memory, vault_folder
+from mnemon_server.assembly.records import is_in_memory, vault_folder
+from mnemon_server.assembly.settings import change_retention_settings, decay_of, search_settings, semantic_settings
 from mnemon_server.config.settings import Settings
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.facts import Fact
-from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -23,12 +22,12 @@ from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.feed.feed import ChangeFeed
-from mnemon_server.services.feed.records import ReadFacts, ReadSemantic
-from mnemon_server.services.feed.retention import ChangeRetention, ChangeRetentionSettings
+from mnemon_server.services.feed.records import ReadFacts, ReadSemantic, RecordReaders
+from mnemon_server.services.feed.retention import ChangeRetention
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.search.index_applier import IndexApplier
-from mnemon_server.services.search.reranking import default_ranker
+from mnemon_server.services.search.settings import VectorBackend
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.semantic.store import SemanticStore
 from mnemon_server.services.semantic.stored_form import to_semantic
@@ -37,80 +36,56 @@ from mnemon_server.services.shared.offload import Offload
 from mnemon_server.transport.tenancy import DEFAULT_TENANT
 
 
-def open_documents(
-    settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
-) -> DocumentStore:
+def open_documents(settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher) -> DocumentStore:
     """Opens the knowledge store. Blocks, and raises ConfigurationError if its index is not available."""
     records = vault.collection(DOCUMENTS)
     collection = _collection_name(settings.collection, tenant)
     in_chroma = settings.knowledge_store_backend == "chromadb"
+    applier = _open_applier(settings, tenant, records, batcher.model, collection, "chroma") if in_chroma else None
     return DocumentStore(
         records,
         batcher,
-        model=model,
-        backend=settings.knowledge_store_backend,
-        collection=collection,
-        applier=_open_applier(settings, tenant, records, model, collection, "chroma") if in_chroma else None,
-        exact_scan_max=settings.exact_scan_passages_max,
-        fusion=fusion_of(settings),
-        ranker=default_ranker() if settings.search_reranking else None,
+        VectorBackend(settings.knowledge_store_backend, collection, applier),
+        search=search_settings(settings),
     )
 
 
-def open_memories(
-    settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel
-) -> MemoryStore:
+def open_memories(settings: Settings, tenant: str, vault: Vault, batcher: EmbeddingBatcher) -> MemoryStore:
     """Opens the memory service. Blocks, and raises ConfigurationError if its index is not available."""
     records = vault.collection(MEMORIES)
     collection = _collection_name(settings.memory_collection, tenant)
     in_chroma = settings.memory_backend == "chromadb" and not is_in_memory(settings)
+    model = batcher.model
+    applier = _open_applier(settings, tenant, records, model, collection, "chroma-memories") if in_chroma else None
     return MemoryStore(
         records,
         batcher,
-        model=model,
-        backend=settings.memory_backend,
-        collection=collection,
-        applier=_open_applier(settings, tenant, records, model, collection, "chroma-memories") if in_chroma else None,
+        VectorBackend(settings.memory_backend, collection, applier),
+        search=search_settings(settings),
         decay=decay_of(settings),
-        exact_scan_max=settings.exact_scan_passages_max,
-        fusion=fusion_of(settings),
-        ranker=default_ranker() if settings.search_reranking else None,
     )
 
 
-def open_semantic(
-    settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
-) -> SemanticStore:
+def open_semantic(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, rules: RuleStore) -> SemanticStore:
     """Opens the semantic memory service."""
     return SemanticStore(
         vault,
         batcher,
-        model=model,
         resolver=ConflictResolver(rules),
-        capacity=settings.semantic_capacity,
-        write_latency_target_s=settings.semantic_write_latency_target_ms / 1000,
-        exact_scan_max=settings.exact_scan_passages_max,
+        settings=semantic_settings(settings),
+        search=search_settings(settings),
     )
 
 
-def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel) -> FactStore:
+def open_facts(settings: Settings, vault: Vault, batcher: EmbeddingBatcher) -> FactStore:
     """Opens the fact store."""
-    return FactStore(
-        vault,
-        batcher,
-        model=model,
-        exact_scan_max=settings.exact_scan_passages_max,
-        fusion=fusion_of(settings),
-        ranker=default_ranker() if settings.search_reranking else None,
-    )
+    return FactStore(vault, batcher, search=search_settings(settings))
 
 
-def open_archive(
-    settings: Settings, vault: Vault, batcher: EmbeddingBatcher, model: EmbeddingModel, rules: RuleStore
-) -> ArchiveStore:
+def open_archive(settings: Settings, vault: Vault, batcher: EmbeddingBatcher, rules: RuleStore) -> ArchiveStore:
     """Opens the service for exports and imports."""
     capacity = Capacity(settings.semantic_capacity, lambda: vault.collection(SEMANTIC).stats().passage_count)
-    return ArchiveStore(vault, batcher, model=model, rules=rules, capacity=capacity)
+    return ArchiveStore(vault, batcher, rules=rules, capacity=capacity)
 
 
 def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: Offload) -> ChangeFeed:
@@ -118,11 +93,13 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
     return ChangeFeed(
         vault.changes,
         vault.subscribe,
-        read_documents=vault.collection(DOCUMENTS).get_documents,
-        read_memories=memories.read_many,
-        read_semantic=_reader_of_semantic(vault),
-        read_episodic=vault.timeline.get,
-        read_facts=_reader_of_facts(vault),
+        readers=RecordReaders(
+            documents=vault.collection(DOCUMENTS).get_documents,
+            memories=memories.read_many,
+            semantic=_reader_of_semantic(vault),
+            episodic=vault.timeline.get,
+            facts=_reader_of_facts(vault),
+        ),
         offload=offload,
         heartbeat_default_s=settings.watch_heartbeat_s,
     )
@@ -136,23 +113,11 @@ def open_change_retention(
     """
     return ChangeRetention(
         vault.changes,
-        ChangeRetentionSettings(timedelta(days=settings.change_retention_days), settings.change_retention_max),
+        change_retention_settings(settings),
         guard=guard,
         offload=offload,
         keep_after=bridge.keep_after if settings.bridge_enabled else lambda: None,
     )
-
-
-def decay_of(settings: Settings) -> dict[DecayPolicy, Decay]:
-    """The decay of each policy that has one."""
-    return {
-        DecayPolicy.REINFORCEABLE: Decay(
-            timedelta(hours=settings.reinforceable_half_life_h), DecayCurve(settings.reinforceable_curve)
-        ),
-        DecayPolicy.CONTEXTUAL: Decay(
-            timedelta(hours=settings.contextual_half_life_h), DecayCurve(settings.contextual_curve)
-        ),
-    }
 
 
 def _open_applier(

@@ -17,7 +17,6 @@ from mnemon_server.assembly.stores import (
 from mnemon_server.assembly.timeline import make_bridge, open_episodic, open_timeline_retention
 from mnemon_server.assembly.tools import make_tools
 from mnemon_server.config.settings import Settings
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.services.conflicts.service import ConflictStore
 from mnemon_server.services.facts.expiry import FactExpiry
@@ -36,7 +35,7 @@ WARM_WAIT_S = 0.5
 
 
 async def open_vault_of(
-    settings: Settings, tenant: str, batcher: EmbeddingBatcher, model: EmbeddingModel, registry: ToolRegistry
+    settings: Settings, tenant: str, batcher: EmbeddingBatcher, registry: ToolRegistry
 ) -> OpenVault:
     """Opens the tenant's vault with its services.
 
@@ -44,14 +43,14 @@ async def open_vault_of(
         ConfigurationError: the folder or the model is not available. The message says what would help.
     """
     async with AsyncExitStack() as stack:
-        vault = await asyncio.to_thread(open_records, settings, tenant, batcher, model)
+        vault = await asyncio.to_thread(open_records, settings, tenant, batcher)
         stack.push_async_callback(asyncio.to_thread, vault.close)
         guard = ClockGuard(vault)
-        documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher, model)
+        documents = await asyncio.to_thread(open_documents, settings, tenant, vault, batcher)
         stack.push_async_callback(documents.aclose)
-        memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher, model)
+        memories = await asyncio.to_thread(open_memories, settings, tenant, vault, batcher)
         stack.push_async_callback(memories.aclose)
-        facts = await asyncio.to_thread(open_facts, settings, vault, batcher, model)
+        facts = await asyncio.to_thread(open_facts, settings, vault, batcher)
         stack.push_async_callback(facts.aclose)
         await stack.enter_async_context(FactExpiry(facts, guard))
         tool_offload = Offload(TOOL_THREADS, "tool-reader")
@@ -61,11 +60,11 @@ async def open_vault_of(
         stack.push_async_callback(rules.aclose)
         if settings.rules_file is not None:
             await apply_rules_file(rules, settings.rules_file)
-        conflicts = ConflictStore(vault, batcher, model=model, rules=rules)
+        conflicts = ConflictStore(vault, batcher, rules=rules)
         stack.push_async_callback(conflicts.aclose)
-        semantic = open_semantic(settings, vault, batcher, model, rules)
+        semantic = open_semantic(settings, vault, batcher, rules)
         stack.push_async_callback(semantic.aclose)
-        archive = open_archive(settings, vault, batcher, model, rules)
+        archive = open_archive(settings, vault, batcher, rules)
         stack.push_async_callback(archive.aclose)
         await asyncio.to_thread(vault.timeline.wait_until_warm, WARM_WAIT_S)
         episodic = open_episodic(settings, vault, batcher)
@@ -92,7 +91,7 @@ async def open_vault_of(
             tools=tools,
             archive=archive,
             feed=feed,
-            model=model,
+            model=batcher.model,
             vault_id=hashlib.sha256(vault.changes.epoch).hexdigest()[:32],
             page_key=vault.changes.epoch,
             close=stack.pop_all().aclose,

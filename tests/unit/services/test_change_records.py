@@ -7,7 +7,7 @@ from typing import Any
 from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.documents import Document
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.services.feed.records import ChangeRecords
+from mnemon_server.services.feed.records import ChangeRecords, RecordReaders
 
 SIZE = 1_000
 
@@ -27,7 +27,9 @@ async def test_what_a_message_has_no_room_for_is_not_read() -> None:
     def none(ids: Sequence[str], *, fits: Fits) -> list[Any]:
         return [None for _ in ids]
 
-    records = ChangeRecords(read_documents, none, none, none, none)
+    records = ChangeRecords(
+        RecordReaders(documents=read_documents, memories=none, semantic=none, episodic=none, facts=none)
+    )
     kinds = [ChangeType.KNOWLEDGE_INDEXED, ChangeType.MEMORY_PURGED]
     changes = [change(number, kinds[number % 2]) for number in range(40)]
     found = records.read(changes, 5 * SIZE)

@@ -53,7 +53,7 @@ async def open_store(engine: str, folder: Path) -> AsyncIterator[Opened]:
     try:
         async with (
             EmbeddingBatcher(embedder) as batcher,
-            DocumentStore(vault.collection(DOCUMENTS), batcher, model=model, backend="local") as store,
+            DocumentStore(vault.collection(DOCUMENTS), batcher) as store,
         ):
             await store.index(IndexRequest(document=NOTE))
             embedder.threads.clear()

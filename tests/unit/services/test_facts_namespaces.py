@@ -152,7 +152,7 @@ async def test_a_renewal_in_one_namespace_leaves_all_others_to_their_end(facts: 
     facts.clock.pass_hours(0.75)
     assert set(await contents(facts)) == set(renewed)
     assert set(await listed(facts)) == set(renewed)
-    assert await facts.store.sweep() == len(COLLIDING) - len(renewed)
+    assert await facts.store.sweep(facts.clock()) == len(COLLIDING) - len(renewed)
     assert set(await contents(facts)) == set(renewed)
 
 
@@ -201,7 +201,7 @@ async def test_a_namespace_of_expired_facts_alone_is_not_there(facts: OpenedFact
     assert await listed(facts) == [HERE, ("org", "mixed")]
     facts.clock.pass_hours(1)
     assert await listed(facts) == [("org", "mixed")]
-    await facts.store.sweep()
+    await facts.store.sweep(facts.clock())
     assert await listed(facts) == [("org", "mixed")]
     assert await listed(facts, max_depth=1) == [("org",)]
 

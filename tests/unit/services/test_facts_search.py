@@ -9,6 +9,7 @@ from mnemon_server.domain.facts import FILTER_OPERATORS, FactFilter, FactQuery, 
 from mnemon_server.domain.filters import matches
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import SearchMode
+from mnemon_server.services.search.settings import SearchSettings
 
 from tests.support.fact_stores import HERE, OpenedFacts, keys_of, open_facts
 from tests.support.memory_stores import DIMENSION, fields_of
@@ -172,7 +173,7 @@ async def test_a_namespace_is_meant_exactly_or_with_all_below_it(facts: OpenedFa
 
 
 async def test_beyond_the_bound_of_exact_comparison_the_same_facts_are_found(tmp_path: Any) -> None:
-    async with open_facts("sqlite", tmp_path / "vault", exact_scan_max=20) as facts:
+    async with open_facts("sqlite", tmp_path / "vault", search=SearchSettings(exact_scan_max=20)) as facts:
         puts = [
             PutFact(
                 namespace=BELOW if number % 7 else HERE,

@@ -20,6 +20,7 @@ from mnemon_server.engines.sqlite_vault import SQLiteVault
 from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.search.index_applier import IndexApplier
+from mnemon_server.services.search.settings import VectorBackend
 
 from tests.support.gated_embedder import DEADLINE_S
 
@@ -64,17 +65,10 @@ async def stores(folder: Path, database: SlowDatabase) -> AsyncIterator[tuple[Do
     with closing(vault):
         async with EmbeddingBatcher(embedder) as batcher:
             documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
-            document_store = DocumentStore(
-                documents, batcher, model=model, backend="chromadb", applier=IndexApplier(documents, database)
-            )
-            memory_store = MemoryStore(
-                memories,
-                batcher,
-                model=model,
-                backend="chromadb",
-                collection="memories",
-                applier=IndexApplier(memories, database),
-            )
+            backend = VectorBackend("chromadb", applier=IndexApplier(documents, database))
+            document_store = DocumentStore(documents, batcher, backend)
+            backend = VectorBackend("chromadb", "memories", IndexApplier(memories, database))
+            memory_store = MemoryStore(memories, batcher, backend)
             try:
                 yield document_store, memory_store
             finally:

@@ -22,6 +22,7 @@ from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.services.memories.store import MemoryStore
+from mnemon_server.services.search.settings import SearchSettings
 
 from tests.support.memory_stores import DIMENSION, Opened, contents, open_memories
 
@@ -29,6 +30,8 @@ COUNT = 4_000
 WAIT_S = 60.0
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "meadow")
 GRAPH = GraphSettings(graph_min=1_000, tail_max=64)
+
+BEYOND_500 = SearchSettings(exact_scan_max=500)
 
 
 class Large:
@@ -91,13 +94,13 @@ def wait_for_graph(opened: Opened, count: int) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Large]:
     folder = tmp_path_factory.mktemp("large") / "vault"
-    async with open_memories("sqlite", folder, graph=GRAPH, exact_scan_max=500) as opened:
+    async with open_memories("sqlite", folder, graph=GRAPH, search=BEYOND_500) as opened:
         await fill(opened)
         wait_for_graph(opened, COUNT - GRAPH.tail_max)
         embedder = HashingEmbedder(DIMENSION)
         async with EmbeddingBatcher(embedder) as batcher:
             records = opened.vault.collection(MEMORIES)
-            exact = MemoryStore(records, batcher, model=embedder.model, clock=opened.clock, exact_scan_max=10 * COUNT)
+            exact = MemoryStore(records, batcher, search=SearchSettings(exact_scan_max=10 * COUNT), clock=opened.clock)
             yield Large(opened, exact)
             await exact.aclose()
         embedder.close()
@@ -209,7 +212,7 @@ async def test_what_is_second_in_both_meaning_and_words_may_be_best_in_all(tmp_p
     memories.append(("zebra among a few more words than the others", 0.6))
     requests = [CreateMemory(memory=Memory("", text), embedding=toward_first_axis(cosine)) for text, cosine in memories]
     graph = GraphSettings(graph_min=500, tail_max=1)
-    async with open_memories("sqlite", tmp_path / "vault", graph=graph, exact_scan_max=500) as opened:
+    async with open_memories("sqlite", tmp_path / "vault", graph=graph, search=BEYOND_500) as opened:
         for start in range(0, len(requests), 1_000):
             await opened.store.create_many(requests[start : start + 1_000])
         wait_for_graph(opened, len(requests) - 1)

@@ -22,6 +22,7 @@ from mnemon_server.domain.memories import (
     MemoryFilter,
 )
 from mnemon_server.domain.records import Scope
+from mnemon_server.services.search.settings import VectorBackend
 
 from tests.support.memory_stores import ADA, DIMENSION, ENGINES, NOON, Opened, fields_of, open_memories
 
@@ -232,7 +233,7 @@ async def test_the_status_counts_what_is_there_and_what_is_deleted(opened: Opene
 
 
 async def test_the_status_of_records_that_cannot_be_read_says_so_and_does_not_raise(tmp_path: Path) -> None:
-    async with open_memories("sqlite", tmp_path / "vault", collection="facts") as opened:
+    async with open_memories("sqlite", tmp_path / "vault", backend=VectorBackend(collection="facts")) as opened:
         opened.vault.close()
         status = await opened.store.status()
     assert (status.status, status.backend, status.collection) == ("unhealthy", "local", "facts")

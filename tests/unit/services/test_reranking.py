@@ -21,6 +21,7 @@ from mnemon_server.services.search.reranking import (
     default_ranker,
     features,
 )
+from mnemon_server.services.search.settings import SearchSettings, VectorBackend
 
 from tests.support.memory_stores import open_memories
 
@@ -54,11 +55,8 @@ def found(texts: Sequence[str], query: str, ranker: Ranker | None, **terms: obje
     search = DocumentSearch(
         records,
         embed,
-        backend="in_memory",
-        applier=None,
-        exact_scan_max=1000,
-        ranker=ranker,
-        threads=1,
+        VectorBackend("in_memory"),
+        settings=SearchSettings(exact_scan_max=1000, ranker=ranker, threads=1),
     )
     answer = search.find(SearchQuery(text=query, **{"top_k": 10, "mode": SearchMode.HYBRID} | terms))
     search.close()
@@ -143,7 +141,7 @@ def test_nothing_found_is_an_answer() -> None:
 
 
 async def test_what_the_ranker_adds_or_takes_is_part_of_the_explanation(tmp_path: Path) -> None:
-    async with open_memories("in_memory", tmp_path, ranker=default_ranker()) as opened:
+    async with open_memories("in_memory", tmp_path, search=SearchSettings(ranker=default_ranker())) as opened:
         await opened.remember(ASKED)
         await opened.remember(TOLD)
         matches = (await opened.store.search(MemoryQuery(text=QUERY, explain=True))).results

@@ -7,6 +7,7 @@ from mnemon_server.domain.records import SearchMode
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.services.documents.search import DocumentSearch
+from mnemon_server.services.search.settings import SearchSettings, VectorBackend
 
 WAIT_S = 60.0
 
@@ -25,10 +26,8 @@ def test_documents_unlike_the_query_come_in_the_order_of_their_unlikeness() -> N
     search = DocumentSearch(
         records,
         lambda _: at_cosine(1.0),
-        backend="in_memory",
-        applier=None,
-        exact_scan_max=10,
-        threads=1,
+        VectorBackend("in_memory"),
+        settings=SearchSettings(exact_scan_max=10, threads=1),
     )
     answer = search.find(SearchQuery(text="other", mode=SearchMode.VECTOR))
     search.close()

@@ -12,6 +12,7 @@ from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.errors import IndexWarmingError, ThrottledError
 from mnemon_server.domain.semantic import IndexState, SavedSemantic, SemanticFilter, SimilarQuery, Snapshot
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.services.shared.write_pressure import WriteLatency
 
 from tests.support.gated_embedder import GatedEmbedder, until
 from tests.support.semantic_stores import (
@@ -224,9 +225,7 @@ async def test_the_end_of_a_warning_is_told_even_after_a_restart(tmp_path: Path)
 
 async def test_slow_writes_are_held_back_and_let_go_when_it_is_over(tmp_path: Path) -> None:
     """Every save is slower than a millionth of a second: an overload, until nobody saves any more."""
-    async with open_semantic(
-        "sqlite", tmp_path / "vault", write_latency_target_s=1e-6, latency_window_s=WINDOW_S
-    ) as opened:
+    async with open_semantic("sqlite", tmp_path / "vault", write_latency=WriteLatency(1e-6, WINDOW_S)) as opened:
         refused = 0
         for run in range(5):
             results = await saved_or_refused(opened, [f"statement {run} {i}" for i in range(40)])
@@ -248,7 +247,7 @@ async def test_slow_writes_are_held_back_and_let_go_when_it_is_over(tmp_path: Pa
 
 
 async def test_writes_that_are_fast_enough_are_not_held_back(tmp_path: Path) -> None:
-    async with open_semantic("sqlite", tmp_path / "vault", write_latency_target_s=30.0) as opened:
+    async with open_semantic("sqlite", tmp_path / "vault", write_latency=WriteLatency(30.0)) as opened:
         results = await saved_or_refused(opened, [f"statement {i}" for i in range(300)])
         assert all(isinstance(result, SavedSemantic) for result in results)
         status = await opened.store.status()

@@ -20,6 +20,7 @@ from mnemon_server.domain.semantic import (
     SimilarQuery,
 )
 from mnemon_server.engines.hnsw.settings import GraphSettings
+from mnemon_server.services.search.settings import SearchSettings
 from numpy.typing import NDArray
 
 from tests.support.memory_stores import NOON, fields_of
@@ -37,6 +38,8 @@ from tests.support.semantic_stores import (
 COUNT, LARGE_COUNT = 400, 3_000
 HOUR = timedelta(hours=1)
 GRAPH = GraphSettings(graph_min=1_000, tail_max=64)
+
+BEYOND_500 = SearchSettings(exact_scan_max=500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ async def test_searches_with_any_filters_say_what_comparing_everything_does(open
 
 async def test_a_graph_finds_what_comparing_everything_does(tmp_path: Path) -> None:
     said = make_statements(LARGE_COUNT, seed=5)
-    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, exact_scan_max=500) as opened:
+    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
         for start in range(0, LARGE_COUNT, 1_000):
             await save(opened, said[start : start + 1_000])
         records = opened.vault.collection(SEMANTIC)
@@ -229,7 +232,7 @@ async def test_a_filter_hides_nothing_however_far_down_it_is(tmp_path: Path) -> 
     """Statements of Carl's and one of Bob's, behind thousands of Ada's that are nearer."""
     rng = np.random.default_rng(8)
     query, aside, further = np.eye(DIMENSION)[:3]
-    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, exact_scan_max=500) as opened:
+    async with open_semantic("sqlite", tmp_path / "vault", graph=GRAPH, search=BEYOND_500) as opened:
 
         async def fill(user: str, count: int, around: NDArray[np.float64]) -> None:
             vectors = around + 0.01 * rng.normal(size=(count, DIMENSION))

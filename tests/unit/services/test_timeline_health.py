@@ -10,7 +10,7 @@ from mnemon_server.domain.errors import InvalidArgumentError, MnemonError, Stora
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.in_memory import InMemoryVault
 from mnemon_server.services.shared.health_signal import Problem
-from mnemon_server.services.shared.write_pressure import SAMPLES_MIN
+from mnemon_server.services.shared.write_pressure import SAMPLES_MIN, WriteLatency
 
 from tests.support.episodic_stores import OpenedEpisodic, happening, open_episodic
 from tests.support.memory_stores import NOON, MovingClock
@@ -111,7 +111,7 @@ async def test_a_bad_event_is_no_sign_that_the_disk_is_well_again(opened: Opened
 
 
 async def test_events_that_take_too_long_are_told_and_none_is_held_back() -> None:
-    async with open_episodic(write_latency_target_s=0.05, latency_window_s=0.3) as opened:
+    async with open_episodic(write_latency=WriteLatency(0.05, 0.3)) as opened:
         opened.timeline.held = []
         slow = [asyncio.create_task(opened.happened(f"slow {n}")) for n in range(2 * SAMPLES_MIN)]
         await until(lambda: opened.timeline.appended)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 from mnemon_server.domain.errors import ThrottledError
-from mnemon_server.services.shared.write_pressure import SAMPLES_MAX, SAMPLES_MIN, WritePressure
+from mnemon_server.services.shared.write_pressure import SAMPLES_MAX, SAMPLES_MIN, WriteLatency, WritePressure
 
 TARGET_S, WINDOW_S = 0.5, 10.0
 
@@ -29,7 +29,7 @@ def time() -> Time:
 @pytest.fixture
 def pressure(time: Time) -> WritePressure:
     """Nothing has been written yet."""
-    return WritePressure(TARGET_S, window_s=WINDOW_S, monotonic=time)
+    return WritePressure(WriteLatency(TARGET_S, WINDOW_S), monotonic=time)
 
 
 def write(pressure: WritePressure, time: Time, seconds: float, *, count: int = 1, records: int = 1) -> None:

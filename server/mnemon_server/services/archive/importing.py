@@ -56,7 +56,6 @@ class Import:
         start: ImportStart,
         *,
         embedder: EmbeddingBatcher,
-        dimension: int,
         rules: RuleStore,
         capacity: Capacity | None,
         offload: Offload,
@@ -68,7 +67,6 @@ class Import:
             vault: where the records go.
             start: on what terms; its header was checked.
             embedder: makes the vectors that do not come along.
-            dimension: numbers of a vector.
             rules: takes the merge rules.
             capacity: how many statements there may be; None does not count them.
             offload: where records are checked, and the vault is read.
@@ -77,7 +75,7 @@ class Import:
         self._vault = vault
         self._start = start
         self._embedder = embedder
-        self._dimension = dimension
+        self._dimension = embedder.model.dimension
         self._rules = rules
         self._capacity = capacity
         self._offload = offload

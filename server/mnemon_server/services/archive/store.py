@@ -15,7 +15,6 @@ from mnemon_server.domain.archive import (
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
 from mnemon_server.domain.validation import refuse
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.archive.exporting import Export, Part
@@ -35,7 +34,6 @@ class ArchiveStore:
         vault: Vault,
         embedder: EmbeddingBatcher,
         *,
-        model: EmbeddingModel,
         rules: RuleStore,
         capacity: Capacity | None = None,
         clock: Clock = system_clock,
@@ -44,14 +42,14 @@ class ArchiveStore:
 
         Args:
             vault: whose records are moved.
-            embedder: makes the vectors of imported records that come without.
-            model: what `embedder` runs, and what made the vectors of the vault.
+            embedder: makes the vectors of imported records that come without; its model made those of the vault.
             rules: the vault's, which knows what its rules come to.
             capacity: how many statements there may be; None does not count them.
             clock: when facts expire, and what was stored when it does not say so.
         """
         self._vault = vault
         self._embedder = embedder
+        model = embedder.model
         self._model = VectorModel(model.name, model.revision, model.precision, model.dimension)
         self._rules = rules
         self._capacity = capacity
@@ -102,7 +100,6 @@ class ArchiveStore:
             self._vault,
             start,
             embedder=self._embedder,
-            dimension=self._model.dimension,
             rules=self._rules,
             capacity=self._capacity,
             offload=self._offload,

@@ -20,7 +20,6 @@ from mnemon_server.domain.validation import (
     request_id_violations,
     text_violations,
 )
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.conflicts.arbitration import arbitrate
@@ -54,7 +53,6 @@ class ConflictStore:
         vault: Vault,
         embedder: EmbeddingBatcher,
         *,
-        model: EmbeddingModel,
         rules: RuleStore,
         clock: Clock = system_clock,
         reader_threads: int = 4,
@@ -64,12 +62,11 @@ class ConflictStore:
         Args:
             vault: where the statements and the decisions are.
             embedder: makes the vectors of statements that come without one.
-            model: what `embedder` runs.
             rules: the merge rules of the vault.
             clock: the time of what is not stored.
             reader_threads: reads at the same time.
         """
-        self._dimension = model.dimension
+        self._dimension = embedder.model.dimension
         self._rules = rules
         self._clock = clock
         self._records, self._decisions = vault.collection(SEMANTIC), vault.collection(DECISIONS)

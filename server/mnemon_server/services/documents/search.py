@@ -12,13 +12,11 @@ from mnemon_server.domain.documents import (
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode, View
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, Vector
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.documents.filters import lenient_filter
 from mnemon_server.services.search.embedded_passages import unit_vector
-from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
-from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.search.timed import timed_search
 
 
@@ -29,25 +27,13 @@ class DocumentSearch:
         self,
         records: RecordEngine,
         embed_query: Callable[[str], Vector],
+        backend: VectorBackend = LOCAL_BACKEND,
         *,
-        backend: str,
-        applier: IndexApplier | None,
-        exact_scan_max: int,
-        fusion: Fusion = DEFAULT_FUSION,
-        ranker: Ranker | None = None,
-        threads: int,
+        settings: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
         self._records = records
-        self._backend = backend
-        self._passages = PassageSearch(
-            records,
-            embed_query,
-            applier=applier,
-            exact_scan_max=exact_scan_max,
-            fusion=fusion,
-            ranker=ranker,
-            threads=threads,
-        )
+        self._backend = backend.name
+        self._passages = PassageSearch(records, embed_query, applier=backend.applier, settings=settings)
 
     @timed_search
     def find(self, query: SearchQuery, *, fits: Fits | None = None) -> SearchAnswer:

@@ -52,11 +52,9 @@ from mnemon_server.domain.records import (
     WriteReceipt,
 )
 from mnemon_server.domain.validation import doc_id_violations, normalised, refuse, request_id_violations
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import DocumentWrite, Fits, PassageInput
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.documents.changes import DocumentChanges
 from mnemon_server.services.documents.checks import index_violations, query_violations, removal_violations
 from mnemon_server.services.documents.filters import (
@@ -69,7 +67,7 @@ from mnemon_server.services.documents.filters import (
 from mnemon_server.services.documents.search import DocumentSearch
 from mnemon_server.services.search.embedded_passages import embed_passages
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
-from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
@@ -128,49 +126,27 @@ class DocumentStore:
         self,
         records: RecordEngine,
         embedder: EmbeddingBatcher,
+        backend: VectorBackend = LOCAL_BACKEND,
         *,
-        model: EmbeddingModel,
-        backend: str,
-        collection: str = "",
-        applier: IndexApplier | None = None,
-        exact_scan_max: int = 20_000,
-        fusion: Fusion = DEFAULT_FUSION,
-        ranker: Ranker | None = None,
-        reader_threads: int = 4,
+        search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
         """Takes over the applier; the records and the embedder stay their owners'.
 
         Args:
             records: where documents are kept; open for as long as the store is.
             embedder: makes the vectors.
-            model: what `embedder` runs.
-            backend: the name that results and health carry.
-            collection: the name of the collection in the vector index.
-            applier: feeds the vector index; None for a backend without one.
-            exact_scan_max: up to so many candidate passages are compared one by one.
-            fusion: how meaning and words become the score of a hybrid search.
-            ranker: takes a second look at what a hybrid search finds; None: nobody does.
-            reader_threads: reads at the same time.
+            backend: what indexes the vectors.
+            search: how documents are searched.
         """
         self._records = records
         self._embedder = embedder
-        self._model = model
+        self._model = embedder.model
         self._backend = backend
-        self._collection = collection
-        self._applier = applier
-        self._offload = Offload(reader_threads, "reader")
+        self._applier = backend.applier
+        self._offload = Offload(search.threads, "reader")
         self._reads: GatheredReads[Document | None] = GatheredReads(records.get_documents, self._offload)
         self._changes = DocumentChanges(records, embedder, self._reads)
-        self._search = DocumentSearch(
-            records,
-            embedder.embed_query,
-            backend=backend,
-            applier=applier,
-            exact_scan_max=exact_scan_max,
-            fusion=fusion,
-            ranker=ranker,
-            threads=reader_threads,
-        )
+        self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
 
     # The protocol
 
@@ -315,7 +291,7 @@ class DocumentStore:
             BackendConnectionError: the index cannot be reached; it is built once it can.
         """
         if self._applier is None:
-            raise InvalidOperationError(f"the backend {self._backend} has no vector index to rebuild")
+            raise InvalidOperationError(f"the backend {self._backend.name} has no vector index to rebuild")
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[RebuildProgress] = asyncio.Queue()
 
@@ -439,9 +415,9 @@ class DocumentStore:
         return StoreHealth(
             status=status,
             message=message,
-            backend=self._backend,
+            backend=self._backend.name,
             host=self._applier.index.host if self._applier else "",
-            collection=self._collection,
+            collection=self._backend.collection,
             model_name=self._model.name,
             model_revision=self._model.revision,
             model_precision=self._model.precision,

@@ -37,6 +37,7 @@ from mnemon_server.engines.promises.values import DocumentUpdate, DocumentWrite,
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageHit, PassageQuery
 from mnemon_server.services.search.passage_search import PassageSearch
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 
 N_RESULTS_DEFAULT = 10
 HEARTBEAT_PATIENCE_S = 10.0
@@ -88,8 +89,7 @@ class RecordVectorStore:
         embedder: Embedder,
         *,
         applier: IndexApplier | None = None,
-        exact_scan_max: int = 20_000,
-        planner_threads: int = 4,
+        search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
         """Takes over the applier.
 
@@ -97,18 +97,13 @@ class RecordVectorStore:
             records: where texts are kept.
             embedder: makes the vectors.
             applier: feeds the vector index; None where there is none.
-            exact_scan_max: up to so many candidate passages are compared one by one.
-            planner_threads: searches that look up words at the same time.
+            search: how texts are searched.
         """
         self._records = records
         self._embedder = embedder
         self._applier = applier
         self._passages = PassageSearch(
-            records,
-            lambda text: embedder.embed([text])[0],
-            applier=applier,
-            exact_scan_max=exact_scan_max,
-            threads=planner_threads,
+            records, lambda text: embedder.embed([text])[0], applier=applier, settings=search
         )
 
     def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002

@@ -34,11 +34,9 @@ from mnemon_server.domain.validation import (
     request_id_violations,
     revision_violations,
 )
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import Fits
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.facts.checks import filter_violations, names_violations, pattern_violations
 from mnemon_server.services.facts.deletion import FactDeletion
 from mnemon_server.services.facts.filters import expired, living
@@ -48,7 +46,7 @@ from mnemon_server.services.facts.renewal import renew_facts
 from mnemon_server.services.facts.search import FactSearch
 from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.search.passage_search import PassageSearch
-from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
@@ -70,42 +68,26 @@ class FactStore:
         vault: Vault,
         embedder: EmbeddingBatcher,
         *,
-        model: EmbeddingModel,
+        search: SearchSettings = DEFAULT_SEARCH,
         clock: Clock = system_clock,
-        exact_scan_max: int = 20_000,
-        fusion: Fusion = DEFAULT_FUSION,
-        ranker: Ranker | None = None,
-        reader_threads: int = 4,
     ) -> None:
         """Closes the vault never: it belongs to whoever opened it.
 
         Args:
             vault: whose facts.
             embedder: makes the vectors.
-            model: what `embedder` runs.
+            search: how facts are searched.
             clock: the time by which facts expire for whoever reads; the vault's own is that of its commits.
-            exact_scan_max: up to so many candidate passages are compared one by one.
-            fusion: how meaning and words become the score of a hybrid search.
-            ranker: takes a second look at what a hybrid search finds; None: nobody does.
-            reader_threads: reads at the same time.
         """
         self._vault = vault
         self._records = vault.collection(FACTS)
         self._clock = clock
-        self._offload = Offload(reader_threads, "fact-reader")
+        self._offload = Offload(search.threads, "fact-reader")
         self._reads = GatheredReads(self._read, self._offload)
         self._reads_with_versions = GatheredReads(self._read_with_versions, self._offload)
-        passages = PassageSearch(
-            self._records,
-            embedder.embed_query,
-            applier=None,
-            exact_scan_max=exact_scan_max,
-            fusion=fusion,
-            ranker=ranker,
-            threads=reader_threads,
-        )
-        self._search = FactSearch(self._records, passages, dimension=model.dimension, clock=clock)
-        self._putting = FactPutting(vault, embedder, dimension=model.dimension)
+        passages = PassageSearch(self._records, embedder.embed_query, settings=search)
+        self._search = FactSearch(self._records, passages, dimension=embedder.model.dimension, clock=clock)
+        self._putting = FactPutting(vault, embedder, dimension=embedder.model.dimension)
         self._deletion = FactDeletion(vault)
 
     # Reading

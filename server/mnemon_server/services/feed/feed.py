@@ -29,14 +29,7 @@ from mnemon_server.domain.feed import (
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.cursors import Cursors
-from mnemon_server.services.feed.records import (
-    ChangeRecords,
-    ReadDocuments,
-    ReadEpisodic,
-    ReadFacts,
-    ReadMemories,
-    ReadSemantic,
-)
+from mnemon_server.services.feed.records import ChangeRecords, RecordReaders
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
 
@@ -90,11 +83,7 @@ class ChangeFeed:
         change_log: ChangeLog,
         subscribe: Callable[[Callable[[], None]], Callable[[], None]],
         *,
-        read_documents: ReadDocuments,
-        read_memories: ReadMemories,
-        read_semantic: ReadSemantic,
-        read_episodic: ReadEpisodic,
-        read_facts: ReadFacts,
+        readers: RecordReaders,
         offload: Offload,
         heartbeat_default_s: float = HEARTBEAT_DEFAULT_S,
         clock: Clock = system_clock,
@@ -104,18 +93,14 @@ class ChangeFeed:
         Args:
             change_log: the log.
             subscribe: registers what is called, on any thread, after a commit; returns what ends that.
-            read_documents: documents by id, in their order, None for those that are gone; blocks.
-            read_memories: the same of memories.
-            read_semantic: the same of statements; superseded ones are there.
-            read_episodic: the same of events of the timeline.
-            read_facts: the same of facts, by the ids of their records; what has expired is gone.
+            readers: what reads the records that changes are about; blocks.
             offload: where everything that blocks is done.
             heartbeat_default_s: the longest silence, in seconds, for watchers that name none.
             clock: tells times that have yet to come.
         """
         self._log = change_log
         self._cursors = Cursors(change_log.epoch)
-        self._records = ChangeRecords(read_documents, read_memories, read_semantic, read_episodic, read_facts)
+        self._records = ChangeRecords(readers)
         self._offload = offload
         self._heartbeat_default_s = heartbeat_default_s
         self._clock = clock

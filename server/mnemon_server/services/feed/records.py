@@ -1,6 +1,7 @@
 """The records that changes are about, as they are now."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 from mnemon_server.domain.changes import Change, ChangeType
@@ -40,24 +41,29 @@ _OF_SEMANTIC = (ChangeType.SEMANTIC_SAVED, ChangeType.SEMANTIC_PRUNED)
 _OF_FACTS = (ChangeType.FACT_CREATED, ChangeType.FACT_UPDATED, ChangeType.FACT_DELETED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordReaders:
+    """What reads records by id, in their order, None for those that are gone."""
+
+    documents: ReadDocuments
+    memories: ReadMemories
+    semantic: ReadSemantic
+    """Those that gave way to others are there."""
+    episodic: ReadEpisodic
+    facts: ReadFacts
+    """By the ids of their records; what has expired is gone."""
+
+
 class ChangeRecords:
     """Reads the records of changes; blocks."""
 
-    def __init__(
-        self,
-        read_documents: ReadDocuments,
-        read_memories: ReadMemories,
-        read_semantic: ReadSemantic,
-        read_episodic: ReadEpisodic,
-        read_facts: ReadFacts,
-    ) -> None:
-        """Takes what reads records by id, in their order, None for those that are gone."""
+    def __init__(self, readers: RecordReaders) -> None:
         self._readers: Mapping[ChangeType, _Reader] = {
-            **dict.fromkeys(_OF_DOCUMENTS, read_documents),
-            **dict.fromkeys(_OF_MEMORIES, read_memories),
-            **dict.fromkeys(_OF_SEMANTIC, read_semantic),
-            ChangeType.EPISODIC_SAVED: read_episodic,
-            **dict.fromkeys(_OF_FACTS, read_facts),
+            **dict.fromkeys(_OF_DOCUMENTS, readers.documents),
+            **dict.fromkeys(_OF_MEMORIES, readers.memories),
+            **dict.fromkeys(_OF_SEMANTIC, readers.semantic),
+            ChangeType.EPISODIC_SAVED: readers.episodic,
+            **dict.fromkeys(_OF_FACTS, readers.facts),
         }
 
     def read(self, changes: Sequence[Change], bytes_max: int) -> tuple[Record | None, ...]:

@@ -6,25 +6,25 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import MemoryStatus
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.services.search.index_applier import IndexApplier, status_of_index
+from mnemon_server.services.search.settings import VectorBackend
 from mnemon_server.services.shared.removals import removal_counts
 
 EMBEDDED = "embedded"
 
 
-def read_status(records: RecordEngine, applier: IndexApplier | None, *, backend: str, collection: str) -> MemoryStatus:
+def read_status(records: RecordEngine, backend: VectorBackend) -> MemoryStatus:
     """The status; tries to open the records anew where they failed. Blocks, and raises where they cannot be read."""
-    host = applier.index.host if applier else EMBEDDED
+    applier = backend.applier
     if problem := _records_problem(records):
-        status = HealthStatus.UNHEALTHY
-        return MemoryStatus(status=status, error=problem, backend=backend, host=host, collection=collection)
+        return unhealthy(backend, problem)
     problem = _index_problem(applier)
     usage = records.vector_usage()
     return MemoryStatus(
         status=status_of_index(applier, problem),
         error=problem,
-        backend=backend,
-        host=host,
-        collection=collection,
+        backend=backend.name,
+        host=_host(backend),
+        collection=backend.collection,
         memory_count=records.count_documents(RecordFilter()),
         deleted_count=records.count_documents(RecordFilter(hidden=True)),
         flat_count=usage.flat_count,
@@ -35,6 +35,21 @@ def read_status(records: RecordEngine, applier: IndexApplier | None, *, backend:
         pending=applier.pending() if applier else 0,
         **removal_counts(records, applier),
     )
+
+
+def unhealthy(backend: VectorBackend, problem: str) -> MemoryStatus:
+    """The status of a service that cannot answer."""
+    return MemoryStatus(
+        status=HealthStatus.UNHEALTHY,
+        error=problem,
+        backend=backend.name,
+        host=_host(backend),
+        collection=backend.collection,
+    )
+
+
+def _host(backend: VectorBackend) -> str:
+    return backend.applier.index.host if backend.applier else EMBEDDED
 
 
 def _records_problem(records: RecordEngine) -> str:

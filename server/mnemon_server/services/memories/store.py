@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import Clock, system_clock
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
-from mnemon_server.domain.documents import HealthStatus
 from mnemon_server.domain.errors import FieldViolation, MemoryNotFoundError, MnemonError
 from mnemon_server.domain.memories import (
     MIN_CONFIDENCE_DEFAULT,
@@ -34,21 +33,18 @@ from mnemon_server.domain.memories import (
 )
 from mnemon_server.domain.records import AckLevel, BulkDeleteReceipt, WriteReceipt
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.memories.changes import Changed, MemoryChanges
 from mnemon_server.services.memories.checks import bound_violations
 from mnemon_server.services.memories.creation import MemoryCreation
 from mnemon_server.services.memories.filters import fading_filter, filter_violations, record_filter
 from mnemon_server.services.memories.search import MemorySearch
-from mnemon_server.services.memories.status import EMBEDDED, read_status
+from mnemon_server.services.memories.status import read_status, unhealthy
 from mnemon_server.services.memories.stored_form import to_memory, with_confidence
-from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_search import PassageSearch
-from mnemon_server.services.search.reranking import Ranker
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, LOCAL_BACKEND, SearchSettings, VectorBackend
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
@@ -68,54 +64,32 @@ class MemoryStore:
         self,
         records: RecordEngine,
         embedder: EmbeddingBatcher,
+        backend: VectorBackend = LOCAL_BACKEND,
         *,
-        model: EmbeddingModel,
-        backend: str = "local",
-        collection: str = "",
-        applier: IndexApplier | None = None,
+        search: SearchSettings = DEFAULT_SEARCH,
         decay: Mapping[DecayPolicy, Decay] = DEFAULT_DECAY,
         clock: Clock = system_clock,
-        exact_scan_max: int = 20_000,
-        fusion: Fusion = DEFAULT_FUSION,
-        ranker: Ranker | None = None,
-        reader_threads: int = 4,
     ) -> None:
         """Takes over the applier; the records belong to their vault.
 
         Args:
             records: the collection MEMORIES of a vault.
             embedder: makes the vectors.
-            model: what `embedder` runs.
-            backend: what holds the vectors, as the status names it: "local" or "chromadb".
-            collection: the name of the collection, as the status names it.
-            applier: feeds the vector index; None for the backend local.
+            backend: what indexes the vectors.
+            search: how memories are searched.
             decay: how the confidence of each policy but `stable` fades.
             clock: the time by which it does.
-            exact_scan_max: up to so many candidate passages are compared one by one.
-            fusion: how meaning and words become the score of a hybrid search.
-            ranker: takes a second look at what a hybrid search finds; None: nobody does.
-            reader_threads: reads at the same time.
         """
         self._records = records
         self._embedder = embedder
-        self._model = model
         self._backend = backend
-        self._collection = collection
-        self._applier = applier
+        self._applier = applier = backend.applier
         self._confidence = ConfidenceModel(decay)
         self._clock = clock
-        self._offload = Offload(reader_threads, "memory-reader")
+        self._offload = Offload(search.threads, "memory-reader")
         self._reads = GatheredReads(self.read_many, self._offload)
-        passages = PassageSearch(
-            records,
-            embedder.embed_query,
-            applier=applier,
-            exact_scan_max=exact_scan_max,
-            fusion=fusion,
-            ranker=ranker,
-            threads=reader_threads,
-        )
-        dimension = model.dimension
+        passages = PassageSearch(records, embedder.embed_query, applier=applier, settings=search)
+        dimension = embedder.model.dimension
         self._creation = MemoryCreation(records, embedder, dimension=dimension, applier=applier)
         self._changes = MemoryChanges(
             records, embedder, dimension=dimension, applier=applier, confidence=self._confidence, clock=clock
@@ -187,18 +161,10 @@ class MemoryStore:
     async def status(self) -> MemoryStatus:
         """How the service is, and what it stands on. Never raises."""
         try:
-            return await self._offload(
-                read_status, self._records, self._applier, backend=self._backend, collection=self._collection
-            )
+            return await self._offload(read_status, self._records, self._backend)
         except Exception:
             log.exception("the status cannot be read")
-            return MemoryStatus(
-                status=HealthStatus.UNHEALTHY,
-                error="the records cannot be read; the log says why",
-                backend=self._backend,
-                host=self._applier.index.host if self._applier else EMBEDDED,
-                collection=self._collection,
-            )
+            return unhealthy(self._backend, "the records cannot be read; the log says why")
 
     # Writing
 

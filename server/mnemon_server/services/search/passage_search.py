@@ -18,12 +18,12 @@ from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import SearchDiagnostics, SearchMode
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.values import Fits, PassageIds, PassageLocation, Scores, Vector
-from mnemon_server.ranking.fusion import DEFAULT_FUSION, Fusion
 from mnemon_server.services.search.fusion import LeftOut
 from mnemon_server.services.search.index_applier import IndexApplier
 from mnemon_server.services.search.passage_queries import PassageAnswer, PassageHit, PassageQuery, ScoredPlace
 from mnemon_server.services.search.rankings import NOTHING, Ranking, best, by_both, by_meaning, by_word
 from mnemon_server.services.search.reranking import AUTHOR_KEYS, Ranker, widened
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 
 INDEX_HITS_MIN, INDEX_OVERFETCH = 200, 8
 GRAPH_HITS_MIN, GRAPH_OVERFETCH = 64, 4
@@ -79,28 +79,24 @@ class PassageSearch:
         records: RecordEngine,
         embed_query: Callable[[str], Vector],
         *,
-        applier: IndexApplier | None,
-        exact_scan_max: int,
-        fusion: Fusion = DEFAULT_FUSION,
-        ranker: Ranker | None = None,
-        threads: int,
+        applier: IndexApplier | None = None,
+        settings: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
         self._records = records
         self._embed_query = embed_query
         self._applier = applier
-        self._exact_scan_max = exact_scan_max
-        self._fusion = fusion
-        self._ranker = ranker
-        self._plan_threads = ThreadPoolExecutor(threads, thread_name_prefix="query-planner")
+        self._settings = settings
+        self._plan_threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="query-planner")
 
     def find(self, query: PassageQuery, *, fits: Fits | None = None) -> PassageAnswer:
         """The documents nearest to the query, best first, each once; `fits` is asked before one is read. Blocks."""
-        if self._ranker is None or query.mode is not SearchMode.HYBRID:
+        ranker = self._settings.ranker
+        if ranker is None or query.mode is not SearchMode.HYBRID:
             choice = self._find(query)
             places = choice.scored()
         else:
             choice = self._find(widened(query))
-            places = self._reranked(self._ranker, query, choice)
+            places = self._reranked(ranker, query, choice)
         hits = self._hits(query, choice.ranking, places[query.skip :], fits)
         return PassageAnswer(hits, self._diagnostics(query, choice), self._weight(query))
 
@@ -123,7 +119,7 @@ class PassageSearch:
 
     def _plan(self, query: PassageQuery) -> _Plan:
         stored = self._records.stats().passage_count
-        is_checked = bool(query.where) and stored > self._exact_scan_max and self._may_check(query)
+        is_checked = bool(query.where) and stored > self._settings.exact_scan_max and self._may_check(query)
         among = self._records.match_passages(query.where) if query.where and not is_checked else None
         by_words = query.mode is not SearchMode.VECTOR
         return _Plan(
@@ -134,7 +130,7 @@ class PassageSearch:
         )
 
     def _may_check(self, query: PassageQuery) -> bool:
-        if query.mode is SearchMode.HYBRID and not self._fusion.is_absolute:
+        if query.mode is SearchMode.HYBRID and not self._settings.fusion.is_absolute:
             return False  # what does not match must not be what a score is relative to
         return query.broad or (query.mode is SearchMode.VECTOR and self._applier is None)
 
@@ -152,14 +148,14 @@ class PassageSearch:
     def _weight(self, query: PassageQuery) -> float:
         """The share of meaning in the scores."""
         if query.mode is SearchMode.HYBRID:
-            return self._fusion.weight(query.text)
+            return self._settings.fusion.weight(query.text)
         return 1.0 if query.mode is SearchMode.VECTOR else 0.0
 
     def _decide(self, query: PassageQuery, plan: _Plan, vector: Vector | None) -> _Choice:
         if vector is None:
             return self._choose(query, plan, by_word(plan.keywords or NOTHING))
         degraded = ""
-        if plan.candidates > self._exact_scan_max:
+        if plan.candidates > self._settings.exact_scan_max:
             if self._applier is None:
                 choice = self._propose_from_records(query, plan, vector)
             else:
@@ -231,7 +227,7 @@ class PassageSearch:
     def _ask_index(self, applier: IndexApplier, query: PassageQuery, plan: _Plan, vector: Vector) -> PassageIds | None:
         """Candidates from the index, the words, and what the index has yet to take; None where that is too much."""
         limit = min(max(INDEX_HITS_MIN, INDEX_OVERFETCH * query.limit), self._records.stats().passage_count)
-        pending = applier.pending_passages(self._exact_scan_max)
+        pending = applier.pending_passages(self._settings.exact_scan_max)
         if pending is None:
             return None
         near = applier.index.search(vector, limit=limit, equal=query.where).passage_ids
@@ -260,7 +256,7 @@ class PassageSearch:
             query.text,
             near,
             plan.keywords,
-            fusion=self._fusion,
+            fusion=self._settings.fusion,
             exact=exact,
             degraded=degraded,
             left_out=left_out,

@@ -9,7 +9,7 @@ import builtins
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document
@@ -28,9 +28,9 @@ from mnemon_server.domain.semantic import (
     Snapshot,
 )
 from mnemon_server.domain.validation import doc_id_violations, refuse, request_id_violations
-from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
+from mnemon_server.services.search.settings import DEFAULT_SEARCH, SearchSettings
 from mnemon_server.services.semantic.checks import deletion_violations
 from mnemon_server.services.semantic.deletion import Deletion, delete, find_doomed, from_answer
 from mnemon_server.services.semantic.filters import filter_violations, record_filter
@@ -45,12 +45,22 @@ from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.pages import read_page
-from mnemon_server.services.shared.write_pressure import WINDOW_S, WritePressure
+from mnemon_server.services.shared.write_pressure import WriteLatency, WritePressure
 from mnemon_server.services.shared.writes import done_once, request_key
 
 EVERYTHING = SemanticFilter()
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticSettings:
+    """How many statements there may be, and how long a save may take."""
+
+    capacity: int
+    """Most statements, without those that gave way to others."""
+    write_latency: WriteLatency
+    """What the time of a save should not exceed."""
 
 
 class SemanticStore:
@@ -64,45 +74,38 @@ class SemanticStore:
         vault: Vault,
         embedder: EmbeddingBatcher,
         *,
-        model: EmbeddingModel,
         resolver: Resolver | None,
-        capacity: int,
-        write_latency_target_s: float,
-        exact_scan_max: int = 20_000,
-        reader_threads: int = 4,
-        latency_window_s: float = WINDOW_S,
+        settings: SemanticSettings,
+        search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
         """Takes nothing over: the vault and the embedder are closed by whoever opened them.
 
         Args:
             vault: keeps the statements, and the decisions about them.
             embedder: makes the vectors.
-            model: what `embedder` runs.
             resolver: saves statements whose conflicts matter; None refuses them.
-            capacity: most statements, without those that gave way to others.
-            write_latency_target_s: what the median time of a save should not exceed, in seconds.
-            exact_scan_max: up to so many candidates are compared one by one.
-            reader_threads: reads at the same time.
-            latency_window_s: for how long a save counts in that median.
+            settings: how many statements there may be, and how long a save may take.
+            search: how they are searched; a search by meaning alone has no fusion and no ranker.
         """
         self._vault = vault
         self._records = vault.collection(SEMANTIC)
-        self._offload = Offload(reader_threads, "semantic-reader")
+        dimension = embedder.model.dimension
+        self._offload = Offload(search.threads, "semantic-reader")
         self._reads: GatheredReads[Document | None] = GatheredReads(self._records.get_documents, self._offload)
-        self._pressure = WritePressure(write_latency_target_s, window_s=latency_window_s)
-        self._capacity = Capacity(capacity, lambda: self._records.stats().passage_count)
+        self._pressure = WritePressure(settings.write_latency)
+        self._capacity = Capacity(settings.capacity, lambda: self._records.stats().passage_count)
         self._health = SemanticHealth(vault, self._pressure, self._capacity, offload=self._offload)
         self._saving = SemanticSaving(
             vault,
             embedder,
-            dimension=model.dimension,
+            dimension=dimension,
             resolver=resolver,
             pressure=self._pressure,
             capacity=self._capacity,
             offload=self._offload,
         )
         self._search = SemanticSearch(
-            self._records, embedder.embed_query, dimension=model.dimension, exact_scan_max=exact_scan_max
+            self._records, embedder.embed_query, dimension=dimension, exact_scan_max=search.exact_scan_max
         )
         self._was_warm = False
 

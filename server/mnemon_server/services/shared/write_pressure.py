@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
@@ -21,6 +22,16 @@ LOOK_EVERY_S = 0.05
 RETRY_AFTER_MAX_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class WriteLatency:
+    """What the time of a write should not exceed."""
+
+    target_s: float
+    """Of the median, in seconds for each record."""
+    window_s: float = WINDOW_S
+    """For how long a write counts."""
+
+
 class _Sample(NamedTuple):
     end: float
     seconds: float
@@ -35,18 +46,15 @@ class WritePressure:
     pace times the target. Belongs to one event loop.
     """
 
-    def __init__(
-        self, target_s: float, *, window_s: float = WINDOW_S, monotonic: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, latency: WriteLatency, *, monotonic: Callable[[], float] = monotonic) -> None:
         """Begins with nothing known.
 
         Args:
-            target_s: what the median should not exceed, in seconds for each record.
-            window_s: for how long a write counts.
+            latency: what writes should not exceed.
             monotonic: the time, in seconds.
         """
-        self._target_s = target_s
-        self._window_s = window_s
+        self._target_s = latency.target_s
+        self._window_s = latency.window_s
         self._monotonic = monotonic
         self._ended: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
         # In the order of their starts.

@@ -16,7 +16,7 @@ from mnemon_server.services.shared.health_signal import (
     joined_messages,
 )
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.write_pressure import WINDOW_S, WritePressure
+from mnemon_server.services.shared.write_pressure import WriteLatency, WritePressure
 
 SUBJECT = Subject(
     name="timeline",
@@ -40,23 +40,21 @@ class TimelineHealth:
         self,
         vault: Vault,
         *,
-        write_latency_target_s: float,
+        write_latency: WriteLatency,
         offload: Offload,
         reporters: Iterable[str] = (),
-        latency_window_s: float = WINDOW_S,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
         """Knows of nothing wrong.
 
         Args:
             vault: whose log is told.
-            write_latency_target_s: what the median time until an event is stored should not exceed, in seconds.
+            write_latency: what the time until an event is stored should not exceed.
             offload: where the vault is read.
             reporters: who is going to report; what the log told of one before a restart stands until then.
-            latency_window_s: for how long an append counts in that median.
             look_every_s: seconds between two looks at what is wrong, and between two tries to tell it.
         """
-        self._pressure = WritePressure(write_latency_target_s, window_s=latency_window_s)
+        self._pressure = WritePressure(write_latency)
         self._failure: MnemonError | None = None
         self._unheard = set(reporters)
         self._reported: dict[str, Problem] = {}

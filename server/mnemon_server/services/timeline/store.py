@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from mnemon_server.domain.clock import Clock, system_clock
@@ -31,7 +31,7 @@ from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.shared.answers import Room, read_within
 from mnemon_server.services.shared.gathered_reads import GatheredReads
 from mnemon_server.services.shared.offload import Offload
-from mnemon_server.services.shared.write_pressure import WINDOW_S
+from mnemon_server.services.shared.write_pressure import WriteLatency
 from mnemon_server.services.shared.writes import request_key
 from mnemon_server.services.timeline.appends import TOGETHER_MAX, GatheredAppends
 from mnemon_server.services.timeline.checks import event_id_violations, is_sound, record_violations
@@ -43,9 +43,21 @@ from mnemon_server.services.timeline.queries import TimelineQueries
 from mnemon_server.services.timeline.retention import RETENTION
 from mnemon_server.services.timeline.selections import EVERYTHING
 
+READER_THREADS = 4
+
 log = logging.getLogger(__name__)
 
 Recorded = EventReceipt | MnemonError
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodicSettings:
+    """How long storing an event may take, and how long it is kept."""
+
+    write_latency: WriteLatency
+    """What the time until an event is stored should not exceed."""
+    keep_for: timedelta | None = None
+    """How long events are kept by TimelineRetention, which must run then; None: for ever."""
 
 
 class EpisodicStore:
@@ -61,10 +73,7 @@ class EpisodicStore:
         vault: Vault,
         embedder: EmbeddingBatcher,
         *,
-        write_latency_target_s: float,
-        keep_for: timedelta | None = None,
-        reader_threads: int = 4,
-        latency_window_s: float = WINDOW_S,
+        settings: EpisodicSettings,
         clock: Clock = system_clock,
     ) -> None:
         """Takes nothing over: the vault, with its timeline, and the embedder are closed by whoever opened them.
@@ -73,17 +82,14 @@ class EpisodicStore:
             timeline: the vault's.
             vault: whose log is told when something is wrong.
             embedder: makes the vectors of queries, where events have any.
-            write_latency_target_s: what the median time until an event is stored should not exceed, in seconds.
-            keep_for: how long events are kept by TimelineRetention, which must run then; None: for ever.
-            reader_threads: reads at the same time.
-            latency_window_s: for how long an append counts in that median.
+            settings: how long storing an event may take, and how long it is kept.
             clock: the time at which events are recorded, and up to which the last days go.
         """
         self._timeline = timeline
         self._vault = vault
-        self._keep_for = keep_for
+        self._keep_for = settings.keep_for
         self._clock = clock
-        self._offload = Offload(reader_threads, "timeline-reader")
+        self._offload = Offload(READER_THREADS, "timeline-reader")
         self._reads: GatheredReads[StoredEvent | None] = GatheredReads(timeline.get, self._offload)
         self._appends = GatheredAppends(timeline.append)
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
@@ -92,10 +98,9 @@ class EpisodicStore:
         """For TimelineRetention: what removes events."""
         self.health = TimelineHealth(
             vault,
-            write_latency_target_s=write_latency_target_s,
+            write_latency=settings.write_latency,
             offload=self._offload,
-            reporters=() if keep_for is None else (RETENTION,),
-            latency_window_s=latency_window_s,
+            reporters=() if settings.keep_for is None else (RETENTION,),
         )
         """For TimelineRetention: whom it tells."""
 

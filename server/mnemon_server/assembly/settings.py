@@ -1,0 +1,80 @@
+"""From the table of settings to the values that services and engines take, a group at a time."""
+
+from datetime import timedelta
+
+from mnemon_server.config.settings import Settings
+from mnemon_server.domain.memories import Decay, DecayCurve, DecayPolicy
+from mnemon_server.engines.timeline.settings import TimelineSettings
+from mnemon_server.ranking.fusion import Fusion, FusionMethod
+from mnemon_server.services.feed.retention import ChangeRetentionSettings
+from mnemon_server.services.search.reranking import default_ranker
+from mnemon_server.services.search.settings import SearchSettings
+from mnemon_server.services.semantic.store import SemanticSettings
+from mnemon_server.services.shared.write_pressure import WriteLatency
+from mnemon_server.services.timeline.retention import TimelineRetentionSettings
+from mnemon_server.services.timeline.store import EpisodicSettings
+
+
+def fusion_of(settings: Settings) -> Fusion:
+    """The fusion of meaning and keywords in hybrid searches of all collections and of events."""
+    return Fusion(FusionMethod(settings.fusion), settings.fusion_vector_weight, settings.fusion_rrf_k)
+
+
+def search_settings(settings: Settings) -> SearchSettings:
+    """How the passages of all collections are searched."""
+    return SearchSettings(
+        exact_scan_max=settings.exact_scan_passages_max,
+        fusion=fusion_of(settings),
+        ranker=default_ranker() if settings.search_reranking else None,
+    )
+
+
+def decay_of(settings: Settings) -> dict[DecayPolicy, Decay]:
+    """The decay of each policy that has one."""
+    return {
+        DecayPolicy.REINFORCEABLE: Decay(
+            timedelta(hours=settings.reinforceable_half_life_h), DecayCurve(settings.reinforceable_curve)
+        ),
+        DecayPolicy.CONTEXTUAL: Decay(
+            timedelta(hours=settings.contextual_half_life_h), DecayCurve(settings.contextual_curve)
+        ),
+    }
+
+
+def semantic_settings(settings: Settings) -> SemanticSettings:
+    """How many statements there may be, and how long a save may take."""
+    return SemanticSettings(settings.semantic_capacity, WriteLatency(settings.semantic_write_latency_target_ms / 1000))
+
+
+def timeline_settings(settings: Settings) -> TimelineSettings:
+    """How timelines are stored on disk."""
+    return TimelineSettings(
+        segment_bytes_max=settings.timeline_segment_max_mib << 20,
+        segment_events_max=settings.timeline_segment_max_events,
+        segment_age_max_s=settings.timeline_segment_max_age_s,
+        scrub_interval_s=settings.timeline_scrub_interval_h * 3600,
+    )
+
+
+def episodic_settings(settings: Settings) -> EpisodicSettings:
+    """How long storing an event may take, and how long it is kept."""
+    retention = timeline_retention_settings(settings)
+    return EpisodicSettings(
+        WriteLatency(settings.timeline_write_latency_target_ms / 1000), retention.keep_for if retention else None
+    )
+
+
+def timeline_retention_settings(settings: Settings) -> TimelineRetentionSettings | None:
+    """How old events are removed; None where all are kept."""
+    if settings.timeline_retention_days is None:
+        return None
+    return TimelineRetentionSettings(
+        timedelta(days=settings.timeline_retention_days),
+        settings.timeline_prune_share_max,
+        settings.timeline_prune_guard_min_events,
+    )
+
+
+def change_retention_settings(settings: Settings) -> ChangeRetentionSettings:
+    """How long the log of changes is."""
+    return ChangeRetentionSettings(timedelta(days=settings.change_retention_days), settings.change_retention_max)
