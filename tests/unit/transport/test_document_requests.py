@@ -65,7 +65,7 @@ async def store() -> AsyncIterator[DocumentStore]:
     records = vault.collection(DOCUMENTS)
     async with (
         EmbeddingBatcher(embedder) as batcher,
-        DocumentStore(records, batcher, model=embedder.model, backend="local") as opened,
+        DocumentStore(records, batcher) as opened,
     ):
         await opened.index(IndexRequest(document=Document("note", "tea at four", {"topic": "x"}, scope=Scope("ada"))))
         yield opened
