@@ -16,6 +16,8 @@ from mnemon._enums import members_by_number, numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
 from mnemon._values.archive import FORMAT_VERSION, ArchiveLine, RecordKind
+from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.timeline import TEXTS as EVENT_TEXTS
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import common_pb2, episodic_pb2
 
@@ -25,10 +27,9 @@ SUMMARY = "summary"
 
 _KINDS = {number: kind.value for number, kind in members_by_number(RecordKind, pb.RecordKind.DESCRIPTOR).items()}
 _KINDS_TO_PB = numbers_by_member(RecordKind, pb.RecordKind.DESCRIPTOR)
-_SCOPE = ("user", "household", "persona", "agent", "project")
 _MODEL = ("name", "revision", "precision", "dimension")
 _TIMES = ("create_time", "update_time")
-_EVENT_TEXTS = ("event_type", "content", "context", "source")
+_EVENT_TEXTS = tuple(name for name in EVENT_TEXTS if name != "event_id")
 _EVENT_TIMES = ("event_time", "record_time")
 _RECORD = {"kind", "id", "content", "metadata", "scope", "fields", "hidden", "revision", "passages", "event", *_TIMES}
 _EVENT = {"scope", "importance", "metadata", *_EVENT_TEXTS, *_EVENT_TIMES}
@@ -121,7 +122,7 @@ def _value(value: common_pb2.MetadataValue) -> Any:
 
 
 def _scope(scope: common_pb2.Scope) -> dict[str, str]:
-    return _said({name: getattr(scope, name) for name in _SCOPE})
+    return _said({name: getattr(scope, name) for name in SCOPE_FIELDS})
 
 
 def _counts(counts: Any) -> dict[str, int]:
@@ -252,7 +253,7 @@ def _value_to_pb(place: str, given: object) -> common_pb2.MetadataValue:
 
 
 def _scope_to_pb(place: str, given: object) -> common_pb2.Scope:
-    texts = _object(place, given, set(_SCOPE))
+    texts = _object(place, given, set(SCOPE_FIELDS))
     return common_pb2.Scope(**{name: _text(texts, place, name) for name in texts})
 
 

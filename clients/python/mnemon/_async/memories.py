@@ -1,5 +1,4 @@
 """The asyncio client's methods for memories."""
-# ruff: noqa: A002 -- the arguments are named as the fields are
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from mnemon._connection import AsyncConnection
 from mnemon._messages import memories as memory_convert
 from mnemon._messages import memory_requests
 from mnemon._messages.documents import receipt_from_pb
+from mnemon._messages.fields import check_keywords
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -28,14 +28,6 @@ class AsyncMemoryMethods(AsyncConnection):
         self,
         content: str,
         *,
-        type: str = "",
-        agent: str = "",
-        project: str = "",
-        personality: str = "",
-        user: str = "",
-        household: str = "",
-        persona: str = "",
-        is_global: bool = False,
         decay: str = memories.DecayPolicy.STABLE,
         metadata: Mapping[str, values.MetadataValue] | None = None,
         memory_id: str = "",
@@ -43,26 +35,22 @@ class AsyncMemoryMethods(AsyncConnection):
         ack: str = values.AckLevel.DURABLE,
         request_id: str | None = None,
         timeout: float | None = None,
+        **tags: Unpack[memories.MemoryTags],
     ) -> memories.Memory:
         """Stores a new memory, with confidence 1, and returns it as it is stored.
 
-        `memory_id` is a UUID of the caller's, and MemoryExistsError says that it is taken; without one, the server
-        chooses. The server embeds the text, unless `embedding` is its vector, of the server's dimension. The same
-        `request_id` with the same memory gets the same answer for 24 hours.
+        `tags` are the keyword arguments of `MemoryTags`, such as `type="preference"` or `user="ada"`. `memory_id` is a
+        UUID of the caller's, and MemoryExistsError says that it is taken; without one, the server chooses. The server
+        embeds the text, unless `embedding` is its vector, of the server's dimension. The same `request_id` with the
+        same memory gets the same answer for 24 hours.
         """
+        check_keywords(tags, memories.MemoryTags.__annotations__)
         memory = memories.Memory(
             content=content,
             memory_id=memory_id,
-            type=type,
-            agent=agent,
-            project=project,
-            personality=personality,
-            user=user,
-            household=household,
-            persona=persona,
-            is_global=is_global,
             decay=decay,
             metadata=metadata or {},
+            **tags,
         )
         request = memory_requests.create_memory(memory, embedding=embedding, request_id=request_id, ack=ack)
         response = await self._call(self._memories.CreateMemory, request, timeout)
@@ -195,14 +183,6 @@ class AsyncMemoryMethods(AsyncConnection):
         memory_id: str,
         *,
         content: str | None = None,
-        type: str | None = None,
-        agent: str | None = None,
-        project: str | None = None,
-        personality: str | None = None,
-        user: str | None = None,
-        household: str | None = None,
-        persona: str | None = None,
-        is_global: bool | None = None,
         decay: str | None = None,
         metadata: Mapping[str, values.MetadataValue] | None = None,
         set_metadata: Mapping[str, values.MetadataValue] | None = None,
@@ -212,23 +192,17 @@ class AsyncMemoryMethods(AsyncConnection):
         ack: str = values.AckLevel.DURABLE,
         request_id: str | None = None,
         timeout: float | None = None,
+        **tags: Unpack[memories.MemoryTagChanges],
     ) -> memories.Memory:
         """Changes what is given, leaves the rest, and returns the memory as it is now; an empty text empties a field.
 
-        `metadata` replaces all metadata; `set_metadata` and `remove_metadata` change single keys. With
-        `expected_revision` only if the memory has this revision, else RevisionMismatchError.
+        `tags` are the keyword arguments of `MemoryTagChanges`, such as `type="preference"`. `metadata` replaces all
+        metadata; `set_metadata` and `remove_metadata` change single keys. With `expected_revision` only if the memory
+        has this revision, else RevisionMismatchError.
         """
         request = memory_requests.update_memory(
             memory_id,
             content=content,
-            type=type,
-            agent=agent,
-            project=project,
-            personality=personality,
-            user=user,
-            household=household,
-            persona=persona,
-            is_global=is_global,
             decay=decay,
             metadata=metadata,
             set_metadata=set_metadata,
@@ -237,6 +211,7 @@ class AsyncMemoryMethods(AsyncConnection):
             expected_revision=expected_revision,
             ack=ack,
             request_id=request_id,
+            **tags,
         )
         response = await self._call(self._memories.UpdateMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)

@@ -113,6 +113,20 @@ def ignored_lines(ignored: Iterable[values.IgnoredFilter]) -> list[str]:
     return [plain(f"filter {each.key!r} was not applied: {each.reason}").plain for each in ignored]
 
 
+def shown(value: object) -> str:
+    """The value of a field, to read; empty if there is no value."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return short_time(value)
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
 def short_time(time: datetime | None) -> str:
     """A time to the minute, in the zone of this machine; empty where there is none."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""

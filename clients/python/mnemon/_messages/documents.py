@@ -114,28 +114,21 @@ def value_from_pb(key: str, value: common_pb2.MetadataValue) -> values.MetadataV
     raise InternalError(f"metadata {key!r} has a kind of value that this client does not know; a newer one is needed")
 
 
+def metadata_from_pb(metadata: Mapping[str, common_pb2.MetadataValue]) -> dict[str, values.MetadataValue]:
+    """Metadata of the wire."""
+    return {key: value_from_pb(key, value) for key, value in metadata.items()}
+
+
 def scope_to_pb(scope: values.Scope | None) -> common_pb2.Scope | None:
     """The scope for the wire."""
     if scope is None:
         return None
-    return common_pb2.Scope(
-        user=text("scope.user", scope.user),
-        household=text("scope.household", scope.household),
-        persona=text("scope.persona", scope.persona),
-        agent=text("scope.agent", scope.agent),
-        project=text("scope.project", scope.project),
-    )
+    return common_pb2.Scope(**{name: text(f"scope.{name}", getattr(scope, name)) for name in values.SCOPE_FIELDS})
 
 
 def scope_from_pb(scope: common_pb2.Scope) -> values.Scope:
     """A scope of the wire."""
-    return values.Scope(
-        user=scope.user,
-        household=scope.household,
-        persona=scope.persona,
-        agent=scope.agent,
-        project=scope.project,
-    )
+    return values.Scope(*(getattr(scope, name) for name in values.SCOPE_FIELDS))
 
 
 def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
@@ -143,7 +136,7 @@ def document_from_pb(document: knowledge_store_pb2.Document) -> values.Document:
     return values.Document(
         doc_id=document.doc_id,
         content=document.content,
-        metadata={key: value_from_pb(key, value) for key, value in document.metadata.items()},
+        metadata=metadata_from_pb(document.metadata),
         scope=scope_from_pb(document.scope),
         revision=document.revision,
         create_time=time_from_pb(document, "create_time"),

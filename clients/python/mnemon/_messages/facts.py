@@ -45,7 +45,7 @@ def fact_from_pb(fact: pb.Fact) -> facts.Fact:
         namespace=tuple(fact.namespace),
         key=fact.key,
         value=object_from_pb(fact.value),
-        metadata={key: convert.value_from_pb(key, value) for key, value in fact.metadata.items()},
+        metadata=convert.metadata_from_pb(fact.metadata),
         create_time=convert.time_from_pb(fact, "create_time"),
         update_time=convert.time_from_pb(fact, "update_time"),
         ttl=fact.ttl.ToTimedelta() if fact.HasField("ttl") else None,

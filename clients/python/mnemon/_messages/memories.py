@@ -6,13 +6,14 @@ from typing import Any
 
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import check_keywords, field_reader, texts_of
 from mnemon._values import documents as values
 from mnemon._values import filters, memories
 from mnemon.v1 import common_pb2
 from mnemon.v1 import memory_pb2 as pb
 
-_SCOPE = ("user", "household", "persona", "agent", "project")
-_TEXTS = ("personality", "type")
+_fields_of = field_reader(memories.Memory, pb.Memory.DESCRIPTOR)
+_TEXTS = tuple(name for name in memories.TAGS if name not in values.SCOPE_FIELDS)
 _TIMES = {
     "created_from": ("created", "start_time"),
     "created_to": ("created", "end_time"),
@@ -41,11 +42,8 @@ _STATUSES: dict[int, values.HealthStatus] = {
 def memory_to_pb(memory: memories.Memory) -> pb.Memory:
     """A memory for the wire, without what only the server sets."""
     return pb.Memory(
-        memory_id=convert.text("memory_id", memory.memory_id),
-        content=convert.text("content", memory.content),
+        **texts_of(memory, memories.TEXTS),
         scope=convert.scope_to_pb(memory.scope),
-        personality=convert.text("personality", memory.personality),
-        type=convert.text("type", memory.type),
         decay_policy=DECAYS_TO_PB[convert.choice("decay", memory.decay, memories.DecayPolicy)],
         metadata=convert.metadata_to_pb("metadata", memory.metadata),
         is_global=_flag("is_global", memory.is_global),
@@ -54,27 +52,10 @@ def memory_to_pb(memory: memories.Memory) -> pb.Memory:
 
 def memory_from_pb(memory: pb.Memory) -> memories.Memory:
     """A memory of the wire."""
-    scope = memory.scope
     return memories.Memory(
-        content=memory.content,
-        memory_id=memory.memory_id,
-        type=memory.type,
-        agent=scope.agent,
-        project=scope.project,
-        personality=memory.personality,
-        user=scope.user,
-        household=scope.household,
-        persona=scope.persona,
-        is_global=memory.is_global,
+        **_fields_of(memory),
         # What a later server may add is told by its number.
         decay=_DECAYS_FROM_PB.get(memory.decay_policy, str(memory.decay_policy)),
-        metadata={key: convert.value_from_pb(key, value) for key, value in memory.metadata.items()},
-        confidence=memory.confidence,
-        revision=memory.revision,
-        create_time=convert.time_from_pb(memory, "create_time"),
-        update_time=convert.time_from_pb(memory, "update_time"),
-        reinforce_time=convert.time_from_pb(memory, "reinforce_time"),
-        delete_time=convert.time_from_pb(memory, "delete_time"),
         embeddings=tuple(tuple(embedding.values) for embedding in memory.embeddings),
     )
 
@@ -95,8 +76,7 @@ def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | Non
 def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float | None = None) -> pb.MemoryFilter | None:
     """Which memories are meant, for the wire; None means all."""
     given: dict[str, Any] = dict(which)
-    if unknown := sorted(given.keys() - memories.MemoryFilters.__annotations__.keys()):
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    check_keywords(given, memories.MemoryFilters.__annotations__)
     if not given and min_confidence is None:
         return None
     fields: dict[str, Any] = {name: some_text(name, given[name]) for name in _TEXTS if name in given}
@@ -108,7 +88,7 @@ def memory_filter_to_pb(which: memories.MemoryFilters, min_confidence: float | N
     if "where" in given:
         fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
     return pb.MemoryFilter(
-        scope=common_pb2.Scope(**{name: some_text(name, given[name]) for name in _SCOPE if name in given}),
+        scope=common_pb2.Scope(**{name: some_text(name, given[name]) for name in values.SCOPE_FIELDS if name in given}),
         metadata=convert.metadata_to_pb("metadata", given.get("metadata", {})),
         min_confidence=min_confidence,
         **fields,

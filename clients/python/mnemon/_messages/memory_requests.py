@@ -11,6 +11,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from mnemon._messages import documents as convert
 from mnemon._messages import memories as memory_convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import check_keywords
 from mnemon._values import documents as values
 from mnemon._values import memories
 from mnemon.v1 import memory_pb2 as pb
@@ -19,17 +20,9 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 # Where each argument of an update stands in the message.
 _PATHS = {
-    "content": "content",
-    "type": "type",
-    "agent": "scope.agent",
-    "project": "scope.project",
-    "personality": "personality",
-    "user": "scope.user",
-    "household": "scope.household",
-    "persona": "scope.persona",
-    "is_global": "is_global",
+    **{name: name for name in ("content", "is_global", "metadata", *memories.TAGS)},
+    **{name: f"scope.{name}" for name in values.SCOPE_FIELDS},
     "decay": "decay_policy",
-    "metadata": "metadata",
 }
 
 
@@ -111,6 +104,7 @@ def update_memory(
     **fields: Any,
 ) -> pb.UpdateMemoryRequest:
     """A change of the `fields` that are not None, and of single keys of the metadata."""
+    check_keywords(fields, _PATHS)
     given = {name: value for name, value in fields.items() if value is not None}
     removed = convert.keys("remove_metadata", remove_metadata)
     _check_update(memory_id, given, set_metadata, removed)

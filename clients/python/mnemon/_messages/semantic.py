@@ -7,12 +7,14 @@ from mnemon._enums import members_by_number
 from mnemon._messages import documents as convert
 from mnemon._messages.decisions import conflicts_from_pb, decision_from_pb
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import check_keywords, field_reader, texts_of
 from mnemon._messages.memories import filter_to_pb, some_text, time_to_pb, vector_to_pb
 from mnemon._values import filters, semantic
+from mnemon._values.documents import SCOPE_FIELDS
 from mnemon.v1 import common_pb2
 from mnemon.v1 import semantic_pb2 as pb
 
-_SCOPE = ("user", "household", "persona", "agent", "project")
+_fields_of = field_reader(semantic.SemanticMemory, pb.SemanticMemory.DESCRIPTOR)
 _TIMES = {"created_from": "start_time", "created_to": "end_time"}
 _STATES = members_by_number(semantic.IndexState, common_pb2.State.DESCRIPTOR)
 
@@ -20,13 +22,10 @@ _STATES = members_by_number(semantic.IndexState, common_pb2.State.DESCRIPTOR)
 def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = False) -> pb.SemanticMemory:
     """A statement for the wire, without what only the server sets; with its vector where it has one and may."""
     message = pb.SemanticMemory(
-        memory_id=convert.text("memory_id", memory.memory_id),
-        content=convert.text("content", memory.content),
-        summary=convert.text("summary", memory.summary),
+        **texts_of(memory, semantic.TEXTS),
         scope=convert.scope_to_pb(memory.scope),
         importance=share_to_pb("importance", memory.importance),
         keywords=texts_to_pb("keywords", memory.keywords),
-        source=convert.text("source", memory.source),
         metadata=convert.metadata_to_pb("metadata", memory.metadata),
         embedding=embedding_of(memory) if with_embedding else None,
     )
@@ -42,41 +41,20 @@ def embedding_of(memory: semantic.SemanticMemory) -> list[float] | None:
 
 def statement_from_pb(memory: pb.SemanticMemory) -> semantic.SemanticMemory:
     """A statement of the wire."""
-    scope = memory.scope
-    return semantic.SemanticMemory(
-        content=memory.content,
-        memory_id=memory.memory_id,
-        user=scope.user,
-        household=scope.household,
-        persona=scope.persona,
-        agent=scope.agent,
-        project=scope.project,
-        summary=memory.summary,
-        importance=memory.importance if memory.HasField("importance") else None,
-        keywords=tuple(memory.keywords),
-        source=memory.source,
-        metadata={key: convert.value_from_pb(key, value) for key, value in memory.metadata.items()},
-        create_time=convert.time_from_pb(memory, "create_time"),
-        embedding=tuple(memory.embedding),
-        update_time=convert.time_from_pb(memory, "update_time"),
-        revision=memory.revision,
-        merged_from=tuple(memory.merged_from),
-        superseded_by=memory.superseded_by,
-    )
+    return semantic.SemanticMemory(**_fields_of(memory))
 
 
 def semantic_filter_to_pb(which: semantic.SemanticFilters) -> pb.SemanticMemoryFilter | None:
     """Which statements are meant, for the wire; None means all."""
     given: dict[str, Any] = dict(which)
-    if unknown := sorted(given.keys() - semantic.SemanticFilters.__annotations__.keys()):
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    check_keywords(given, semantic.SemanticFilters.__annotations__)
     if not given:
         return None
     times = {end: time_to_pb(name, given[name]) for name, end in _TIMES.items() if name in given}
     fields: dict[str, Any] = {"created": common_pb2.TimeRange(**times)} if times else {}
     if "where" in given:
         fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
-    scope = {name: some_text(name, given[name]) for name in _SCOPE if name in given}
+    scope = {name: some_text(name, given[name]) for name in SCOPE_FIELDS if name in given}
     return pb.SemanticMemoryFilter(scope=common_pb2.Scope(**scope), **fields)
 
 

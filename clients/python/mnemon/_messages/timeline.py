@@ -7,26 +7,24 @@ from google.protobuf.message import Message
 from mnemon._enums import members_by_number
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import check_keywords, field_reader, texts_of
 from mnemon._messages.memories import filter_to_pb, some_text, time_to_pb
 from mnemon._messages.semantic import share_to_pb, texts_to_pb
 from mnemon._values import filters, timeline
+from mnemon._values.documents import SCOPE_FIELDS
 from mnemon.v1 import common_pb2
 from mnemon.v1 import episodic_pb2 as pb
 
-_SCOPE = ("user", "household", "persona", "agent", "project")
+_fields_of = field_reader(timeline.EpisodicEvent, pb.EpisodicEvent.DESCRIPTOR)
 _STATES = members_by_number(timeline.TimelineState, common_pb2.State.DESCRIPTOR)
 
 
 def happened_to_pb(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
     """An event for the wire, without what only the server sets."""
     message = pb.EpisodicEvent(
-        event_id=convert.text("event_id", event.event_id),
+        **texts_of(event, timeline.TEXTS),
         scope=convert.scope_to_pb(event.scope),
-        event_type=convert.text("event_type", event.event_type),
-        content=convert.text("content", event.content),
-        context=convert.text("context", event.context),
         importance=share_to_pb("importance", event.importance),
-        source=convert.text("source", event.source),
         metadata=convert.metadata_to_pb("metadata", event.metadata),
     )
     if event.event_time is not None:
@@ -36,30 +34,13 @@ def happened_to_pb(event: timeline.EpisodicEvent) -> pb.EpisodicEvent:
 
 def happened_from_pb(event: pb.EpisodicEvent) -> timeline.EpisodicEvent:
     """An event of the timeline."""
-    scope = event.scope
-    return timeline.EpisodicEvent(
-        event_type=event.event_type,
-        content=event.content,
-        event_id=event.event_id,
-        user=scope.user,
-        household=scope.household,
-        persona=scope.persona,
-        agent=scope.agent,
-        project=scope.project,
-        event_time=convert.time_from_pb(event, "event_time"),
-        context=event.context,
-        importance=event.importance if event.HasField("importance") else None,
-        source=event.source,
-        metadata={key: convert.value_from_pb(key, value) for key, value in event.metadata.items()},
-        record_time=convert.time_from_pb(event, "record_time"),
-    )
+    return timeline.EpisodicEvent(**_fields_of(event))
 
 
 def event_filter_to_pb(which: timeline.EventFilters) -> pb.EpisodicEventFilter | None:
     """Which events are meant, for the wire; None means all."""
     given: dict[str, Any] = dict(which)
-    if unknown := sorted(given.keys() - timeline.EventFilters.__annotations__.keys()):
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    check_keywords(given, timeline.EventFilters.__annotations__)
     if not given:
         return None
     fields: dict[str, Any] = {}
@@ -69,7 +50,7 @@ def event_filter_to_pb(which: timeline.EventFilters) -> pb.EpisodicEventFilter |
         fields["min_importance"] = share_to_pb("min_importance", given["min_importance"])
     if "where" in given:
         fields["filter"] = filter_to_pb(filters.as_filter(given["where"]))
-    scope = {name: some_text(name, given[name]) for name in _SCOPE if name in given}
+    scope = {name: some_text(name, given[name]) for name in SCOPE_FIELDS if name in given}
     return pb.EpisodicEventFilter(scope=common_pb2.Scope(**scope), **fields)
 
 

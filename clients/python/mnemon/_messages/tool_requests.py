@@ -10,6 +10,7 @@ from mnemon import _tool_definitions as definitions
 from mnemon._enums import numbers_by_member
 from mnemon._messages import documents as convert
 from mnemon._messages.documents import invalid
+from mnemon._messages.fields import check_keywords
 from mnemon._messages.json import object_to_pb
 from mnemon._messages.semantic_requests import request_id_to_pb
 from mnemon._namespaces import needed_of, template_keys, template_labels
@@ -95,8 +96,7 @@ def execute(
 
 
 def _options(given: tools.ParseOptions) -> pb.ParseOptions:
-    if unknown := sorted(given.keys() - tools.ParseOptions.__annotations__.keys()):
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+    check_keywords(given, tools.ParseOptions.__annotations__)
     return pb.ParseOptions(**given)
 
 

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypedDict, overload
 
 from mnemon._errors import MnemonError
 
@@ -93,6 +93,19 @@ class Scope(JsonValue):
     persona: str = ""
     agent: str = ""
     project: str = ""
+
+
+SCOPE_FIELDS = tuple(each.name for each in fields(Scope))
+
+
+class ScopeFields(TypedDict, total=False):
+    """The same as keyword arguments."""
+
+    user: str
+    household: str
+    persona: str
+    agent: str
+    project: str
 
 
 @dataclass(frozen=True, slots=True)

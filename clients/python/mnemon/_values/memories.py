@@ -8,15 +8,30 @@ from typing import Any, TypeAlias, TypedDict, overload
 
 from mnemon._errors import MnemonError
 from mnemon._values.documents import (
+    SCOPE_FIELDS,
     FilterValue,
     HealthStatus,
     JsonValue,
     MetadataValue,
     Scope,
+    ScopeFields,
     SearchDiagnostics,
     WriteReceipt,
 )
 from mnemon._values.filters import FilterLike
+
+TAGS = {
+    "type": 'What kind of memory it is, such as "preference".',
+    "user": "The end user.",
+    "household": "The group of users that shares it.",
+    "persona": "The persona that an agent speaks as.",
+    "agent": "The agent that was told.",
+    "project": "The project or workspace.",
+    "personality": "The personality that it belongs to.",
+}
+"""The texts that a memory is known by beside its content, and what each one says."""
+TEXTS = ("memory_id", "content", *(name for name in TAGS if name not in SCOPE_FIELDS))
+"""All texts that a caller gives with a memory, but for its scope."""
 
 
 class DecayPolicy(StrEnum):
@@ -71,7 +86,28 @@ MemoryLike: TypeAlias = str | Memory | tuple[str | Memory, Sequence[float]]
 """A memory for `remember_many`: its text or a `Memory`, alone or with its vector."""
 
 
-class MemoryFilters(TypedDict, total=False):
+class MemoryTags(ScopeFields, total=False):
+    """What a memory says of itself beside its content, as keyword arguments; see `TAGS`."""
+
+    type: str
+    personality: str
+    is_global: bool
+
+
+class MemoryTagChanges(TypedDict, total=False):
+    """The same for a change: None leaves a field as it is, and an empty text empties it."""
+
+    type: str | None
+    user: str | None
+    household: str | None
+    persona: str | None
+    agent: str | None
+    project: str | None
+    personality: str | None
+    is_global: bool | None
+
+
+class MemoryFilters(MemoryTags, total=False):
     """Which memories are meant, as keyword arguments: everything that is given must hold.
 
     A text must not be empty; memories without an agent are `where=~F("agent").exists()`. Times carry a zone, and bounds
@@ -80,14 +116,6 @@ class MemoryFilters(TypedDict, total=False):
 
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping."""
-    type: str
-    agent: str
-    project: str
-    personality: str
-    user: str
-    household: str
-    persona: str
-    is_global: bool
     metadata: Mapping[str, FilterValue]
     created_from: datetime
     created_to: datetime

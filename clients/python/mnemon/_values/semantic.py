@@ -4,12 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias, TypedDict, overload
+from typing import Any, TypeAlias, overload
 
 from mnemon._errors import MnemonError
 from mnemon._values.decisions import Conflict, Decision
-from mnemon._values.documents import JsonValue, MetadataValue, Scope, WriteReceipt
+from mnemon._values.documents import SCOPE_FIELDS, JsonValue, MetadataValue, Scope, ScopeFields, WriteReceipt
 from mnemon._values.filters import FilterLike
+
+TAGS = (*SCOPE_FIELDS, "source")
+"""The texts that a statement is known by beside its content."""
+TEXTS = ("memory_id", "content", "summary", "source")
+"""All texts that a caller gives with a statement, but for its scope."""
 
 
 class ConflictPolicy(StrEnum):
@@ -71,7 +76,7 @@ MemoryReference: TypeAlias = str | SemanticMemory
 """A statement: the id of a stored one, or a `SemanticMemory` that is given."""
 
 
-class SemanticFilters(TypedDict, total=False):
+class SemanticFilters(ScopeFields, total=False):
     """Which statements are meant, as keyword arguments: everything that is given must hold.
 
     A text must not be empty. `created_from` and `created_to` go by when it was learnt; they carry a zone, and are
@@ -80,11 +85,6 @@ class SemanticFilters(TypedDict, total=False):
 
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping."""
-    user: str
-    household: str
-    persona: str
-    agent: str
-    project: str
     created_from: datetime
     created_to: datetime
 

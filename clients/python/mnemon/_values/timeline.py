@@ -4,11 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypedDict, overload
+from typing import Any, overload
 
 from mnemon._errors import MnemonError
-from mnemon._values.documents import JsonValue, MetadataValue, Scope, SearchMode
+from mnemon._values.documents import SCOPE_FIELDS, JsonValue, MetadataValue, Scope, ScopeFields, SearchMode
 from mnemon._values.filters import FilterLike
+
+TAGS = (*SCOPE_FIELDS, "source")
+"""The texts that an event is known by beside its type and its content."""
+TEXTS = ("event_id", "event_type", "content", "context", "source")
+"""All texts that a caller gives with an event, but for its scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class EpisodicEvent(JsonValue):
         return Scope(self.user, self.household, self.persona, self.agent, self.project)
 
 
-class EventFilters(TypedDict, total=False):
+class EventFilters(ScopeFields, total=False):
     """Which events of the timeline are meant, as keyword arguments: everything that is given must hold.
 
     A text must not be empty. `event_types` are joined by OR; events of unknown importance do not pass `min_importance`.
@@ -53,11 +58,6 @@ class EventFilters(TypedDict, total=False):
     where: FilterLike
     """Anything else, as an expression of `F` or a mapping. It is the slow one: the events that pass the others are
     read."""
-    user: str
-    household: str
-    persona: str
-    agent: str
-    project: str
     event_types: Sequence[str]
     min_importance: float
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mnemon._cli.progress import count_lines
-from mnemon._values.documents import Document, MetadataValue, Scope
+from mnemon._values.documents import SCOPE_FIELDS, Document, MetadataValue, Scope
 
 STDIN = "-"
 NOT_TEXT = "not UTF-8 text"
@@ -200,4 +200,4 @@ def _json_problem(fields: Any) -> str | None:
 
 
 def _json_scope(fields: Mapping[str, Any]) -> Scope:
-    return Scope(**{name: str(fields.get(name) or "") for name in ("user", "household", "persona", "agent", "project")})
+    return Scope(**{name: str(fields.get(name) or "") for name in SCOPE_FIELDS})

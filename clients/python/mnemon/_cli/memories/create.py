@@ -14,21 +14,9 @@ from mnemon._cli.progress import BulkProgress, count_lines
 from mnemon._cli.session import Session
 from mnemon._errors import MemoryExistsError, MnemonError
 from mnemon._values import documents as values
-from mnemon._values.memories import Memory, MemoryLike
+from mnemon._values.memories import TAGS, Memory, MemoryLike
 
-_SAID = (
-    "content",
-    "type",
-    "agent",
-    "project",
-    "personality",
-    "user",
-    "household",
-    "persona",
-    "is_global",
-    "decay",
-    "metadata",
-)
+_SAID = ("content", *TAGS, "is_global", "decay", "metadata")
 """What a line says of a memory."""
 
 

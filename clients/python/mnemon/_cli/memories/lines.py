@@ -2,24 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields as fields_of
 from typing import Any
 
 from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.json_lines import Line, fits, read_json_lines
-from mnemon._values.memories import Memory
+from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.memories import TEXTS, Memory
 
-_TEXTS = ("content", "memory_id", "type", "agent", "project", "personality", "user", "household", "persona", "decay")
+_TEXTS = (*TEXTS, *SCOPE_FIELDS, "decay")
 _GIVEN = {*_TEXTS, "is_global", "metadata", "embedding"}
 # What `memories --json` prints beside; the server sets it anew.
-_SET_BY_THE_SERVER = {
-    "confidence",
-    "revision",
-    "create_time",
-    "update_time",
-    "reinforce_time",
-    "delete_time",
-    "embeddings",
-}
+_SET_BY_THE_SERVER = {each.name for each in fields_of(Memory)} - _GIVEN
 
 
 def read_lines(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:

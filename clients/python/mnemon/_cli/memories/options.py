@@ -10,19 +10,9 @@ import click
 
 from mnemon._cli.options import filter_option, split_comparison, typed
 from mnemon._values.filters import AllOf, Condition, Filter, Operator
-from mnemon._values.memories import DecayPolicy
+from mnemon._values.memories import TAGS, DecayPolicy
 
 Command = Callable[..., Any]
-
-_TEXTS = {
-    "type": 'What kind of memory it is, such as "preference".',
-    "agent": "The agent that was told.",
-    "project": "The project or workspace.",
-    "user": "The end user.",
-    "household": "The group of users that shares it.",
-    "persona": "The persona that an agent speaks as.",
-    "personality": "The personality that it belongs to.",
-}
 
 _OPERATORS = {
     "=": Operator.EQ,
@@ -95,7 +85,7 @@ def memory_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_fields(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(name) for name in (*_TEXTS, "decay", "is_global")}
+        given = {name: kwargs.pop(name) for name in (*TAGS, "decay", "is_global")}
         return command(*args, fields={name: value for name, value in given.items() if value}, **kwargs)
 
     with_fields = click.option("--global", "is_global", is_flag=True, help="It holds beyond its project and agent.")(
@@ -114,7 +104,7 @@ def which_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_which(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(name) for name in _TEXTS}
+        given = {name: kwargs.pop(name) for name in TAGS}
         given |= {"created_from": kwargs.pop("since"), "created_to": kwargs.pop("until")}
         given |= {"is_global": kwargs.pop("is_global"), "metadata": kwargs.pop("filters") or None}
         given |= {"where": joined(kwargs.pop("comparisons"))}
@@ -137,8 +127,8 @@ def which_options(command: Command) -> Command:
 
 
 def _text_options(command: Command) -> Command:
-    for name in reversed(_TEXTS):
-        command = click.option(f"--{name}", name, callback=some, help=_TEXTS[name])(command)
+    for name in reversed(TAGS):
+        command = click.option(f"--{name}", name, callback=some, help=TAGS[name])(command)
     return command
 
 

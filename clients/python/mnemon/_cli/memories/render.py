@@ -11,7 +11,6 @@ from mnemon._cli.render import field_table, one_line, plain, removals, short_tim
 from mnemon._values import memories
 
 _CONTENT_CHARACTERS_MAX = 400
-_TAGS = ("type", "user", "household", "persona", "agent", "project", "personality")
 
 
 def recall_table(answer: memories.RecallAnswer) -> RenderableType:
@@ -61,7 +60,7 @@ def memory_sheet(memory: memories.Memory) -> RenderableType:
     """One memory: its fields, then its text."""
     fields = {
         "memory": memory.memory_id,
-        **{name: getattr(memory, name) for name in _TAGS},
+        **{name: getattr(memory, name) for name in memories.TAGS},
         "global": "yes" if memory.is_global else "",
         "decay": memory.decay,
         "confidence": f"{memory.confidence:.3f}",
@@ -105,7 +104,7 @@ def _first_words(memory: memories.Memory) -> Text:
 
 
 def _tags(memory: memories.Memory) -> Text:
-    tags = [f"{name}={getattr(memory, name)}" for name in _TAGS if getattr(memory, name)]
+    tags = [f"{name}={getattr(memory, name)}" for name in memories.TAGS if getattr(memory, name)]
     marks = [*(["global"] if memory.is_global else []), *(["forgotten"] if memory.delete_time else [])]
     return plain("  ".join([memory.memory_id, *tags, *marks]), "dim")
 

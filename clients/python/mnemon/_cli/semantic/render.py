@@ -1,17 +1,19 @@
 """How statements, conflicts and decisions look to people."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mnemon._cli.render import field_table, one_line, plain, short_time
+from mnemon._cli.render import field_table, one_line, plain, short_time, shown
 from mnemon._values import decisions, semantic
 
 _CONTENT_CHARACTERS_MAX = 400
-_TAGS = ("user", "household", "persona", "agent", "project", "source")
+_NAMES = {"create_time": "learnt", "update_time": "changed"}
+_SHOWN_APART = {"memory_id", "content", "metadata", "embedding", *semantic.TAGS}
 _IDS = ("candidate", "existing", "result")
 
 
@@ -41,19 +43,10 @@ def statement_table(found: Iterable[semantic.SemanticMemory]) -> RenderableType:
 
 def statement_sheet(memory: semantic.SemanticMemory) -> RenderableType:
     """One statement: its fields, then its text."""
-    fields = {
-        "statement": memory.memory_id,
-        **{name: getattr(memory, name) for name in _TAGS},
-        "summary": memory.summary,
-        "importance": "" if memory.importance is None else f"{memory.importance:g}",
-        "keywords": ", ".join(memory.keywords),
-        "revision": memory.revision,
-        "learnt": short_time(memory.create_time),
-        "changed": short_time(memory.update_time),
-        "merged from": ", ".join(memory.merged_from),
-        "superseded by": memory.superseded_by,
-    }
-    return Group(field_table(fields), field_table(memory.metadata), Text(), plain(memory.content))
+    names = [*semantic.TAGS, *(each.name for each in fields(memory) if each.name not in _SHOWN_APART)]
+    rows = {_NAMES.get(name, name.replace("_", " ")): shown(getattr(memory, name)) for name in names}
+    about = field_table({"statement": memory.memory_id, **rows})
+    return Group(about, field_table(memory.metadata), Text(), plain(memory.content))
 
 
 def decision_table(found: Iterable[decisions.Decision]) -> RenderableType:
@@ -110,7 +103,7 @@ def _decision_lines(decision: decisions.Decision) -> Iterator[RenderableType]:
 
 
 def _lines(memory: semantic.SemanticMemory) -> RenderableType:
-    tags = [f"{name}={getattr(memory, name)}" for name in _TAGS if getattr(memory, name)]
+    tags = [f"{name}={getattr(memory, name)}" for name in semantic.TAGS if getattr(memory, name)]
     marks = [] if memory.importance is None else [f"importance={memory.importance:g}"]
     marks += ["superseded"] if memory.superseded_by else []
     text = one_line(memory.content, _CONTENT_CHARACTERS_MAX)

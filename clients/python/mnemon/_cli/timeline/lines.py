@@ -2,29 +2,19 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields as fields_of
 from datetime import datetime
 from typing import Any
 
 from mnemon._cli.documents.sources import Unreadable
 from mnemon._cli.json_lines import Line, fits, read_json_lines
-from mnemon._values.timeline import EpisodicEvent
+from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.timeline import TEXTS, EpisodicEvent
 
-_TEXTS = (
-    "content",
-    "event_type",
-    "event_id",
-    "user",
-    "household",
-    "persona",
-    "agent",
-    "project",
-    "event_time",
-    "context",
-    "source",
-)
+_TEXTS = (*TEXTS, *SCOPE_FIELDS, "event_time")
 _GIVEN = {*_TEXTS, "importance", "metadata"}
 # What `timeline --json` prints beside; the server sets it anew.
-_SET_BY_THE_SERVER = {"record_time"}
+_SET_BY_THE_SERVER = {each.name for each in fields_of(EpisodicEvent)} - _GIVEN
 
 
 def read_events(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:

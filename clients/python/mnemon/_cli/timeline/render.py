@@ -11,7 +11,6 @@ from mnemon._cli.render import field_table, one_line, plain, short_time
 from mnemon._values import bridge, timeline
 
 _CONTENT_CHARACTERS_MAX = 400
-_TAGS = ("user", "household", "persona", "agent", "project", "source")
 _DAY_S = 86_400
 
 
@@ -39,7 +38,7 @@ def event_sheet(event: timeline.EpisodicEvent) -> RenderableType:
     fields = {
         "event": event.event_id,
         "type": event.event_type,
-        **{name: getattr(event, name) for name in _TAGS},
+        **{name: getattr(event, name) for name in timeline.TAGS},
         "importance": "" if event.importance is None else f"{event.importance:g}",
         "happened": short_time(event.event_time),
         "recorded": short_time(event.record_time),
@@ -130,7 +129,7 @@ def _table(*more: str) -> Table:
 
 
 def _lines(event: timeline.EpisodicEvent) -> RenderableType:
-    tags = [f"{name}={getattr(event, name)}" for name in _TAGS if getattr(event, name)]
+    tags = [f"{name}={getattr(event, name)}" for name in timeline.TAGS if getattr(event, name)]
     marks = [] if event.importance is None else [f"importance={event.importance:g}"]
     text = one_line(event.content, _CONTENT_CHARACTERS_MAX)
     return Group(text, plain("  ".join([event.event_id, *tags, *marks]), "dim"))

@@ -1,0 +1,62 @@
+"""What values and the messages of the wire say alike, field by field."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from mnemon._messages import documents as convert
+from mnemon._values.documents import SCOPE_FIELDS
+
+_Reader = Callable[[Any, str], Any]
+
+
+def texts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
+    """These texts of a value, for the wire; InvalidArgumentError where one is not text."""
+    return {name: convert.text(name, getattr(value, name)) for name in names}
+
+
+def field_reader(kind: type[Any], descriptor: Descriptor) -> Callable[[Any], dict[str, Any]]:
+    """Reads, for a value of this kind, all fields that have the same name in the message or in its scope.
+
+    A number or a time that is not set is None, and a list becomes a tuple. Enums and lists of messages are left out.
+    """
+    names = [each.name for each in fields(kind) if each.name in descriptor.fields_by_name]
+    others = {name: reader for name in names if (reader := _reader(descriptor.fields_by_name[name]))}
+    plain = [name for name in names if _is_plain(descriptor.fields_by_name[name])]
+    # In one step each, since a page has a thousand messages.
+    plain_of, scope_of = attrgetter(*plain), attrgetter(*SCOPE_FIELDS)
+
+    def read(message: Any) -> dict[str, Any]:
+        found = dict(zip(plain, plain_of(message), strict=True))
+        found.update(zip(SCOPE_FIELDS, scope_of(message.scope), strict=True))
+        for name, reader in others.items():
+            found[name] = reader(message, name)
+        return found
+
+    return read
+
+
+def check_keywords(given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """TypeError for a keyword argument that is not known, as Python raises it."""
+    if unknown := sorted(given.keys() - set(known)):
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+
+
+def _is_plain(field: FieldDescriptor) -> bool:
+    return not (field.is_repeated or field.has_presence or field.enum_type)
+
+
+def _reader(field: FieldDescriptor) -> _Reader | None:
+    if field.name == "metadata":
+        return lambda message, name: convert.metadata_from_pb(getattr(message, name))
+    if field.message_type is not None:
+        return convert.time_from_pb if field.message_type is Timestamp.DESCRIPTOR else None
+    if field.is_repeated:
+        return lambda message, name: tuple(getattr(message, name))
+    if field.has_presence:
+        return lambda message, name: getattr(message, name) if message.HasField(name) else None
+    return None

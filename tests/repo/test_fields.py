@@ -1,0 +1,140 @@
+"""A text that a proto message has comes through everywhere: no list of fields was forgotten when it was added."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import pytest
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from mnemon._cli.memories.create import remember
+from mnemon._cli.memories.lines import read_lines
+from mnemon._cli.memories.search import list_memories
+from mnemon._messages import memories as memory_convert
+from mnemon._messages import memory_requests
+from mnemon._messages import semantic as semantic_convert
+from mnemon._messages import timeline as timeline_convert
+from mnemon._values.documents import SCOPE_FIELDS
+from mnemon._values.memories import TAGS, MemoryFilters, MemoryTagChanges, MemoryTags
+from mnemon.v1 import episodic_pb2, memory_pb2, semantic_pb2
+from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
+from mnemon_server.domain.memories import FILTER_FIELDS
+from mnemon_server.services.memories.field_masks import apply_change
+from mnemon_server.services.memories.filters import record_filter
+from mnemon_server.services.memories.stored_form import to_document, to_memory
+from mnemon_server.transport.convert.memories import fill_memory
+from mnemon_server.transport.convert.memory_requests import read_create, read_list, read_update
+
+from tests.support.repository import ROOT
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
+SET_BY_THE_SERVER = {"superseded_by"}
+ID = "6f1c2f5e-0f5b-4f6e-9a59-0d6f3a1f4c11"
+
+
+def own_texts(descriptor: Descriptor) -> set[str]:
+    """The singular texts of a message."""
+    return {
+        field.name for field in descriptor.fields if field.type == FieldDescriptor.TYPE_STRING and not field.is_repeated
+    }
+
+
+TAG_NAMES = (own_texts(memory_pb2.Memory.DESCRIPTOR) | {*SCOPE_FIELDS}) - {"memory_id", "content"}
+
+
+def filled(message: Any) -> Any:
+    """The message with another text in each of its texts, and of those of its scope."""
+    for target in (message, message.scope):
+        for name in own_texts(target.DESCRIPTOR):
+            setattr(target, name, ID if name == "memory_id" else f"the {name}")
+    return message
+
+
+def stored(memory: memory_pb2.Memory) -> memory_pb2.Memory:
+    """A memory as the server answers with it, once it has read and stored it."""
+    read = read_create(memory_pb2.CreateMemoryRequest(memory=memory)).memory
+    answer = memory_pb2.Memory()
+    fill_memory(answer, to_memory(to_document(read), CONFIDENCE, NOW))
+    return answer
+
+
+def texts_of(message: Message) -> dict[str, str]:
+    return {name: getattr(message, name) for name in own_texts(message.DESCRIPTOR)}
+
+
+def test_a_scope_has_the_same_fields_everywhere() -> None:
+    assert {*SCOPE_FIELDS} == own_texts(memory_pb2.Memory.DESCRIPTOR.fields_by_name["scope"].message_type)
+
+
+@pytest.mark.parametrize(
+    ("message", "read", "write"),
+    [
+        (memory_pb2.Memory(), memory_convert.memory_from_pb, memory_convert.memory_to_pb),
+        (semantic_pb2.SemanticMemory(), semantic_convert.statement_from_pb, semantic_convert.statement_to_pb),
+        (episodic_pb2.EpisodicEvent(), timeline_convert.happened_from_pb, timeline_convert.happened_to_pb),
+    ],
+    ids=["memory", "statement", "event"],
+)
+def test_the_client_reads_and_writes_every_text(
+    message: Any, read: Callable[[Any], Any], write: Callable[[Any], Any]
+) -> None:
+    value = read(filled(message))
+    expected = texts_of(message)
+    assert {name: getattr(value, name) for name in expected} == expected
+    assert {name: getattr(value, name) for name in SCOPE_FIELDS} == texts_of(message.scope)
+    written = write(value)
+    given = {name: text for name, text in expected.items() if name not in SET_BY_THE_SERVER}
+    assert {name: getattr(written, name) for name in given} == given
+    assert written.scope == message.scope
+
+
+def test_the_client_takes_every_text_of_a_memory_as_an_argument() -> None:
+    assert TAGS.keys() == TAG_NAMES
+    assert MemoryTags.__annotations__.keys() - {"is_global"} == TAG_NAMES
+    assert MemoryTagChanges.__annotations__.keys() == MemoryTags.__annotations__.keys()
+    assert MemoryFilters.__annotations__.keys() > MemoryTags.__annotations__.keys()
+
+
+def test_the_command_takes_every_text_of_a_memory(tmp_path: Any) -> None:
+    for command in (remember, list_memories):
+        assert isinstance(command, click.Command)
+        assert {parameter.name for parameter in command.params} >= TAG_NAMES
+    (tmp_path / "lines").write_text(memory_convert.memory_from_pb(filled(memory_pb2.Memory())).to_json())
+    [line] = read_lines(str(tmp_path / "lines"), {}, {})
+    expected = filled(memory_pb2.Memory())
+    found = memory_convert.memory_to_pb(line.item)  # type: ignore[union-attr]
+    assert (texts_of(found), found.scope) == (texts_of(expected), expected.scope)
+
+
+def test_the_documents_of_the_client_name_every_text_of_a_memory() -> None:
+    readme = (ROOT / "clients/python/README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(TAG_NAMES) if f"`{name}`" not in readme] == []
+
+
+def test_the_server_stores_and_answers_every_text_of_a_memory() -> None:
+    answer = stored(filled(memory_pb2.Memory()))
+    assert texts_of(answer) == texts_of(filled(memory_pb2.Memory()))
+    assert answer.scope == filled(memory_pb2.Memory()).scope
+
+
+@pytest.mark.parametrize("name", sorted(TAG_NAMES))
+def test_every_text_of_a_memory_can_be_changed(name: str) -> None:
+    fields = {"set_metadata": None, "remove_metadata": (), "embedding": None, "expected_revision": None}
+    request = memory_requests.update_memory(ID, **fields, request_id=None, ack="durable", **{name: "new"})  # type: ignore[arg-type]
+    [path] = request.update_mask.paths
+    before = read_create(memory_pb2.CreateMemoryRequest(memory=filled(memory_pb2.Memory()))).memory
+    after = memory_pb2.Memory()
+    fill_memory(after, apply_change(before, read_update(request)))
+    expected = filled(memory_pb2.Memory())
+    setattr(expected.scope if path.startswith("scope.") else expected, name, "new")
+    assert (texts_of(after), after.scope) == (texts_of(expected), expected.scope)
+
+
+@pytest.mark.parametrize("name", sorted(TAG_NAMES))
+def test_memories_can_be_found_by_every_text(name: str) -> None:
+    assert name in FILTER_FIELDS
+    which = memory_convert.memory_filter_to_pb({name: "wanted"})  # type: ignore[misc]
+    where = read_list(memory_pb2.ListMemoriesRequest(filter=which)).where
+    assert "wanted" in repr(record_filter(where, CONFIDENCE, NOW))
