@@ -308,7 +308,7 @@ class VaultTransactionsContract(VaultSuite):
             tx.collection(SEMANTIC).update_document(replace(change("a"), request=request_key))
 
         for program in (put, update):
-            with pytest.raises(ValueError, match="belongs to the transaction"):
+            with pytest.raises(ValueError, match="must not have a request of their own"):
                 run(vault, program)
 
     def test_values_are_kept_and_replaced(self, vault: Vault) -> None:

@@ -1,4 +1,4 @@
-"""What the operating system says of files, in the product's words."""
+"""Translates file errors of the operating system into errors of the product."""
 
 import contextlib
 import errno
@@ -14,10 +14,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @contextlib.contextmanager
 def translated(action: str, name: str) -> Iterator[None]:
-    """Turns errors of the operating system into the product's; the log says which it was.
+    """Translates errors of the operating system, and logs the original.
 
     Raises:
-        StorageFullError: no space is left.
+        StorageFullError: the disk is full.
         StorageFailedError: any other error of the operating system.
     """
     try:
@@ -27,8 +27,9 @@ def translated(action: str, name: str) -> Iterator[None]:
 
 
 def storage_error(action: str, name: str, error: OSError) -> StorageFullError | StorageFailedError:
-    """The product's error for one of the operating system, such as "could not append to {name}"."""
-    # A reader may come a moment after a file was rewritten under another name; who misses one for good says so.
+    """The product's error for an operating system error. Its message begins with "could not {action} {name}"."""
+    # A missing file is usually harmless: a reader opened it just as it was rewritten under another name. A reader for
+    # whom it is an error reports that itself.
     log.log(logging.INFO if error.errno == errno.ENOENT else logging.ERROR, "could not %s %s: %s", action, name, error)
     what = f"could not {action} {name}"
     if error.errno in _FULL:

@@ -1,4 +1,4 @@
-"""A data folder that belongs to one process at a time."""
+"""A data folder that one process uses at a time."""
 
 import fcntl
 import os
@@ -11,16 +11,16 @@ from mnemon_server.engines.private import create_folder, tighten
 
 
 class FolderLock:
-    """Holds a folder for this process: created where missing, readable by its owner alone, refused to a second one.
+    """Locks a folder for this process. Creates the folder if needed, readable by its owner only.
 
-    The lock is the kernel's: it ends with the process, however that ends.
+    It is a kernel lock, so it ends with the process, even after a crash.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Takes the folder.
+        """Locks the folder.
 
         Raises:
-            ConfigurationError: another process holds it, or it cannot be written.
+            ConfigurationError: another process has locked it, or it is not writable.
         """
         try:
             create_folder(folder)
@@ -33,13 +33,13 @@ class FolderLock:
         except OSError as error:
             os.close(self._descriptor)
             raise ConfigurationError(
-                f"the data folder {str(folder)!r} is in use by another process; stop it, or name another data_dir"
+                f"the data folder {str(folder)!r} is in use by another process; stop it, or set another data_dir"
             ) from error
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def close(self) -> None:
-        """Lets the folder go. Calling it again does nothing."""
+        """Unlocks the folder. Further calls have no effect."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,4 +1,4 @@
-"""Folders and files that nobody but the server's own user can read, whatever the umask."""
+"""Folders and files that only the server's user can access, whatever the umask."""
 
 import errno
 import logging
@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 
 def create_folder(folder: Path) -> None:
-    """Creates a folder, and what is missing above it; folders that are there stay as they are.
+    """Creates a folder and its missing parents. Existing folders keep their modes.
 
     Raises:
-        OSError: it cannot be.
+        OSError: the folder cannot be created.
     """
     missing = [*takewhile(lambda each: not each.exists(), (folder, *folder.parents))]
     for each in reversed(missing):
@@ -26,19 +26,21 @@ def create_folder(folder: Path) -> None:
 
 
 def create_file(path: Path) -> None:
-    """Creates an empty file where there is none and there can be one; whoever opens it meets the error."""
+    """Creates an empty file if possible. Does nothing if it exists or cannot be created: opening it will report the
+    error.
+    """
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE))
 
 
 def tighten_database(path: Path) -> None:
-    """As `tighten`, for a file of SQLite and those that lie beside it while it is open."""
+    """Applies `tighten` to a SQLite database and to the files that SQLite keeps beside it."""
     for each in path.parent.glob(f"{path.name}*"):
         tighten(each)
 
 
 def tighten(path: Path) -> None:
-    """Takes from others what they may do with a file or folder of the server; warns where that is not allowed."""
+    """Removes the permissions of other users on a file or folder. Logs a warning if that is not allowed."""
     mode = path.stat().st_mode
     if not mode & _OTHERS:
         return

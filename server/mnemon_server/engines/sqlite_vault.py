@@ -1,4 +1,4 @@
-"""A vault in one SQLite file: one writer for all collections and the event log, readers beside it."""
+"""A vault in one SQLite file: one writer for all collections and the change log, and concurrent readers."""
 
 import threading
 from collections.abc import Callable, Container, Sequence
@@ -36,7 +36,7 @@ DEFAULT_TIMELINE = TimelineSettings()
 
 
 class SQLiteVault:
-    """Keeps everything in `records.db` of a folder that this process holds alone."""
+    """Stores everything in `records.db` in a folder that this process has locked."""
 
     def __init__(
         self,
@@ -56,23 +56,23 @@ class SQLiteVault:
         erasure_delay_s: float = LIFE_S,
         vfs: str | None = None,
     ) -> None:
-        """Opens the folder, creating what is missing; records of an older format are brought to the newest.
+        """Opens the folder, and creates what is missing. Older formats are migrated to the newest.
 
         Args:
-            folder: where `records.db` lies; created with mode 0700.
-            model_identity: the embedding model of all vectors here, each of `dimension` components.
-            clock: the time of commits and of the lifetime of request ids.
-            vector_cache_bytes_max: a collection's vectors are held in memory up to this size; so is a graph of them.
-            graph, graphs_of: when and how a graph of vectors is built, and of which collections.
-            timeline: when its segments are sealed, and so on; `slice_reads_max` is explained at SLICE_READS_MAX.
-            embed_events: makes the vectors of events, of that model, called in the background; None: they get none.
-            context_weight, fusion: how words count for the next passage, and for the relevance of an event.
-            erasure_delay_s: so long after it was removed, nothing of it is in the log of records.db any more.
-            vfs: the name of a registered SQLite VFS for records.db; None: the operating system's.
+            folder: the folder of `records.db`, created with mode 0700.
+            model_identity: the embedding model of all vectors in this vault, each of `dimension` components.
+            clock: gives commit times and measures the lifetime of request ids.
+            vector_cache_bytes_max: maximum size in memory of a collection's vectors together with their graph.
+            graph, graphs_of: when and how a graph of vectors is built, and for which collections.
+            timeline: when its segments are sealed, and further settings; SLICE_READS_MAX explains `slice_reads_max`.
+            embed_events: computes the vectors of events with that model, in the background; None computes none.
+            context_weight, fusion: how words count for neighbouring passages, and for the relevance of events.
+            erasure_delay_s: maximum time after which removed data is erased from the write-ahead log of records.db.
+            vfs: the name of a registered SQLite VFS for records.db; None for the default.
 
         Raises:
-            ConfigurationError: another process holds the folder, the file is not ours, or its format is newer.
-            EmbeddingModelMismatchError: the vectors stored here are another model's.
+            ConfigurationError: another process has locked the folder, or the file is foreign or has a newer format.
+            EmbeddingModelMismatchError: the stored vectors were made by another model.
             StorageFailedError: the file cannot be read.
         """
         self._lock = FolderLock(folder)
@@ -95,7 +95,7 @@ class SQLiteVault:
         mutations = {collection: self._add(collection, journal) for collection in COLLECTIONS}
         self._transactions = Transactions(journal, mutations)
         records = TimelineRecords(journal, self._connections)
-        # The model is checked before its vectors are read.
+        # Housekeeping comes first: it checks the model before any vectors are loaded.
         self._open([_Housekeeping(model_identity, journal), *mutations.values(), *records.followers, journal])
         self._timeline = SQLiteTimeline(
             folder,
@@ -110,7 +110,9 @@ class SQLiteVault:
         )
 
     def _open(self, followers: Sequence[Follower]) -> None:
-        """Opens the file. The journal comes last, then the listeners: the log tells only of what can be found."""
+        """Opens the file. The journal comes last but for the listeners, so the log only reports changes that reads can
+        see.
+        """
         try:
             self._connections.open([*followers, self._listeners])
         except BaseException:
@@ -119,7 +121,7 @@ class SQLiteVault:
             raise
 
     def _add(self, collection: Collection, journal: Journal) -> Mutations:
-        """Makes a collection known; returns its writer's side."""
+        """Registers a collection; returns its write side."""
         table = DocumentTable(collection)
         opening = partial(self._scanners.open, table.tables)
         writing = Mutations(table, journal, self._connections.removals, opening)
@@ -167,23 +169,23 @@ class SQLiteVault:
 
     def close(self) -> None:
         """See Vault."""
-        # What is done in the background ends before what it works on.
+        # Stop the background work first, since it uses what is closed below.
         self._timeline.close()
         self._connections.close()
-        # After the last write, so that the snapshots know of it.
+        # After the last write, so that the snapshots include it.
         self._scanners.close()
         self._lock.close()
 
 
 class _Housekeeping:
-    """What belongs to the vault as a whole: its model, and the answers to request ids."""
+    """State of the vault as a whole: its embedding model, and the stored answers for request ids."""
 
     def __init__(self, model_identity: str, journal: Journal) -> None:
         self._model_identity = model_identity
         self._journal = journal
 
     def load(self, connection: apsw.Connection) -> None:
-        """Records the model of a new store; refuses to open a store of another model."""
+        """Records the model of a new store. Refuses to open a store that was made with another model."""
         identity = self._model_identity
         with connection:
             connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('embedding_model', ?)", (identity,))
@@ -191,47 +193,47 @@ class _Housekeeping:
         if stored != identity:
             raise EmbeddingModelMismatchError(
                 f"the vectors stored here were made by {stored}, and the configured model is {identity}: configure the "
-                "former again, or embed everything anew with `mnemon-server reembed`"
+                "former model again, or replace all vectors with `mnemon-server reembed`"
             )
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Forgets answers whose lifetime is over."""
+        """Deletes answers whose lifetime has passed."""
         requests.forget_expired(connection, self._journal.now())
 
     def after_commit(self) -> None:
-        """Nothing is kept beside the file."""
+        """Does nothing: it has no state in memory."""
 
     def after_rollback(self) -> None:
-        """Nothing is kept beside the file."""
+        """Does nothing: it has no state in memory."""
 
 
 class _Listeners:
-    """Who is told of commits."""
+    """The callbacks for commits."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._listeners: dict[object, Callable[[], None]] = {}
 
     def add(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """Adds one; returns what removes it."""
+        """Adds a callback; returns a function that removes it."""
         key = object()
         with self._changing:
             self._listeners = {**self._listeners, key: on_commit}
         return lambda: self._remove(key)
 
     def load(self, connection: apsw.Connection) -> None:
-        """Nothing of the file matters here."""
+        """Does nothing: it has no state in the file."""
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Nobody is told before it is true."""
+        """Does nothing: listeners are called after the commit."""
 
     def after_commit(self) -> None:
-        """Tells everybody."""
+        """Calls all listeners."""
         for listener in self._listeners.values():
             listener()
 
     def after_rollback(self) -> None:
-        """Nobody is told."""
+        """Does nothing: there was no commit."""
 
     def _remove(self, key: object) -> None:
         with self._changing:

@@ -15,7 +15,7 @@ CAPACITY_MIN = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What a reader holds: views that a writer only ever appends behind."""
+    """A reader's view of the array. A writer only appends behind it."""
 
     ids: PassageIds
     matrix: NDArray[np.float32]
@@ -23,10 +23,10 @@ class _Snapshot:
 
 
 class VectorCache:
-    """Vectors of unit length by ascending passage id, held once, in float32.
+    """Vectors of unit length by ascending passage id, in float32.
 
-    One thread adds and removes; any number scan at the same time without a lock: they work on the snapshot that they
-    took, and rows are written before the snapshot that shows them is published.
+    One thread adds and removes. Any number of threads scan at the same time without a lock: each works on the snapshot
+    that it took, and rows are written before the snapshot that includes them is published.
     """
 
     _ids: PassageIds
@@ -40,16 +40,16 @@ class VectorCache:
         self._fill(np.empty(0, np.int64), np.empty((0, dimension), np.float32), CAPACITY_MIN)
 
     def __len__(self) -> int:
-        """How many vectors are held."""
+        """The number of vectors."""
         return len(self._snapshot.ids) - self._dead
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for vectors and what is known of them."""
+        """Bytes allocated for vectors and their administrative data."""
         return self._matrix.nbytes + self._ids.nbytes + self._alive.nbytes
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
-        """Adds vectors of shape (n, dimension); the ids ascend, and are larger than all that were added before."""
+        """Adds vectors of shape (n, dimension). The ids ascend, and are larger than all ids added before."""
         with self._write_lock:
             count = len(self._snapshot.ids)
             end = count + len(passage_ids)
@@ -63,13 +63,13 @@ class VectorCache:
             self._publish(end)
 
     def remove(self, passage_ids: Iterable[int]) -> None:
-        """Removes vectors; ids that are not there are ignored. The bytes go when enough rows are dead."""
+        """Removes vectors. Unknown ids are ignored. The memory is released once enough rows are dead."""
         with self._write_lock:
             snapshot = self._snapshot
             wanted = np.fromiter(passage_ids, np.int64)
             rows = _rows(snapshot, wanted)
             self._dead += int(np.count_nonzero(snapshot.alive[rows]))
-            # A copy: numpy gives back garbage for flags that change while it counts them.
+            # A copy, because numpy miscounts flags that change while it counts them.
             self._alive = self._alive.copy()
             self._alive[rows] = False
             self._publish(len(snapshot.ids))
@@ -78,18 +78,18 @@ class VectorCache:
 
     @property
     def passage_ids(self) -> PassageIds:
-        """Ids of all vectors that are held, ascending."""
+        """The ids of all vectors, ascending."""
         snapshot = self._snapshot
         return snapshot.ids[snapshot.alive]
 
     @property
     def newest(self) -> int:
-        """The largest id that was added and may still be held; 0 where there is none."""
+        """The largest id that was added and not yet compacted away; 0 if the cache is empty."""
         ids = self._snapshot.ids
         return int(ids[-1]) if len(ids) else 0
 
     def select(self, passage_ids: PassageIds) -> tuple[PassageIds, NDArray[np.float32]]:
-        """Those of the given ids that are held, in the given order, and their vectors, of shape (n, dimension)."""
+        """The given ids that exist, in the given order, and their vectors, of shape (n, dimension)."""
         snapshot = self._snapshot
         rows = _held(snapshot, passage_ids)
         return snapshot.ids[rows], snapshot.matrix[rows]
@@ -101,7 +101,7 @@ class VectorCache:
         return snapshot.ids[rows], snapshot.matrix[rows]
 
     def sample(self, limit: int) -> NDArray[np.float32]:
-        """Up to `limit` vectors, of shape (n, dimension); which ones is left to a fixed seed."""
+        """Up to `limit` vectors of shape (n, dimension), selected at random with a fixed seed."""
         snapshot = self._snapshot
         rows = np.flatnonzero(snapshot.alive)
         if len(rows) > limit:
@@ -109,11 +109,11 @@ class VectorCache:
         return snapshot.matrix[rows]
 
     def count_after(self, passage_id: int) -> int:
-        """How many ids that are held are larger than the given one."""
+        """The number of ids larger than the given one."""
         return len(_held_after(self._snapshot, passage_id))
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
-        """Cosine similarity of every vector, or of those of `among` that are held."""
+        """Cosine similarity of every vector, or of those in `among`; unknown ids are left out."""
         snapshot = self._snapshot
         if among is not None:
             return _scores(snapshot, _held(snapshot, among), query)
@@ -124,16 +124,16 @@ class VectorCache:
         return Scores(snapshot.ids[rows], similarities[rows])
 
     def scan_with_newer(self, query: Vector, among: PassageIds, newest: int) -> Scores:
-        """Cosine similarity of those of `among` that are held, and of every vector with an id larger than `newest`.
+        """Cosine similarity of the vectors in `among`, and of all vectors with an id larger than `newest`.
 
-        The ids of `among` are `newest` at most. Both are seen at one moment.
+        No id in `among` may exceed `newest`. Both parts come from one snapshot.
         """
         snapshot = self._snapshot
         rows = np.concatenate([_held(snapshot, among), _held_after(snapshot, newest)])
         return _scores(snapshot, rows, query)
 
     def _grow(self, needed: int) -> None:
-        """Moves what is alive into new arrays with room for `needed` rows and a half more."""
+        """Copies the live rows into new arrays with room for `needed` rows and half as many again."""
         old = self._snapshot
         self._fill(old.ids[old.alive], old.matrix[old.alive], max(CAPACITY_MIN, needed * 3 // 2))
 
@@ -150,7 +150,7 @@ class VectorCache:
 
 
 def _rows(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
-    """Rows of the ids that are held."""
+    """The rows of the ids that exist."""
     rows = np.searchsorted(snapshot.ids, wanted)
     inside = rows < len(snapshot.ids)
     rows, wanted = rows[inside], wanted[inside]
@@ -159,13 +159,13 @@ def _rows(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
 
 
 def _held(snapshot: _Snapshot, wanted: PassageIds) -> NDArray[np.intp]:
-    """Rows of the ids that are held and alive."""
+    """The rows of the ids that exist and are alive."""
     rows = _rows(snapshot, wanted)
     return rows[snapshot.alive[rows]]
 
 
 def _held_after(snapshot: _Snapshot, passage_id: int) -> NDArray[np.intp]:
-    """Rows of the ids that are larger than the given one, and alive."""
+    """The live rows whose ids are larger than the given one."""
     start = np.searchsorted(snapshot.ids, passage_id, side="right")
     rows: NDArray[np.intp] = start + np.flatnonzero(snapshot.alive[start:])
     return rows
@@ -176,7 +176,7 @@ def _scores(snapshot: _Snapshot, rows: NDArray[np.intp], query: Vector) -> Score
 
 
 def _cosine(vectors: NDArray[np.float32], query: Vector) -> NDArray[np.float64]:
-    # Not `vectors @ query`: the threads of BLAS spin while they wait for each other, which costs ten times what they
-    # save where the cores are busy. Rounding may leave a vector's product with itself a little over 1.
+    # Not `vectors @ query`: BLAS threads wait for each other in busy loops, which costs ten times what they save when
+    # the cores are busy. Rounding may put a vector's product with itself slightly above 1.
     similarities: NDArray[np.float64] = np.vecdot(vectors, query).astype(np.float64)
     return np.clip(similarities, -1.0, 1.0)

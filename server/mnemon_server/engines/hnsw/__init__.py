@@ -1,8 +1,8 @@
-"""The local vector index: exact scans in memory, a graph beside them once it pays, and its snapshots.
+"""The local vector index: exact scans in memory, a graph once there are enough vectors, and snapshots of the graph.
 
-`LocalVectors` is the door. `keeper.py` looks after the graph in the background, `graph.py` guards hnswlib with one fair
-lock, `projection.py` leaves a third of a vector's numbers to it, `links.py` is the graph as arrays, and `snapshots.py`
-keeps those in files.
+Start with `LocalVectors`. `keeper.py` maintains the graph in the background, `graph.py` guards hnswlib with a fair
+lock, `projection.py` reduces a vector to a third of its components for the graph, `links.py` represents the graph as
+arrays, and `snapshots.py` stores those in files.
 """
 
 from mnemon_server.engines.hnsw.local_vectors import LocalVectors

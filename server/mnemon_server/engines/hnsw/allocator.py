@@ -1,12 +1,12 @@
-"""What the allocator of the C library keeps for later."""
+"""Returns freed memory from the C library to the system."""
 
 import ctypes
 
 
 def release_free_memory() -> None:
-    """Gives memory that was freed back to the system, where the C library can be told to (glibc).
+    """Returns freed memory to the system, if the C library supports it (glibc).
 
-    Left alone, it keeps up to 64 MB of freed arrays for each thread that had some.
+    Otherwise it keeps up to 64 MB of freed arrays for each thread that allocated some.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,4 +1,4 @@
-"""A lock that is given in the order in which it was asked for."""
+"""A lock that serves its waiters in order."""
 
 import threading
 from collections import deque
@@ -8,8 +8,8 @@ from types import TracebackType
 class FairLock:
     """A mutual exclusion lock, first come, first served; not reentrant.
 
-    With `threading.Lock`, a thread that gives the lock back and asks for it at once mostly gets it again, and those
-    that wait may wait for as long as it goes on.
+    With `threading.Lock`, a thread that releases the lock and requests it again at once usually gets it, and can starve
+    the waiting threads.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class FairLock:
     ) -> None:
         with self._guard:
             if self._waiting:
-                # Stays held: it is handed over.
+                # The lock stays held: ownership passes to the next waiter.
                 self._waiting.popleft().release()
             else:
                 self._held = False

@@ -1,4 +1,4 @@
-"""One hnswlib index behind one lock: it is not safe to search it while it changes."""
+"""One hnswlib index behind one lock, because searching it during a change is not safe."""
 
 import time
 import zlib
@@ -24,30 +24,32 @@ from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.promises.values import PassageIds, Vector
 
 SLICE_S = 0.005
-"""How long a change holds the lock, about; searches take turns with it."""
+"""Approximate time for which a change holds the lock. Searches alternate with changes."""
 MARKS_PER_SLICE = 512
 CAPACITY_MIN = 1_024
 
-# What hnswlib holds for a vector beside it and its lowest links: a mutex, pointers, its row by its id, upper links.
+# Memory of hnswlib per vector besides its components and its lowest links: mutex, pointers, id map entry, upper links.
 _OVERHEAD_BYTES = 112
 _FINGERPRINT_BYTES = 4
 
 
 def bytes_per_vector(dimension: int, settings: GraphSettings) -> int:
-    """Memory that a graph takes for one vector of `dimension` numbers."""
+    """The memory that a graph needs for one vector of `dimension` components."""
     element = element_type(settings.graph_dimension(dimension), settings.m)
     return element.itemsize + _OVERHEAD_BYTES + _FINGERPRINT_BYTES
 
 
 class Graph:
-    """Proposes the neighbours of a vector, by fewer numbers than it has. One thread changes it; any may search."""
+    """Proposes the neighbours of a vector, based on fewer components than it has. One thread changes it; any may
+    search.
+    """
 
     def __init__(
         self, projection: Projection, settings: GraphSettings, loaded: tuple[hnswlib.Index, Links] | None = None
     ) -> None:
-        """An empty graph, or one around an index that was loaded, whose vectors were projected in the same way."""
+        """Creates an empty graph, or wraps a loaded index whose vectors were projected in the same way."""
         self.projection = projection
-        """What makes the graph's vectors of those that it is given."""
+        """The projection from given vectors to the graph's vectors."""
         self._settings = settings
         self._lock = FairLock()
         self._capacity = CAPACITY_MIN
@@ -55,9 +57,9 @@ class Graph:
         self.newest = 0
         """The largest passage id that was added."""
         self.count = 0
-        """Vectors, with those that are marked as deleted."""
+        """The number of vectors, including those marked as deleted."""
         self.dead = 0
-        """Vectors marked as deleted."""
+        """The number of vectors marked as deleted."""
         if loaded is None:
             self._index = new_index(projection.width, settings, self._capacity)
         else:
@@ -75,7 +77,7 @@ class Graph:
         return directions.nbytes + self._capacity * bytes_per_vector(directions.shape[1], self._settings)
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
-        """Adds vectors of shape (n, dimension), a few at a time."""
+        """Adds vectors of shape (n, dimension), a few per locking of the graph."""
         projected, checksums = self.projection.apply(vectors), fingerprints(vectors).tolist()
         done = 0
         while done < len(passage_ids):
@@ -92,7 +94,7 @@ class Graph:
                         break
 
     def remove(self, passage_ids: list[int]) -> int:
-        """Marks vectors as deleted; returns how many were there."""
+        """Marks vectors as deleted; returns how many were in the graph."""
         before = self.dead
         for start in range(0, len(passage_ids), MARKS_PER_SLICE):
             with self._lock:
@@ -101,7 +103,7 @@ class Graph:
         return self.dead - before
 
     def nearest(self, query: Vector, limit: int) -> PassageIds:
-        """Ids near the query, in no promised order: mostly at least `limit`, sometimes fewer than there are."""
+        """Ids near the query, in any order: usually at least `limit`, sometimes fewer."""
         projected, wanted = self.projection.apply(query), self._wanted(limit)
         with self._lock:
             wanted = min(wanted, self.count - self.dead)
@@ -111,20 +113,20 @@ class Graph:
             try:
                 labels, _ = self._index.knn_query(projected, k=wanted)
             except RuntimeError:
-                # Deleted vectors cut some off: hnswlib gives all that were asked for, or none.
+                # Deleted vectors can cut parts off. hnswlib then raises instead of returning fewer ids than requested.
                 return np.empty(0, np.int64)
         found: PassageIds = labels[0].astype(np.int64)
         return found
 
     def links(self) -> Links:
-        """The graph without its vectors; copies all of it, under the lock."""
+        """The graph without its vectors. Copies all of it while holding the lock."""
         with self._lock:
             state, checksums = take_state(self._index), np.array(self._fingerprints, np.uint32)
         elements = state["data_level0"].view(element_type(self.projection.width, self._settings.m))
         return links_of(state, elements, checksums, self.projection)
 
     def _wanted(self, limit: int) -> int:
-        """How many are to be proposed so that the nearest `limit` are among them."""
+        """How many ids to request so that the nearest `limit` are among them."""
         width, dimension = self.projection.directions.shape
         return limit if width == dimension else max(self._settings.proposed_min, self._settings.overfetch * limit)
 
@@ -137,16 +139,16 @@ class Graph:
         try:
             self._index.mark_deleted(passage_id)
         except RuntimeError:
-            return  # never added, or marked before
+            return  # never added, or already marked
         self.dead += 1
 
 
 def load_graph(settings: GraphSettings, links: Links, elements: NDArray[Any]) -> Graph:
-    """A graph of checked links and the elements that hold its projected vectors."""
+    """Creates a graph from validated links and the elements with its projected vectors."""
     capacity = max(CAPACITY_MIN, len(links) * 9 // 8)
     return Graph(Projection(links.directions), settings, (load_index(links, elements, settings, capacity), links))
 
 
 def fingerprints(vectors: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """A checksum of every row of vectors of shape (n, dimension)."""
+    """A checksum for each row of vectors of shape (n, dimension)."""
     return np.fromiter((zlib.crc32(vector) for vector in vectors), np.uint32, len(vectors))

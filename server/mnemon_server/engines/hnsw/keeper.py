@@ -1,4 +1,4 @@
-"""The thread that looks after a graph: loads or builds it, feeds it, rebuilds it, saves it."""
+"""The thread that maintains a graph: it loads or builds the graph, adds vectors, rebuilds it, and saves snapshots."""
 
 import logging
 import threading
@@ -26,10 +26,10 @@ _LOSS_FACTOR, _LOSS_MARGIN = 1.5, 0.02
 
 
 class GraphKeeper:
-    """Follows the vectors that are held with a graph of them.
+    """Maintains a graph of the vectors in a cache.
 
-    One thread tells it of changes. Its own thread starts once there is something to do, and is the only one that
-    changes graphs; whatever becomes of it, searches are answered without.
+    One thread reports changes to it. Its own thread starts when there is work, and is the only one that changes graphs.
+    If the graph is missing or fails, searches work without it.
     """
 
     def __init__(
@@ -41,18 +41,20 @@ class GraphKeeper:
         *,
         rows_max: int,
     ) -> None:
-        """Does nothing yet; for more than `rows_max` vectors there is no graph."""
+        """Starts no thread yet. With more than `rows_max` vectors there is no graph."""
         self._vectors = vectors
         self._dimension = dimension
         self._settings = settings
         self._snapshots = snapshots
         self._rows_max = rows_max
         self.graph: Graph | None = None
-        """What searches use; None where there is none, or none yet."""
+        """The graph for searches; None if there is none or none yet."""
         self.snapshot_time: datetime | None = None
-        """Of the newest snapshot that was written or loaded."""
+        """Time of the newest snapshot that was written or loaded."""
         self.is_warm = True
-        """False from `start` until the graph is there, where there is to be one at once, or building it has failed."""
+        """False from `start` until the expected graph is ready or building it has failed. True if no graph is
+        expected.
+        """
         self._unfinished: Graph | None = None
         self._loaded_count = 0
         self._fitted_count = 0
@@ -69,39 +71,41 @@ class GraphKeeper:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of the graph that is being built."""
+        """The size of the graph that is being built, in bytes."""
         graph = self._unfinished
         return graph.nbytes if graph else 0
 
     @property
     def building_count(self) -> int:
-        """How many vectors the graph has that is being built or loaded; 0 where none is."""
+        """The number of vectors in the graph that is being built or loaded; 0 if there is none."""
         graph = self._unfinished
         return graph.count if graph else self._loaded_count
 
     def start(self, *, warm: bool = False) -> None:
-        """Begins the work, now or once there are enough vectors; with `warm`, nobody has to wait for it."""
+        """Starts the work, now or once there are enough vectors. With `warm`, callers do not wait for the graph."""
         self._started = True
-        # Here, and not on the thread: nobody may take the graph that is to come for one that is not needed.
+        # Set here rather than on the thread, so that no caller sees the graph as unneeded before the thread has
+        # started.
         self.is_warm = warm or not self._expects_graph()
         self._start_thread(self._settings.graph_kept_min)
 
     def added(self) -> None:
-        """To be called after vectors were added."""
+        """Must be called after vectors were added."""
         if self._thread is None:
             self._start_thread(self._settings.graph_min)
         elif (graph := self.graph) is None or self._lacks_many(graph):
             self._wake.set()
 
     def removed(self, passage_ids: Sequence[int]) -> None:
-        """To be called after vectors were removed."""
+        """Must be called after vectors were removed."""
         if self._thread is not None and self._thread.is_alive():
             self._removed.extend(passage_ids)
             self._wake.set()
 
     def save_snapshot(self) -> datetime | None:
-        """Has a snapshot written, and waits for it; see RecordEngine."""
-        # Asked before it is looked for: a graph that is given up is answered for here, or by the thread that did it.
+        """Requests a snapshot, and waits for it; see RecordEngine."""
+        # Add the request before checking for a graph. If the graph is given up, either this thread or that one answers
+        # it.
         request, wait_s = self._requests.add(), self._settings.snapshot_wait_s
         if self.graph is None:
             self._requests.answer(len(self._requests), None)
@@ -113,7 +117,7 @@ class GraphKeeper:
             raise StorageFailedError(f"the snapshot was not written within {wait_s:g} s; it may still be") from None
 
     def close(self, *, save: bool) -> None:
-        """Ends the thread; a last snapshot is written where `save` and something changed."""
+        """Stops the thread. Writes a last snapshot if `save` is set and the graph has changed."""
         self._saves = save
         self._closing.set()
         self._wake.set()
@@ -127,7 +131,7 @@ class GraphKeeper:
             self._thread.start()
 
     def _expects_graph(self) -> bool:
-        """Whether there is to be a graph of what is held now."""
+        """Whether the present number of vectors requires a graph."""
         settings, count = self._settings, len(self._vectors)
         enough = count >= settings.graph_min or (count >= settings.graph_kept_min and self._snapshots.has_any())
         return enough and count <= self._rows_max
@@ -142,7 +146,7 @@ class GraphKeeper:
                 if not self._take_step():
                     self._wake.wait(self._seconds_until_save())
             self._save_last()
-        except Exception:  # whatever it is: searches go on without a graph
+        except Exception:  # any error: searches continue without a graph
             log.exception("the graph failed; every vector is compared from now on, until the next start")
             self._unfinished = None
             self._give_up()
@@ -151,7 +155,7 @@ class GraphKeeper:
             self._requests.close()
 
     def _warm_up(self) -> None:
-        """Loads the graph, and whatever came after its snapshot, or builds it."""
+        """Loads the graph and adds what its snapshot lacks, or builds it."""
         self._restore()
         if self.graph is None:
             self._take_step()
@@ -161,7 +165,7 @@ class GraphKeeper:
             self.is_warm = True
 
     def _take_step(self) -> bool:
-        """Does the most urgent thing; False where there is nothing to do."""
+        """Does the most urgent task; False if there is no task."""
         graph, count = self.graph, len(self._vectors)
         self._mark_removed()
         if graph is None:
@@ -179,8 +183,8 @@ class GraphKeeper:
         return False
 
     def _build(self) -> bool:
-        """A graph of what is alive, in place of the one there is; False where closing came first."""
-        # Searches do not know it, and so do not wait for it.
+        """Builds a graph of all live vectors to replace the present one; False if closing interrupted it."""
+        # Searches do not use it yet, so they do not wait for its lock.
         started = time.monotonic()
         width = self._settings.graph_dimension(self._dimension)
         projection = fit_projection(self._vectors.sample(SAMPLE_MAX), width)
@@ -196,9 +200,10 @@ class GraphKeeper:
         return True
 
     def _fits_badly(self, graph: Graph) -> bool:
-        """Whether new directions would lose far less of the vectors; asked again once the graph has grown by a quarter.
+        """Whether a new projection would lose far less of the vectors. Checked each time the graph has grown by a
+        quarter.
 
-        The first vectors may be of other subjects than those that follow. A graph that was loaded is asked at once.
+        The first vectors may be about other subjects than later ones. A loaded graph is checked at once.
         """
         if graph.count < _FIT_GROWTH * self._fitted_count:
             return False
@@ -208,7 +213,9 @@ class GraphKeeper:
         return lost > _LOSS_FACTOR * least + _LOSS_MARGIN
 
     def _losses(self, graph: Graph) -> tuple[float, float]:
-        """What the graph's projection loses of the vectors, and what the best one would."""
+        """The share of the vectors that the graph's projection loses, and the share that the best projection would
+        lose.
+        """
         sample = self._vectors.sample(SAMPLE_MAX)
         best = fit_projection(sample, graph.projection.width)
         return graph.projection.lost_share(sample), best.lost_share(sample)
@@ -217,7 +224,7 @@ class GraphKeeper:
         return self._vectors.count_after(graph.newest) >= self._settings.tail_max
 
     def _feed(self, graph: Graph) -> None:
-        """Gives a graph what it lacks now; what comes meanwhile is for the next time."""
+        """Adds the vectors that the graph lacks. Vectors that arrive meanwhile are added the next time."""
         end = self._vectors.newest
         while graph.newest < end and not self._closing.is_set():
             ids, vectors = self._vectors.after(graph.newest, _FEED_ROWS)
@@ -227,7 +234,7 @@ class GraphKeeper:
             self._note_changes(len(ids))
             self._mark_removed()
             if self.graph is not None and self._requests:
-                # Whoever asks for a snapshot does not wait for what takes minutes.
+                # Adding may take minutes. Callers that requested a snapshot should not wait that long.
                 self._save(self.graph)
 
     def _mark_removed(self) -> None:
@@ -241,7 +248,7 @@ class GraphKeeper:
     def _drop(self, count: int) -> None:
         self._give_up()
         if count > self._rows_max:
-            log.warning("%d vectors and their graph are more than may be held; every vector is compared", count)
+            log.warning("%d vectors and their graph exceed the memory limit; every search compares all vectors", count)
         else:
             self._snapshots.clear()
 
@@ -267,7 +274,7 @@ class GraphKeeper:
         return max(0.0, self._save_at - time.monotonic()) if self._unsaved and self.graph else None
 
     def _save_last(self) -> None:
-        """Also a graph that is not finished: the next start goes on from there."""
+        """Also saves an unfinished graph, which the next start continues."""
         graph = self.graph or self._unfinished
         if self._saves and self._unsaved and graph is not None and graph.count:
             self._save(graph)
@@ -277,7 +284,7 @@ class GraphKeeper:
         try:
             self.snapshot_time = self._snapshots.save(graph.links())
         except OSError as error:
-            log.warning("the graph could not be saved; it would be built anew at the next start: %s", error)
+            log.warning("the graph could not be saved; without a snapshot the next start builds it anew: %s", error)
             self._retry_at = self._save_at = time.monotonic() + self._settings.snapshot_retry_s
             self._requests.fail(asked, error)
         else:
@@ -286,7 +293,7 @@ class GraphKeeper:
         release_free_memory()
 
     def _restore(self) -> None:
-        """Loads the newest snapshot that is whole and fits the vectors."""
+        """Loads the newest snapshot that is intact and fits the vectors."""
         for path in self._snapshots.generations():
             try:
                 links, self.snapshot_time = self._snapshots.read(path)

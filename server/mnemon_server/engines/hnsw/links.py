@@ -1,4 +1,4 @@
-"""A graph without its vectors, as arrays: what a snapshot holds, checked so that native code can trust it."""
+"""A graph without its vectors, as arrays: the content of a snapshot, validated so that native code can rely on it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,38 +11,38 @@ from mnemon_server.engines.hnsw.projection import Projection, ProjectionError
 from mnemon_server.engines.hnsw.settings import GraphSettings
 from mnemon_server.engines.promises.values import PassageIds
 
-# The first word of a list of links: how many follow, and in the lowest level's whether the vector is deleted.
+# The first word of a list of links holds the number of links and, on the lowest level, the deletion mark of the vector.
 _COUNT = np.uint32(0xFFFF)
 _DELETED = np.uint32(0x1_0000)
 _SEED = 100
 
 FREE_IDS_FROM = 1 << 62
-"""No passage has such an id: they are for rows that keep their place in the graph though their passage is gone."""
+"""An id that no passage has: for rows that keep their place in the graph after their passage was removed."""
 _CHUNK_ROWS = 4_096
 
 
 class LinksError(Exception):
-    """The arrays are not a graph."""
+    """The arrays are not a valid graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """A graph of `n` vectors; its links name rows, 0 to n - 1."""
+    """A graph of `n` vectors. Its links are row numbers, 0 to n - 1."""
 
     passage_ids: PassageIds
-    """Of shape (n)."""
+    """Passage ids, of shape (n)."""
     fingerprints: NDArray[np.uint32]
-    """Checksums of the vectors, of shape (n): which vectors the links were made for."""
+    """Checksums of the vectors for which the links were made, of shape (n)."""
     levels: NDArray[np.int32]
     """The highest level of each row, of shape (n)."""
     ground: NDArray[np.uint32]
-    """The lists of the lowest level, of shape (n, 1 + 2 m)."""
+    """The link lists of the lowest level, of shape (n, 1 + 2 m)."""
     upper: NDArray[np.uint32]
-    """The lists of the levels above, row by row, lowest first, of shape (sum of levels, 1 + m)."""
+    """The link lists of the higher levels, row by row, lowest level first, of shape (sum of levels, 1 + m)."""
     directions: NDArray[np.float32]
-    """Of the projection that the links were made with, of shape (width, dimension)."""
+    """The directions of the projection with which the links were made, of shape (width, dimension)."""
     entry: int
-    """The row where every search begins."""
+    """The row where every search starts."""
 
     def __len__(self) -> int:
         return len(self.passage_ids)
@@ -54,7 +54,7 @@ class Links:
         return marked
 
     def check(self) -> None:
-        """Raises LinksError where following the links could leave the graph, or they belong to no projection."""
+        """Raises LinksError if following the links could leave the graph, or if the projection is not valid."""
         count = len(self)
         if not 0 <= self.entry < count or self.levels.min() < 0 or self.levels[self.entry] != self.levels.max():
             raise LinksError("the entry point is not a row of the highest level")
@@ -73,42 +73,43 @@ class Links:
         _check_lists(self.upper, np.arange(len(self.upper), dtype=np.int32) - starts.astype(np.int32) + 1, self.levels)
 
     def neighbours(self, row: int) -> NDArray[np.uint32]:
-        """The rows that a row is linked to on the lowest level."""
+        """The rows to which a row is linked on the lowest level."""
         found: NDArray[np.uint32] = self.ground[row, 1 : 1 + int(self.ground[row, 0] & _COUNT)]
         return found
 
 
 def element_type(width: int, m: int) -> np.dtype[Any]:
-    """How hnswlib lays out a projected vector of `width` numbers with the links of its lowest level."""
+    """The memory layout in hnswlib of a projected vector of `width` components with the links of its lowest level."""
     return np.dtype([("links", "<u4", (1 + 2 * m,)), ("vector", "<f4", (width,)), ("label", "<u8")])
 
 
 def new_index(width: int, settings: GraphSettings, capacity: int) -> hnswlib.Index:
-    """An empty index; searches and additions run in the thread that asks for them.
+    """An empty index. Searches and additions run in the calling thread.
 
     Raises:
-        RuntimeError: this version of hnswlib lays its memory out in another way than is known here.
+        RuntimeError: this version of hnswlib has an unknown memory layout.
     """
-    # Not inner product: projected vectors differ in length, and the longest would be proposed to everybody.
+    # Not the inner product: projected vectors differ in length, and the longest would be proposed for every query.
     index = hnswlib.Index("l2", width)
     index.init_index(capacity, M=settings.m, ef_construction=settings.ef_construction, random_seed=_SEED)
     index.set_num_threads(1)
     index.set_ef(settings.ef_search)
     state, element = take_state(index), element_type(width, settings.m)
     if (state["size_data_per_element"], state["offset_data"]) != (element.itemsize, element["links"].itemsize):
-        raise RuntimeError("this version of hnswlib lays its memory out in another way")
+        raise RuntimeError("this version of hnswlib has an unknown memory layout")
     return index
 
 
 def take_state(index: hnswlib.Index) -> dict[str, Any]:
-    """The state of an index as arrays, copied; it must not change meanwhile."""
-    # What hnswlib gives pickle, without pickle: `save_index` tells of no error, and `load_index` trusts what it reads.
+    """The state of an index as copied arrays. The index must not change meanwhile."""
+    # The state that hnswlib offers for pickling, without pickle: `save_index` reports no errors, and `load_index`
+    # trusts its input.
     state: dict[str, Any] = index.__getstate__()[0]
     return state
 
 
 def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, capacity: int) -> hnswlib.Index:
-    """An index of checked links, and of elements that hold their projected vectors."""
+    """Creates an index from validated links, and elements with their projected vectors."""
     empty = take_state(new_index(elements["vector"].shape[1], settings, 1))
     state = empty | {
         "ep_added": True,
@@ -129,7 +130,7 @@ def load_index(links: Links, elements: NDArray[Any], settings: GraphSettings, ca
 def links_of(
     state: dict[str, Any], elements: NDArray[Any], fingerprints: NDArray[np.uint32], projection: Projection
 ) -> Links:
-    """The links in the state of an index."""
+    """Extracts the links from the state of an index."""
     count, m = state["cur_element_count"], state["M"]
     return Links(
         passage_ids=elements["label"].astype(np.int64),
@@ -143,8 +144,8 @@ def links_of(
 
 
 def _check_lists(lists: NDArray[np.uint32], level: NDArray[np.int32], levels: NDArray[np.int32]) -> None:
-    """Every link leads to a row that has lists of the same level."""
-    # Part by part: what the allocator keeps of large temporary arrays would stay with the process.
+    """Checks that every link leads to a row that has a list on the same level."""
+    # In chunks, because the allocator would not return the memory of large temporary arrays.
     for start in range(0, len(lists), _CHUNK_ROWS):
         part = slice(start, start + _CHUNK_ROWS)
         _check_part(lists[part], level[part], levels)
@@ -157,6 +158,6 @@ def _check_part(lists: NDArray[np.uint32], level: NDArray[np.int32], levels: NDA
     used = np.arange(lists.shape[1] - 1) < counts[:, None]
     rows = lists[:, 1:][used]
     if (rows >= len(levels)).any():
-        raise LinksError("a link leads out of the graph")
+        raise LinksError("a link points outside the graph")
     if (levels[rows] < np.repeat(level, counts)).any():
-        raise LinksError("a link leads to a row that is not on its level")
+        raise LinksError("a link points to a row that is not on its level")

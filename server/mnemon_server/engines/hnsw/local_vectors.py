@@ -1,4 +1,4 @@
-"""The vectors of a collection in memory: exact scans, and a graph beside them once there are enough."""
+"""The vectors of a collection in memory: exact scans, and a graph once there are enough vectors."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,52 +15,53 @@ from mnemon_server.engines.vector_cache import VectorCache
 
 
 class LocalVectors:
-    """Vectors of unit length by ascending passage id, in one array that every score comes from.
+    """Vectors of unit length by ascending passage id, in one array from which all scores are computed.
 
-    The graph only proposes: what it proposes is looked up in the array, scored there, and left out where it is gone;
-    what it has yet to take is compared one by one. So an addition or a removal is seen at once by every search, however
-    far the graph is behind. The graph holds the vectors a second time, with a third of their numbers: projected onto
-    the directions in which they differ most, they are enough to propose by, and more are proposed than are wanted.
-    (Held once, they would have to be read out of hnswlib, at 30 µs each: 300 ms for a scan of 10,000 candidates.)
+    The graph only proposes candidates. They are looked up and scored in the array, and removed ones are left out.
+    Vectors that the graph lacks are compared one by one. So every search sees additions and removals at once, however
+    far behind the graph is. The graph holds the vectors a second time with a third of their components, projected onto
+    the directions in which they differ most. That is enough for proposals, of which there are more than needed. (If
+    only the graph held the vectors, reading each from hnswlib would take 30 µs: 300 ms for a scan of 10,000
+    candidates.)
 
-    One thread adds, removes and closes; any number search.
+    One thread adds, removes and closes; any number of threads search.
     """
 
     def __init__(
         self, dimension: int, settings: GraphSettings, snapshots: SnapshotFolder, *, bytes_max: int = 256 << 20
     ) -> None:
-        """Holds nothing yet; beyond `bytes_max` for array and graph together, there is no graph."""
+        """Creates it empty. If array and graph together would exceed `bytes_max`, there is no graph."""
         rows_max = bytes_max // (4 * dimension + bytes_per_vector(dimension, settings))
         self._cache = VectorCache(dimension)
         self._keeper = GraphKeeper(self._cache, dimension, settings, snapshots, rows_max=rows_max)
 
     def __len__(self) -> int:
-        """How many vectors are held."""
+        """The number of vectors."""
         return len(self._cache)
 
     def start(self, *, warm: bool = False) -> None:
-        """Lets the graph be loaded or built, in the background: to be called when all that is stored was added.
+        """Loads or builds the graph in the background. Call it once all stored vectors have been added.
 
-        Until it is there, `usage` says that it is not warm, except where `warm` says that nobody has to wait.
+        Until the graph is ready, `usage` reports that it is not warm, unless `warm` is set.
         """
         self._keeper.start(warm=warm)
 
     def add(self, passage_ids: PassageIds, vectors: NDArray[np.float32]) -> None:
-        """Adds vectors of shape (n, dimension); the ids ascend, and are larger than all that were added before."""
+        """Adds vectors of shape (n, dimension). The ids ascend, and are larger than all ids added before."""
         self._cache.add(passage_ids, vectors)
         self._keeper.added()
 
     def remove(self, passage_ids: Sequence[int]) -> None:
-        """Removes vectors; ids that are not there are ignored."""
+        """Removes vectors. Unknown ids are ignored."""
         self._cache.remove(passage_ids)
         self._keeper.removed(passage_ids)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
-        """Cosine similarity of every vector, or of those of `among` that are held: exact."""
+        """Exact cosine similarity of every vector, or of those in `among`; unknown ids are left out."""
         return self._cache.scan(query, among)
 
     def nearest(self, query: Vector, limit: int) -> Scores | None:
-        """Up to `limit` vectors nearest to the query, best first; None where comparing everything is cheaper."""
+        """Up to `limit` vectors nearest to the query, best first; None if a full scan is cheaper."""
         graph = self._keeper.graph
         if graph is None:
             return None
@@ -70,15 +71,16 @@ class LocalVectors:
             return None
         dead_unmarked = max(0, graph.count - graph.dead - (total - newer))
         proposed = graph.nearest(query, limit + min(dead_unmarked, limit))
-        # What the graph took since is among the newer ones already.
+        # Proposals above `newest` are scanned anyway, because they were added to the graph in the meantime.
         scores = self._cache.scan_with_newer(query, proposed[proposed <= newest], newest)
         if len(scores.passage_ids) < min(limit, total):
             scores = self._cache.scan(query)
         return _best(scores, limit)
 
     def usage(self) -> VectorUsage:
-        """How the vectors are kept; what is flat, and in the graph, less what is dead there, is all of them."""
-        # In this order: whoever reads that it is warm must find the graph, and one that is finished must not be missed.
+        """How the vectors are held. The total is flat plus graph minus dead vectors."""
+        # Read in this order: after "warm" the graph must be visible, and a graph that was just finished must not be
+        # missed.
         warm, building = self._keeper.is_warm, self._keeper.building_count
         graph = self._keeper.graph
         total, loading = len(self._cache), self._keeper.unfinished_bytes
@@ -100,7 +102,7 @@ class LocalVectors:
         return self._keeper.save_snapshot()
 
     def close(self, *, save: bool = True) -> None:
-        """Ends the background work, with a last snapshot where `save` and something changed. Twice does nothing."""
+        """Stops the background work. Writes a last snapshot if `save` is set and something changed. Can be repeated."""
         self._keeper.close(save=save)
 
 

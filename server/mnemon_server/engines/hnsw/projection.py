@@ -1,44 +1,44 @@
-"""Vectors with fewer numbers, for the graph alone: their distances stay nearly what they were."""
+"""Projects vectors to fewer components for the graph, while nearly preserving their distances."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 SAMPLE_MAX = 10_000
-"""Of how many vectors the directions are computed."""
+"""Maximum number of vectors from which the directions are computed."""
 
 _FLOAT_ERROR = 1e-3
 
 
 class ProjectionError(Exception):
-    """The directions are not at right angles, or not of length one."""
+    """The directions are not orthonormal."""
 
 
 class Projection:
-    """Onto orthonormal directions: a projected vector keeps its parts along them, and loses the rest."""
+    """A projection onto orthonormal directions. It keeps a vector's components along them and loses the rest."""
 
     def __init__(self, directions: NDArray[np.float32]) -> None:
-        """Onto directions of shape (width, dimension)."""
+        """`directions` has the shape (width, dimension)."""
         self.directions = directions
 
     @property
     def width(self) -> int:
-        """How many numbers a projected vector has."""
+        """The number of components of a projected vector."""
         return len(self.directions)
 
     def apply(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Projects vectors of shape (..., dimension) to shape (..., width)."""
-        # Not `@`: the threads of BLAS spin while they wait for each other, and others want the cores.
+        # Not `@`: BLAS threads wait for each other in busy loops, and would take the cores from other threads.
         projected: NDArray[np.float32] = np.vecdot(vectors[..., None, :], self.directions)
         return projected
 
     def lost_share(self, vectors: NDArray[np.float32]) -> float:
-        """Of the squared length of unit vectors of shape (n, dimension), what the projection loses, in the mean."""
+        """The mean share of the squared length that the projection loses, for unit vectors of shape (n, dimension)."""
         kept = np.square(self.apply(vectors)).sum(axis=1, dtype=np.float64)
         return 1.0 - float(kept.mean()) if len(vectors) else 0.0
 
     def check(self) -> None:
-        """Raises ProjectionError where the directions are not orthonormal."""
-        # The bound comes first: what is not finite or huge would overflow in the products.
+        """Raises ProjectionError if the directions are not orthonormal."""
+        # Check the bound first: infinite or huge values would overflow in the products.
         if not (np.abs(self.directions) <= 1.0 + _FLOAT_ERROR).all():
             raise ProjectionError("a direction of the projection is longer than one")
         products = self.directions @ self.directions.T
@@ -47,10 +47,12 @@ class Projection:
 
 
 def fit_projection(sample: NDArray[np.float32], width: int) -> Projection:
-    """Onto the directions in which vectors of shape (n, dimension) lose least; onto the axes where `width` is all."""
+    """The projection to `width` components that loses least of vectors of shape (n, dimension); the identity if `width`
+    is the full dimension.
+    """
     dimension = sample.shape[1]
     if width >= dimension:
         return Projection(np.eye(dimension, dtype=np.float32))
-    # Not centred: the origin matters where angles are compared.
+    # Not centred, because angles depend on the origin.
     _, directions = np.linalg.eigh((sample.T @ sample).astype(np.float64))
     return Projection(np.ascontiguousarray(directions[:, -width:].T, np.float32))

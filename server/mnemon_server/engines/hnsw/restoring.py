@@ -1,4 +1,4 @@
-"""A graph out of the links of a snapshot and the vectors of the records."""
+"""Restores a graph from the links of a snapshot and the vectors of the records."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,9 +17,9 @@ _CHUNK_ROWS = 1_024
 
 
 def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings, note: Callable[[int], None]) -> Graph:
-    """A graph that knows what is held of what the snapshot linked, and takes up what it missed in between.
+    """Restores the snapshot's graph, and updates it for vectors that were removed or missed in between.
 
-    What is newer than everything in the snapshot is not taken up here. `note` is told how many vectors it has so far.
+    Vectors newer than all of the snapshot's are not added here. `note` is called with the number of vectors so far.
 
     Raises:
         SnapshotStaleError: the snapshot was made of other vectors.
@@ -27,7 +27,7 @@ def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings, n
     elements = np.empty(len(links), element_type(len(links.directions), settings.m))
     alive = _fill_alive(links, vectors, elements["vector"], note)
     if (alive & links.deleted).any():
-        raise SnapshotStaleError("vectors are there that it knows as deleted")
+        raise SnapshotStaleError("it marks vectors as deleted that exist")
     _fill_gone(links, elements["vector"], alive)
     links = _with_ids_freed(links, alive)
     elements["links"], elements["label"] = links.ground, links.passage_ids
@@ -42,7 +42,7 @@ def restore_graph(links: Links, vectors: VectorCache, settings: GraphSettings, n
 def _fill_alive(
     links: Links, vectors: VectorCache, target: NDArray[np.float32], note: Callable[[int], None]
 ) -> NDArray[np.bool_]:
-    """Projects the vectors that are still held, and tells which rows they are."""
+    """Projects the vectors that still exist, and returns which rows they are."""
     projection, alive = Projection(links.directions), np.zeros(len(links), np.bool_)
     for start in range(0, len(links), _CHUNK_ROWS):
         wanted = links.passage_ids[start : start + _CHUNK_ROWS]
@@ -56,18 +56,18 @@ def _fill_alive(
 
 
 def _with_ids_freed(links: Links, alive: NDArray[np.bool_]) -> Links:
-    """The links with other ids for rows whose vectors are gone.
+    """The links with new ids for rows whose vectors no longer exist.
 
-    Where the records came out of a backup, and the snapshot did not, their ids are given out again.
+    If the records were restored from a backup but the snapshot was not, their ids are assigned again.
     """
     rows = np.arange(len(links))
     return replace(links, passage_ids=np.where(alive, links.passage_ids, FREE_IDS_FROM + rows))
 
 
 def _fill_gone(links: Links, target: NDArray[np.float32], alive: NDArray[np.bool_]) -> None:
-    """Vectors for rows whose own are gone for good, so that searches can still pass through them.
+    """Supplies vectors for rows whose own vectors no longer exist, so that searches can pass through them.
 
-    The mean of its neighbours, made as long as they are, lies near enough to where a lost vector lay.
+    The mean of a row's neighbours, scaled to their length, is close enough to the lost vector.
     """
     for row in np.flatnonzero(~alive):
         rows = links.neighbours(int(row))

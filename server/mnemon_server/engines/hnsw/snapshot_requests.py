@@ -1,4 +1,4 @@
-"""Callers that wait for a snapshot which another thread writes."""
+"""Requests for a snapshot that another thread writes."""
 
 import errno
 import threading
@@ -12,7 +12,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class SnapshotRequests:
-    """Any thread asks; the one that writes answers all who asked before it began, with the same snapshot."""
+    """Any thread may request a snapshot. The writing thread answers all requests that came before it began."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -20,11 +20,11 @@ class SnapshotRequests:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def add(self) -> Future[datetime | None]:
-        """A request; its future holds the snapshot's time, or None where there is no graph, or what went wrong."""
+        """Adds a request. Its future gets the snapshot's time, None if there is no graph, or an exception."""
         request: Future[datetime | None] = Future()
         with self._guard:
             if self._closed:
@@ -34,17 +34,17 @@ class SnapshotRequests:
         return request
 
     def answer(self, count: int, time: datetime | None) -> None:
-        """The oldest `count` have what they asked for."""
+        """Answers the oldest `count` requests."""
         for request in self._take(count):
             request.set_result(time)
 
     def fail(self, count: int, error: OSError) -> None:
-        """The oldest `count` learn what went wrong."""
+        """Fails the oldest `count` requests with an error."""
         for request in self._take(count):
             request.set_exception(_storage_error(error))
 
     def close(self) -> None:
-        """Nobody waits any more, and nobody will."""
+        """Fails the waiting requests, and refuses further ones."""
         with self._guard:
             self._closed = True
         for request in self._take(len(self)):
@@ -61,5 +61,5 @@ def _closed() -> MnemonError:
 
 def _storage_error(error: OSError) -> MnemonError:
     if error.errno in _FULL:
-        return StorageFullError("no space is left on the disk for a snapshot; free some, then ask again")
+        return StorageFullError("no space is left on the disk for a snapshot; free some space and try again")
     return StorageFailedError("the snapshot could not be written; the log says why")

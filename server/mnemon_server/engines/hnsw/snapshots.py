@@ -1,9 +1,9 @@
-"""Snapshots of a graph in a folder: two generations, each a file that is believed only with the right checksum.
+"""Snapshots of a graph in a folder: the two newest generations, each a file that must match its checksum.
 
-A file is the magic number, the length of the header (4 bytes), the header (JSON), the arrays of `Links` in their order,
-and the SHA-256 of all that; numbers are little-endian. It holds the ids of passages, how they are linked, and the
-directions in which their vectors were projected together, but neither vectors nor text: nothing of a deleted document
-is in it but numbers.
+A file consists of the magic number, the length of the header (4 bytes), the header (JSON), the arrays of `Links` in
+order, and the SHA-256 of all that. Numbers are little-endian. It contains the ids of passages, their links, and the
+directions onto which their vectors were projected, but neither vectors nor text, so only numbers remain of a deleted
+document.
 """
 
 import contextlib
@@ -35,23 +35,23 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class SnapshotDamagedError(Exception):
-    """The file is not what was written."""
+    """The file's content differs from what was written."""
 
 
 class SnapshotStaleError(Exception):
-    """The file is whole, but of other vectors, other parameters, or another version of the program."""
+    """The file is intact, but belongs to other vectors, other parameters or another version of the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotIdentity:
-    """Whose graph it is; a snapshot with another identity is not used."""
+    """What a snapshot's graph belongs to. A snapshot with another identity is not used."""
 
     store: str
-    """Which database the vectors are in."""
+    """The database that contains the vectors."""
     model: str
     dimension: int
     graph_dimension: int
-    """How many numbers of a vector the graph works with."""
+    """The number of components that the graph uses."""
     m: int
     ef_construction: int
 
@@ -66,13 +66,13 @@ class SnapshotFolder:
     """The snapshots of one graph. One thread uses it."""
 
     def __init__(self, folder: Path, quarantine: Path, identity: SnapshotIdentity, clock: Clock) -> None:
-        """Touches nothing yet: the folder is created with the first snapshot.
+        """Does not access the folder. The first snapshot creates it.
 
         Args:
-            folder: holds the snapshots and nothing else.
+            folder: contains the snapshots and nothing else.
             quarantine: where damaged files are moved, on the same file system.
-            identity: whose snapshots are used.
-            clock: the time that snapshots carry.
+            identity: only snapshots with this identity are used.
+            clock: provides the time of snapshots.
         """
         self._folder = folder
         self._quarantine = quarantine
@@ -80,25 +80,25 @@ class SnapshotFolder:
         self._clock = clock
 
     def generations(self) -> list[Path]:
-        """The snapshots that are there, newest first."""
+        """The existing snapshots, newest first."""
         return sorted(self._folder.glob(f"*{_SUFFIX}"), key=_number, reverse=True)
 
     def has_any(self) -> bool:
-        """Whether there is a snapshot to try; one that cannot be looked for is none."""
+        """Whether there is a snapshot to try; False if the folder cannot be read."""
         try:
             return bool(self.generations())
         except OSError:
             return False
 
     def read(self, path: Path) -> tuple[Links, datetime]:
-        """A snapshot, checked, and when it was written.
+        """Reads and checks a snapshot; returns its content and its time.
 
         Raises:
-            SnapshotDamagedError: the file is damaged; it belongs into quarantine.
-            SnapshotStaleError: it is whole, but not of this graph.
+            SnapshotDamagedError: the file is damaged and should be moved into quarantine.
+            SnapshotStaleError: it is intact, but does not belong to this graph.
             OSError: it cannot be read.
         """
-        # What is checked is what is used: nothing is read a second time.
+        # Read once, so that the bytes used are the bytes checked.
         body = _checked(path.read_bytes())
         try:
             header, arrays = _split(body)
@@ -106,7 +106,7 @@ class SnapshotFolder:
                 age = "a newer" if header["format"] > FORMAT else "an older"
                 raise SnapshotStaleError(f"{age} program wrote it")
             if header["identity"] != asdict(self._identity):
-                raise SnapshotStaleError("it is of another database, model or kind of graph")
+                raise SnapshotStaleError("it belongs to another database, model or kind of graph")
             links = _decode(header, arrays)
             links.check()
             return links, datetime.fromisoformat(header["time"])
@@ -114,10 +114,10 @@ class SnapshotFolder:
             raise SnapshotDamagedError(str(error)) from error
 
     def save(self, links: Links) -> datetime:
-        """Writes the next generation, and removes all but the newest two. Returns the time that it carries.
+        """Writes the next generation, and removes all but the two newest. Returns the snapshot's time.
 
         Raises:
-            OSError: it could not be written; the generations before are untouched.
+            OSError: it could not be written; earlier generations are unchanged.
         """
         now = self._clock()
         content = _encode(links, self._identity, now)
@@ -137,11 +137,11 @@ class SnapshotFolder:
         return now
 
     def clear(self) -> None:
-        """Removes every snapshot, and what an interrupted `save` left."""
+        """Removes all snapshots, and the remains of an interrupted `save`."""
         self._remove([*self.generations(), *self._folder.glob("*.tmp")])
 
     def quarantine(self, path: Path) -> None:
-        """Moves a damaged file aside; what cannot be moved stays."""
+        """Moves a damaged file to quarantine, or leaves it in place if that fails."""
         target = self._quarantine / f"{self._folder.name}-{path.stem}-{self._clock():%Y%m%dT%H%M%S%fZ}{_SUFFIX}"
         try:
             create_folder(self._quarantine)
@@ -179,7 +179,7 @@ def _encode(links: Links, identity: SnapshotIdentity, time: datetime) -> bytes:
 
 
 def _checked(content: bytes) -> memoryview:
-    """What is before the checksum, which is right."""
+    """Checks the checksum; returns the content before it."""
     view = memoryview(content)
     body, digest = view[:-_DIGEST_BYTES], view[-_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest or body[: len(_MAGIC)] != _MAGIC:
@@ -195,7 +195,7 @@ def _split(body: memoryview) -> tuple[dict[str, Any], memoryview]:
 
 
 def _decode(header: dict[str, Any], arrays: memoryview) -> Links:
-    """Raises ValueError or KeyError where the arrays are not what the header says."""
+    """Raises ValueError or KeyError if the arrays do not match the header."""
     count, upper_count, identity = header["count"], header["upper_count"], header["identity"]
     m, width, dimension = identity["m"], identity["graph_dimension"], identity["dimension"]
     layout = np.dtype(
@@ -209,9 +209,9 @@ def _decode(header: dict[str, Any], arrays: memoryview) -> Links:
         ]
     )
     if count < 1 or layout.itemsize != len(arrays):
-        raise ValueError("the arrays have another size")
+        raise ValueError("the size of the arrays does not match the header")
     held = np.frombuffer(arrays, layout)[0]
-    # Copies: inside the file, they begin anywhere.
+    # Copies, because arrays in the file are not aligned.
     return Links(**{name: held[name].copy() for name in layout.names or ()}, entry=int(header["entry"]))
 
 
@@ -222,7 +222,7 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     if path.read_bytes() != content:
-        raise OSError("what was written reads back differently")
+        raise OSError("reading the file back gave different bytes")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The reference vault: plain Python, nothing kept on disk. The contract in its shortest form."""
+"""The reference vault: plain Python, without storage on disk. The shortest implementation of the contract."""
 
 from mnemon_server.engines.in_memory.vault import InMemoryVault
 

@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Call:
-    """One call, and the changes that it leaves, all of one time."""
+    """One call, and the changes that it makes, which share one commit time."""
 
     now: datetime
-    """The clock's."""
+    """The time by the clock."""
     time: datetime
-    """The log's, where it never goes back."""
+    """The commit time, which never decreases."""
     request_id: str
     changes: list[Change] = field(default_factory=list)
     sequence: int = 0
@@ -40,7 +40,7 @@ class Call:
         changed: tuple[str, ...] = (),
         details: str = "",
     ) -> None:
-        """Notes a change."""
+        """Adds a change."""
         self.sequence = sequence
         self.changes.append(
             Change(
@@ -70,11 +70,11 @@ class InMemoryChangeLog:
 
     @property
     def head(self) -> int:
-        """The position of the newest change; 0 where there never was one."""
+        """The position of the newest change; 0 if there never was one."""
         return self._head
 
     def run(self, request: RequestKey | None, perform: Callable[[Call], T]) -> T:
-        """Runs a call, and takes its changes where it does not raise."""
+        """Runs a call, and adds its changes to the log unless it raises."""
         now = self._lane.clock()
         time = max(now, self._head_time) if self._head_time else now
         call = Call(now, time, request.request_id if request else "")

@@ -1,4 +1,4 @@
-"""One collection of a vault in dictionaries."""
+"""A collection of a vault, in dictionaries."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence

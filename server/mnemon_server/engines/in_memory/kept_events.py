@@ -1,4 +1,4 @@
-"""The events of the reference timeline, and how a call changes them; all behind the lane's lock."""
+"""The events of the reference timeline, and the ways in which a call changes them. Callers hold the vault's lock."""
 
 import json
 from collections import Counter
@@ -21,14 +21,14 @@ HEALTHY = TimelineWarning("info", "the timeline is healthy again", "")
 
 
 class Kept(NamedTuple):
-    """An event, as it is handed out and as it is read."""
+    """An event in both forms: as it is returned, and parsed."""
 
     stored: StoredEvent
     event: EpisodicEvent
 
 
 class KeptEvents:
-    """Events by their sequences, and what finds them. A segment is no more than a name that so many events share."""
+    """Events by sequence, with the indexes that find them. A segment is only a name for a group of events."""
 
     def __init__(self, lane: Lane, segment_events_max: int) -> None:
         self._lane = lane
@@ -39,15 +39,15 @@ class KeptEvents:
         self._in_segments: Counter[int] = Counter()
         self._sequence = 0
         self.segment_id = 0
-        """The active segment; 0 before there is one."""
+        """The active segment; 0 before the first."""
 
     @property
     def segment_count(self) -> int:
-        """Segments with an event, and the active one."""
+        """The number of segments with at least one event, and the active one."""
         return len(self._in_segments.keys() | {self.segment_id} - {0})
 
     def store(self, call: Call, body: bytes, *, is_imported: bool) -> EventReceipt:
-        """Stores an event, unless it is known."""
+        """Stores an event, unless it is a duplicate."""
         event = decode(body)
         known = self.by_id.get(event.event_id) or self._by_key.get(_key(event))
         if known:
@@ -65,7 +65,7 @@ class KeptEvents:
         return EventReceipt(event.event_id, self._sequence, self.segment_id, call.now)
 
     def prune(self, call: Call, sequences: Iterable[int], reason: PruneReason) -> int:
-        """Removes events; returns how many were there."""
+        """Removes events; returns how many existed."""
         gone = [self.events.pop(sequence) for sequence in sorted(sequences) if sequence in self.events]
         groups: dict[tuple[int, Scope], list[EpisodicEvent]] = {}
         for stored, event in gone:
@@ -81,7 +81,7 @@ class KeptEvents:
         return len(gone)
 
     def warn(self, call: Call, warning: TimelineWarning | None) -> None:
-        """Notes what is wrong, or with None that nothing is any more."""
+        """Records a warning, or with None that the timeline is healthy again."""
         change, said = (ChangeType.EPISODIC_WARNING, warning) if warning else (ChangeType.EPISODIC_HEALTHY, HEALTHY)
         details = {"severity": said.severity, "message": said.message, "remediation": said.remediation}
         self._note(call, change, RECORD_ID, Scope(), details)
@@ -111,7 +111,7 @@ class KeptEvents:
 
 
 def _key(event: EpisodicEvent) -> object:
-    """What makes two events the same."""
+    """The key by which duplicates are detected."""
     return event.scope.user, event.scope.persona, event.event_type, event.event_time, event.content
 
 

@@ -1,4 +1,4 @@
-"""BM25 in its plainest form, and what the words of neighbours add to it."""
+"""A plain implementation of BM25, with the contribution of neighbouring passages."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ _stem = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61", "remo
 
 
 def words(text: str) -> Counter[str]:
-    """The stemmed words of a text, and how often each occurs."""
+    """The stemmed words of a text with their frequencies."""
     encoded = analyze(text).encode()
     found = _stem(encoded, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
     return Counter(cast("list[str]", found))

@@ -1,4 +1,4 @@
-"""The one lane of a vault: a lock, the order of changes, answers to request ids, and who listens."""
+"""What serialises a vault: its lock, the order of changes, the answers to request ids, and the commit listeners."""
 
 import threading
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class _Answer:
 
 
 class Lane:
-    """Writes go through it one by one; reads hold its lock."""
+    """Executes writes one by one. Reads hold its lock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -39,7 +39,7 @@ class Lane:
         return self._sequence
 
     def saved(self) -> Callable[[], None]:
-        """What brings back the present position; behind the lock."""
+        """Returns a function that restores the current position. Call it with the lock held."""
         sequence = self._sequence
 
         def restore() -> None:
@@ -48,7 +48,7 @@ class Lane:
         return restore
 
     def write(self, request: RequestKey | None, operation: Callable[[], Any]) -> "Future[Any]":
-        """Runs the operation, or gives the answer that its request got before."""
+        """Runs the operation, or returns the stored answer to its request."""
         future: Future[Any] = Future()
         with self.lock:
             try:
@@ -72,7 +72,7 @@ class Lane:
             self._listeners.pop(key, None)
 
     def answer_once(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:
-        """Runs the operation, or gives the answer that its request got before; behind the lock."""
+        """Runs the operation, or returns the stored answer to its request. Call it with the lock held."""
         if request is None:
             return operation()
         known = self.known_answer(request)
@@ -83,18 +83,18 @@ class Lane:
         return receipt
 
     def known_answer(self, request: RequestKey) -> Any:
-        """The answer that a request got before; None where there is none. Behind the lock."""
+        """The stored answer to a request, or None. Call it with the lock held."""
         known = self._answers.get(request.request_id)
         if known is None or known.expire_time <= self.clock():
             return None
         if known.request != request:
             raise RequestIdReusedError(
-                f"request_id {request.request_id!r} was used for a different request; take a new one for each"
+                f"request_id {request.request_id!r} was used for a different request; each request needs its own"
             )
         return known.receipt
 
     def keep_answer(self, request: RequestKey, receipt: Any) -> None:
-        """Keeps the answer to a request; behind the lock."""
+        """Stores the answer to a request. Call it with the lock held."""
         self._answers[request.request_id] = _Answer(request, receipt, self.clock() + REQUEST_LIFETIME)
 
     def _run(self, request: RequestKey | None, operation: Callable[[], Any]) -> Any:

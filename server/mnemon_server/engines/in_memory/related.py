@@ -1,4 +1,4 @@
-"""Which documents are related: compared one by one."""
+"""Finds related documents by comparing all of them."""
 
 from collections.abc import Iterable, Set
 from datetime import datetime
@@ -12,7 +12,7 @@ from mnemon_server.engines.promises.related import RelatedDocument, RelatedQuery
 
 
 def related_documents(stored: Iterable[Stored], fields: RelatedFields, query: RelatedQuery) -> list[RelatedDocument]:
-    """Those of documents that are not hidden; see RecordEngine.related_documents."""
+    """The related documents among those that are not hidden; see RecordEngine.related_documents."""
     others = (
         _compared(each, fields, query)
         for each in stored

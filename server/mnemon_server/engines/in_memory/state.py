@@ -1,4 +1,4 @@
-"""What one collection of the reference vault holds, and how a call changes it; all behind the lane's lock."""
+"""The content of one collection of the reference vault, and how calls change it. Callers hold the vault's lock."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from mnemon_server.engines.promises.values import (
 
 
 class CollectionState:
-    """Documents by their ids, deletions, and positions of indexes."""
+    """Documents by id, deletions, and index positions."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -36,7 +36,7 @@ class CollectionState:
         self._position = self._passage_id = 0
 
     def saved(self) -> Callable[[], None]:
-        """What brings back the present state."""
+        """Returns a function that restores the current state."""
         documents, deletions, positions = dict(self.documents), dict(self.deletions), dict(self.positions)
         numbers, removed = (self.sequence, self._position, self._passage_id), dict(self.removed)
 
@@ -50,7 +50,7 @@ class CollectionState:
     # Reads
 
     def matching(self, where: RecordFilter) -> list[Stored]:
-        """The documents that match, in the order of first indexing."""
+        """The matching documents, in the order of first indexing."""
         matching = [stored for stored in self.documents.values() if document_matches(stored.document, where)]
         return sorted(matching, key=lambda stored: stored.position)
 
@@ -65,7 +65,7 @@ class CollectionState:
         known = self.documents.get(write.document.doc_id)
         _check_revision(write.document.doc_id, known, write.expected_revision)
         known_as_is = known and document_digest(known.document) == document_digest(write.document)
-        # The vectors of what is there stay, whatever comes along with the same text.
+        # Unchanged text keeps its stored vectors, whatever vectors the write brings.
         passages = known.passages if known and known_as_is else write.passages
         return self._store(
             call, known, write.document, passages, write.change, write.details, write.changed, write.stamps
@@ -79,7 +79,7 @@ class CollectionState:
         _check_revision(update.doc_id, known, update.expected_revision)
         new = update.update(known.document)
         if new.doc_id != update.doc_id or (update.passages is None and new.content != known.document.content):
-            raise ValueError("an update keeps the document's id, and its content where it brings no passages")
+            raise ValueError("an update must keep the document's id, and without passages also its content")
         passages = known.passages if update.passages is None else update.passages
         return self._store(call, known, new, passages, update.change, update.details)
 

@@ -1,4 +1,4 @@
-"""A document as the reference vault holds it, and how it is shown."""
+"""A document in the reference vault, and its conversion for answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,26 +20,26 @@ from mnemon_server.engines.promises.values import (
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document with its passages, and the words of each."""
+    """A document with its passages, and the words of each passage."""
 
     position: int
     sequence: int
     document: Document
     passages: tuple[PassageInput, ...]
     passage_ids: tuple[int, ...]
-    """None of a hidden document."""
+    """Empty for a hidden document."""
     words: tuple[Counter[str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How much of a document is shown; see RecordEngine.get_documents."""
+    """How much of a document an answer contains; see RecordEngine.get_documents."""
 
     vectors: bool
     fields_only: FieldsOnly
 
     def shown(self, stored: Stored) -> Document:
-        """The document."""
+        """The document with the selected parts."""
         shown = stored.document
         if self.vectors:
             passages = tuple(
@@ -53,7 +53,7 @@ class View:
         return shown
 
     def size_of(self, stored: Stored) -> int:
-        """The bytes of the texts and vectors that are shown."""
+        """The size of the selected texts and vectors, in bytes."""
         document = stored.document
         texts = [document.doc_id, *scope_values(document.scope)]
         for value in self._fields(document).values():
@@ -75,7 +75,7 @@ class View:
 
 
 def excerpt(stored: Stored, passage_id: int, passage: PassageInput, metadata_keys: Sequence[str]) -> Excerpt:
-    """What a passage says, and how its document begins."""
+    """The text of a passage, and the beginning of its document."""
     content, metadata = stored.document.content, stored.document.metadata
     wanted = {key: value for key in metadata_keys if isinstance(value := metadata.get(key), str)}
     return Excerpt(
@@ -87,7 +87,7 @@ def excerpt(stored: Stored, passage_id: int, passage: PassageInput, metadata_key
 
 
 def change(stored: Stored) -> DocumentChange:
-    """The document's newest change; what is hidden counts as gone."""
+    """The document's newest change. A hidden document is reported as deleted."""
     document = stored.document
     if document.hidden:
         return DocumentChange(stored.sequence, document.doc_id, None)

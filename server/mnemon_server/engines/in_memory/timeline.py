@@ -1,4 +1,4 @@
-"""The timeline in a dictionary: the contract of `engines/promises/timeline.py` in its shortest form."""
+"""The timeline in a dictionary: the shortest implementation of the contract in `engines/promises/timeline.py`."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ class InMemoryTimeline:
 
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
         """See Timeline."""
-        # Whatever could be wrong with an event shows here, before any is stored.
+        # Encoding reports an invalid event before any event is stored.
         bodies = [encode(write.event) for write in writes]
         return self._lane.write(None, lambda: [self._answer(*pair) for pair in zip(writes, bodies, strict=True)])
 
@@ -191,19 +191,19 @@ class InMemoryTimeline:
             pending=0,
         )
 
-    # How it is
+    # Status
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
-        """See Timeline. There is nothing to do."""
+        """See Timeline. Nothing to compact."""
         progress = CompactionProgress(segment_count=self.status().segment_count, done=True)
         report(progress)
         return progress
 
     def scrub(self) -> None:
-        """See Timeline. There is nothing to do."""
+        """See Timeline. Nothing to check."""
 
     def status(self) -> TimelineStatus:
-        """See Timeline. Bytes of segments are those of the bodies, and the active segment is not sealed."""
+        """See Timeline. Segment bytes are those of the bodies. The active segment is not sealed."""
         with self._lane.lock:
             active, kept_events = self._kept.segment_id, self._kept.events.values()
             times = [kept.event.event_time for kept in kept_events]
@@ -226,7 +226,7 @@ class InMemoryTimeline:
     def close(self) -> None:
         """See Timeline."""
 
-    # Behind the lane's lock
+    # With the lock held
 
     def _answer(self, write: EventWrite, body: bytes) -> EventReceipt | MnemonError:
         def store() -> EventReceipt:
@@ -248,7 +248,7 @@ class InMemoryTimeline:
     ) -> int:
         if request and self._lane.known_answer(request) is not None:
             return 0
-        # The answer comes first: where it raises, nothing has happened yet.
+        # Compute the answer first: if that raises, nothing has been removed.
         kept_answer = answer() if answer else ""
         sequences = {stored.sequence for stored in events}
         count = self._log.run(request, lambda call: self._kept.prune(call, sequences, reason))
@@ -257,7 +257,7 @@ class InMemoryTimeline:
         return count
 
     def _matching(self, where: EventSelection) -> list[Kept]:
-        """The events that match, in the order of storing."""
+        """The matching events, in storage order."""
         with self._lane.lock:
             return [
                 kept
@@ -266,7 +266,7 @@ class InMemoryTimeline:
             ]
 
     def _take(self, rest: Sequence[Kept], where: EventSelection, limit: int) -> tuple[list[StoredEvent], int, bool]:
-        """The first events that pass the expression, how many were read for them, and whether more have no room."""
+        """The first events that match the expression, how many were read, and whether further ones do not fit."""
         found: list[StoredEvent] = []
         size = read = 0
         for stored, event in rest:

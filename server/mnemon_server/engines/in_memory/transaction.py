@@ -1,4 +1,4 @@
-"""A transaction of the reference vault: what a program does at once, and what undoes it."""
+"""A transaction of the reference vault: it applies writes immediately, and can undo them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -57,13 +57,13 @@ class InMemoryTransaction:
         self._call.add(self._lane.next_sequence(), change, record_id, revision, scope, details=details)
 
     def undo(self) -> None:
-        """Nothing of it ever happened."""
+        """Reverts all changes of the transaction."""
         for restore in self._undo:
             restore()
 
 
 class InMemoryRecordTransaction:
-    """See RecordTransaction. Reads are those of the collection: what was written is there already."""
+    """See RecordTransaction. Reads use the collection, which already contains the transaction's writes."""
 
     def __init__(self, call: Call, state: CollectionState, records: InMemoryCollection) -> None:
         self._call = call
@@ -111,7 +111,7 @@ class InMemoryRecordTransaction:
 
 def _refuse_request(request: RequestKey | None) -> None:
     if request is not None:
-        raise ValueError("the request belongs to the transaction, not to its writes")
+        raise ValueError("writes within a transaction must not have a request of their own")
 
 
 def _saved(values: dict[str, str]) -> Callable[[], None]:

@@ -1,6 +1,6 @@
-"""What engines promise to the services: the contract that `tests/contract` holds every engine to.
+"""The contracts between engines and services. `tests/contract` runs the same tests against every engine.
 
-Two kinds. A `Vault` keeps the truth: collections of documents, each a `RecordEngine`, the timeline of episodic events,
-and the log of what happened to them. A `VectorIndex` is a cache of it: derived, disposable, rebuilt from the records
-whenever it is lost, damaged or behind.
+There are two kinds. A `Vault` holds the authoritative data: collections of documents, each a `RecordEngine`, the
+timeline of episodic events, and the log of their changes. A `VectorIndex` is derived from the records. It can be
+deleted at any time, and is rebuilt whenever it is lost, damaged or outdated.
 """

@@ -1,4 +1,4 @@
-"""What a collection of records promises."""
+"""The contract of a collection of records."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -28,36 +28,37 @@ from mnemon_server.engines.promises.values import (
 
 
 class RecordEngine(Protocol):
-    """One collection of a vault: documents, their passages, vectors and words.
+    """One collection of a vault: documents with their passages, vectors and keyword index.
 
-    Any thread may call any method. Reads block, see everything acknowledged before they began, and each one sees a
-    single moment. Writes return a future at once and are atomic: a document, its passages, vectors, words, change and
-    request id are all there or none is. When a write's future holds a result, the write is on stable storage (where
-    the engine has one) and every read that begins later sees it. Writes take effect in the order of their calls.
+    Any thread may call any method. Reads block, see everything acknowledged before they began, and are each consistent
+    with a single point in time. Writes return a future at once and are atomic: a document, its passages, vectors,
+    words, change and request id are stored together or not at all. Once a write's future has a result, the write is on
+    stable storage (if the engine has any), and every later read sees it. Writes take effect in the order of their
+    calls.
 
     The future of a write raises
-        RevisionMismatchError: `expected_revision` is not the record's; to put, 0 stands for "does not exist", and to
-            update or delete, what does not exist is MISSING whatever is expected;
-        RequestIdReusedError: the request id came with another digest within its lifetime of 24 hours;
-        StorageFullError: no space is left; nothing was written, and later writes may succeed;
-        StorageFailedError: the disk failed, now or before; whether this write is there is known after reopening.
-    A request id seen before with the same digest changes nothing and gives the first answer, marked `replayed`; a write
-    that failed leaves its request id unused.
+        RevisionMismatchError: `expected_revision` is not the record's revision. For a put, 0 means "does not exist". An
+            update or delete of a missing record returns MISSING, whatever revision is expected;
+        RequestIdReusedError: the request id was used with another digest within its lifetime of 24 hours;
+        StorageFullError: the disk is full; nothing was written, and later writes may succeed;
+        StorageFailedError: the disk failed, now or earlier. Whether this write was stored is known after reopening.
+    A known request id with the same digest changes nothing and returns the first answer, marked `replayed`. A failed
+    write does not use up its request id.
     """
 
     def put_document(self, write: DocumentWrite) -> Future[WriteReceipt]:
-        """Stores a document in place of the one with its id, as a whole: no key of the old metadata survives.
+        """Stores a document. It replaces a document with the same id completely: no key of the old metadata remains.
 
-        Equal content, metadata, scope, fields and visibility: UNCHANGED, nothing is written, `sequence` is the last
-        change's. The revision of a document that was deleted begins anew.
+        If content, metadata, scope, fields and visibility are equal, the outcome is UNCHANGED: nothing is written, and
+        `sequence` is that of the last change. After a deletion, revisions of the same id start anew.
         """
 
     def update_document(self, update: DocumentUpdate) -> Future[WriteReceipt]:
         """Changes the document as `update` says; outcome MISSING, with revision 0, if it does not exist.
 
-        Outcome REPLACED, or UNCHANGED as above. A document that becomes hidden leaves every search at once, and comes
-        back, under new passage ids, when it is not hidden any more. The change names the fields that changed, metadata
-        keys as "metadata.key".
+        Otherwise the outcome is REPLACED, or UNCHANGED as for a put. A hidden document is removed from all searches at
+        once, and returns under new passage ids when it is made visible. The change lists the names of changed fields,
+        metadata keys as "metadata.key".
         """
 
     def delete_document(
@@ -68,7 +69,7 @@ class RecordEngine(Protocol):
         expected_revision: int | None = None,
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[WriteReceipt]:
-        """Removes a document for good, from the keyword index too; outcome MISSING if it does not exist."""
+        """Removes a document permanently, also from the keyword index; outcome MISSING if it does not exist."""
 
     def delete_documents(
         self,
@@ -77,7 +78,7 @@ class RecordEngine(Protocol):
         request: RequestKey | None = None,
         change: ChangeType = ChangeType.KNOWLEDGE_DELETED,
     ) -> Future[BulkDeleteReceipt]:
-        """Removes every document that matches, in one transaction; their events share one commit."""
+        """Removes all matching documents in one transaction. Their changes share one commit."""
 
     def get_documents(
         self,
@@ -87,11 +88,11 @@ class RecordEngine(Protocol):
         fields_only: FieldsOnly = False,
         fits: Fits | None = None,
     ) -> list[Document | None]:
-        """The documents with these ids, hidden ones too, in their order; None for each that does not exist.
+        """The documents with these ids, hidden ones included, in the given order; None for each that does not exist.
 
-        With `fields_only`, see there, they come without content, metadata and, but for `vectors`, passages. `fits` is
-        asked once about each that is there, in the order of the ids; what it turns down is None, too. The size is that
-        of what would be read.
+        `fields_only` (see its type) leaves out content, metadata and, unless `vectors` is set, passages. `fits` is
+        called once for each existing document, in the order of the ids, with the size of what would be read. A document
+        that it rejects is None in the result.
         """
 
     def list_documents(
@@ -106,115 +107,120 @@ class RecordEngine(Protocol):
         fields_only: FieldsOnly = False,
         fits: Fits | None = None,
     ) -> list[tuple[int, Document]]:
-        """Up to `limit` documents that match, each with its position, in the order of first indexing.
+        """Up to `limit` matching documents with their positions, in the order of first indexing.
 
-        `after` is the position of the last one seen; 0 where none was. Replacing a document does not move it, so that
-        pages neither repeat nor skip a document that was there throughout. `skip`: so many that match are passed over
-        first. `descending`: in the opposite order. The first document that does not fit ends the run.
+        `after` is the position of the last document seen; 0 to begin. Replacing a document keeps its position, so pages
+        neither repeat nor skip a document that exists throughout. `skip` is the number of matching documents to pass
+        over first; `descending` reverses the order. The first document that `fits` rejects ends the result.
         """
 
     def distinct_texts(self, field: str, *, after: str = "", limit: int) -> list[str]:
-        """Up to `limit` different texts behind `after` that an indexed field of text holds, by code point, ascending.
+        """Up to `limit` distinct texts greater than `after` in an indexed text field, ascending by code point.
 
-        Hidden documents, and empty texts, do not count. It costs about as much as there are texts, however many
-        documents share one.
+        Ignores hidden documents and empty texts. The cost depends on the number of texts, not on the number of
+        documents that share one.
         """
 
     def count_documents(self, where: RecordFilter) -> int:
-        """How many documents match."""
+        """The number of matching documents."""
 
     def has_metadata_key(self, key: str, *, like: FilterValue | None = None) -> bool:
-        """Whether any document carries this key; with `like`, under it a value of just the type of that one."""
+        """Whether any document has this metadata key; with `like`, whether any has it with a value of the same type."""
 
     def match_passages(self, where: RecordFilter) -> PassageIds:
-        """Passages of the documents that match, ascending; of hidden documents there are none."""
+        """The passages of the matching documents, ascending. Hidden documents have no passages."""
 
     def filter_passages(self, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
-        """Those of the given passages that match, in the given order."""
+        """The given passages that match, in the given order."""
 
     def scan_vectors(self, query: Vector, among: PassageIds | None = None) -> Scores:
-        """Cosine similarity, -1 to 1, of every passage, or of those of `among` that are still there: exact."""
+        """Exact cosine similarity, -1 to 1, of every passage, or of those in `among` that still exist."""
 
     def nearest_vectors(self, query: Vector, *, limit: int) -> Scores | None:
-        """Up to `limit` passages nearest to the query among all, with their cosine similarity, best first.
+        """Up to `limit` passages nearest to the query, with their cosine similarity, best first.
 
-        Proposed by a graph, and so with a recall a little below 1; what is too new for the graph is compared one by
-        one. None where there is no graph: scanning everything is cheaper, or the engine has none.
+        A graph proposes them, so the recall is slightly below 1. Passages that are not yet in the graph are compared
+        one by one. Returns None if there is no graph, because a full scan is cheaper or because the engine has none.
         """
 
     def vector_usage(self) -> VectorUsage:
-        """How the vectors are kept in memory."""
+        """How the vectors are held in memory."""
 
     def search_keywords(self, query: str, among: PassageIds | None = None) -> Scores:
-        """Every passage that shares a word with the query, or those of `among`, with its BM25 score.
+        """Every passage, or those in `among`, that shares a word with the query, with its BM25 score.
 
-        Words are compared stemmed, without case and accents; stop words of the query do not count; runs of CJK
-        characters match by their bigrams. Scores are relative to what the query's own text would get, 0 to 1; how
-        telling a word is counts among the passages searched, so that what others stored changes no score. Words of the
-        passages before and after, among those searched, count in part where they tell something, see `keyword_context`.
-        Any text is a query: no character has a meaning. A collection without `words` has none. `among` ascends.
+        Words are compared stemmed, without case and accents. Stop words of the query are ignored, and runs of CJK
+        characters match by bigrams. Scores are relative to the score of the query's own text, 0 to 1. The weights of
+        words come from the searched passages only, so passages outside the search do not affect scores. Words of
+        neighbouring passages count in part if there is evidence for it, see `keyword_context`. Any text is a valid
+        query: no character has a special meaning. A collection without `words` returns nothing. `among` must ascend.
         """
 
     def related_documents(self, query: RelatedQuery) -> RelatedDocuments:
-        """Every document of the user, hidden ones left out, that is related as the query says, by position.
+        """The user's documents, without hidden ones, that are related in one of the query's ways, ordered by position.
 
-        Found through indexes. It may return others of the user too, and values may be off by rounding: whoever needs
-        the bounds exactly compares again. Only for collections with `related` fields.
+        Uses indexes. The result may contain further documents of the user, and values may be off by rounding, so a
+        caller that needs exact bounds must compare again. Only for collections with `related` fields.
         """
 
     def save_snapshot(self) -> datetime | None:
-        """Writes a snapshot of the graph now, and returns its time; None where there is no graph. Blocks.
+        """Writes a snapshot of the graph now, and returns its time; None if there is no graph. Blocks.
 
-        Raises StorageFullError or StorageFailedError where it could not be written; the graph goes on.
+        Raises StorageFullError or StorageFailedError if it could not be written. The graph stays in use.
         """
 
     def locate_passages(self, passage_ids: Sequence[int]) -> list[PassageLocation]:
-        """Where these passages are, in their order; those that are gone are left out. Ids are never used again."""
+        """Where these passages are, in the given order, without those that no longer exist. Passage ids are never
+        reused.
+        """
 
     def read_excerpts(self, passage_ids: Sequence[int], *, metadata_keys: Sequence[str] = ()) -> dict[int, Excerpt]:
-        """What these passages say, by id; those that are gone are left out. No document is read into memory whole."""
+        """The texts of these passages by id, without those that no longer exist. Does not load whole documents."""
 
     def changes_after(self, sequence: int, *, limit: int) -> list[DocumentChange]:
-        """The documents whose newest change came after `sequence`, oldest change first, with vectors.
+        """The documents whose newest change is later than `sequence`, oldest change first, with vectors.
 
-        A document that changed several times is there once; one that was deleted is there until `forget_deletions`.
+        Each document appears once, with its newest change. A deleted document appears until `forget_deletions`.
         """
 
     def count_changes_after(self, sequence: int) -> int:
-        """How many documents `changes_after` would give without a limit."""
+        """The number of documents that `changes_after` would return without a limit."""
 
     def index_position(self, index: str) -> IndexPosition:
-        """How far the index of this name has come; the default where it was never set."""
+        """How far the index with this name has been updated; the default if that was never recorded."""
 
     def set_index_position(self, index: str, position: IndexPosition, *, emptied: bool = False) -> Future[None]:
-        """Remembers how far the index has come; deletions up to there need not be kept for it.
+        """Records how far the index has been updated. Deletions up to there are no longer kept for it.
 
-        `emptied`: and that nothing is in its files of what was removed before.
+        `emptied` additionally records that the index's files contain nothing that was removed before.
         """
 
     def index_removals(self, index: str) -> int:
-        """How many documents were removed or replaced since the index was last empty, and may be in its files.
+        """The number of documents removed or replaced since the index was last emptied, which its files may still
+        contain.
 
-        Each is counted in the transaction that removes it, for every index whose position was ever set.
+        Each is counted in the transaction that removes it, for every index with a recorded position.
         """
 
     def stats(self) -> RecordStats:
-        """How much is stored; hidden documents count, their passages do not."""
+        """How much is stored. Counts hidden documents, but not their passages."""
 
     def removals_pending(self) -> int:
-        """Records of the vault, of all collections, that were removed or replaced and may be in its files still.
+        """The number of removed or replaced records, in all collections, that the vault's files may still contain.
 
-        That is a matter of seconds, unless somebody has been reading for longer. Indexes count their own.
+        They are erased within seconds, unless a longer read is in progress. Indexes have their own count.
         """
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """Calls `on_commit` after every commit, on a thread of the engine's; must not block. Returns what ends it."""
+        """Calls `on_commit` after every commit, on a thread of the engine. It must not block. Returns a function that
+        ends it.
+        """
 
     def failure(self) -> str | None:
-        """Why writes are not accepted, as a sentence for clients; None while they are."""
+        """Why writes are refused, as a sentence for clients; None if they are accepted."""
 
     def recover(self) -> None:
-        """Opens the vault anew after a failure; does nothing if there was no failure. Reads wait meanwhile.
+        """Reopens the vault after a failure. Does nothing if there was no failure. Reads wait meanwhile.
 
         Raises:
             StorageFailedError: the disk still fails.
@@ -222,9 +228,10 @@ class RecordEngine(Protocol):
 
 
 class RecordTransaction(Protocol):
-    """One collection inside a running transaction: reads see what was committed, and what it wrote itself.
+    """One collection within a running transaction. Reads see committed data and the transaction's own writes.
 
-    The methods do what those of RecordEngine do, at once; requests are the transaction's, and theirs must be None.
+    The methods do the same as those of RecordEngine, but immediately. Requests belong to the transaction: those of its
+    writes must be None.
     """
 
     def get_documents(self, doc_ids: Sequence[str], *, vectors: bool = False) -> list[Document | None]:
@@ -248,9 +255,9 @@ class RecordTransaction(Protocol):
         """See RecordEngine."""
 
     def delete_document(self, doc_id: str, *, change: ChangeType | None, details: str = "") -> WriteReceipt:
-        """See RecordEngine; with `change` None, the log says nothing of it."""
+        """See RecordEngine. If `change` is None, nothing is logged."""
 
     def delete_documents(
         self, where: RecordFilter, *, change: ChangeType | None, details: str = ""
     ) -> BulkDeleteReceipt:
-        """See RecordEngine; with `change` None, the log says nothing of it."""
+        """See RecordEngine. If `change` is None, nothing is logged."""

@@ -1,7 +1,7 @@
-"""Documents of a user that are related to another one: what is asked, and the answer in columns.
+"""Documents of a user that are related to a given one: the query, and the answer in columns.
 
-Columns, because a user's related documents may be most of what the user has: as objects, tens of thousands of them take
-longer to make and to look at than everything else about a write.
+The answer uses columns because a user's related documents may be most of that user's documents. Creating and visiting
+tens of thousands of objects would take longer than the rest of a write.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,59 +19,59 @@ NO_TIME = int(np.iinfo(np.int64).min)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedQuery:
-    """The documents of a user that are related to another one, in any of four ways; None or empty asks for nothing."""
+    """Selects a user's documents that are related in any of four ways. None or an empty value disables a way."""
 
     user: str
     without: frozenset[str] = frozenset()
-    """Ids that are left out."""
+    """Ids to leave out."""
     vector: NDArray[np.float32] | None = None
     similarity_above: float | None = None
-    """Cosine similarity above this."""
+    """Related if the cosine similarity is above this."""
     terms: frozenset[str] = frozenset()
     overlap_above: float | None = None
-    """Terms in common above this share of the smaller set."""
+    """Related if the common terms exceed this share of the smaller set of terms."""
     time: datetime | None = None
     time_within: timedelta | None = None
-    """Not further apart than this."""
+    """Related if the times are at most this far apart."""
     number: float | None = None
     number_apart: float | None = None
-    """Further apart than this."""
+    """Related if the numbers differ by more than this."""
 
 
 class RelatedDocument(NamedTuple):
-    """A document of the user, as far as it tells how it is related; None where either side lacks the value."""
+    """A related document, with the values that show the relation; None if either side lacks the value."""
 
     doc_id: str
     position: int
-    """In the order of first indexing."""
+    """Position in the order of first indexing."""
     similarity: float | None
-    """-1 to 1."""
+    """Cosine similarity, -1 to 1."""
     shared_terms: int
     term_count: int
-    """Its own terms, different ones; 0 where it shares none."""
+    """The number of the document's distinct terms; 0 if it has none in common."""
     time: datetime | None
     number: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelatedDocuments:
-    """Related documents by position, in columns of one length; iterating gives them one by one."""
+    """Related documents ordered by position, in columns of equal length. Iterate to get them one by one."""
 
     doc_ids: Sequence[str]
     positions: NDArray[np.int64]
     similarities: NDArray[np.float64]
-    """NaN where either side has no vector."""
+    """NaN if either side has no vector."""
     shared_terms: NDArray[np.int64]
     term_counts: NDArray[np.int64]
-    """0 where no term is shared."""
+    """0 if no term is common."""
     times: NDArray[np.int64]
-    """Microseconds since 1970; NO_TIME where there is none."""
+    """Microseconds since 1970; NO_TIME if missing."""
     numbers: NDArray[np.float64]
-    """NaN where there is none."""
+    """NaN if missing."""
 
     @classmethod
     def of(cls, rows: Iterable[RelatedDocument]) -> "RelatedDocuments":
-        """The columns of documents that come by position."""
+        """Converts documents, ordered by position, to columns."""
         columns = list(zip(*rows, strict=True)) or [()] * len(RelatedDocument._fields)
         doc_ids, positions, similarities, shared_terms, term_counts, times, numbers = columns
         return cls(

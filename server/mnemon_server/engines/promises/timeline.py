@@ -1,4 +1,4 @@
-"""What a timeline promises: the contract that `tests/contract/timeline.py` holds every engine to."""
+"""The contract of a timeline. `tests/contract/timeline.py` runs the same tests against every engine."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,48 +25,48 @@ from mnemon_server.domain.records import RequestKey, SearchMode
 from mnemon_server.engines.promises.values import Fits, Vector
 
 Sequences = NDArray[np.int64]
-"""Positions of events in the order of storing, ascending."""
+"""Ascending positions of events in storage order."""
 
 SLICE_BYTES_MAX = 3 << 20
-"""A slice ends before the event with which its bodies would have more bytes, but for its first."""
+"""Maximum total size of the bodies in a slice, in bytes. Its first event may be larger."""
 SLICE_READS_MAX = 100_000
-"""A slice ends after so many events were read for its expression."""
+"""Maximum number of events read to evaluate an expression for one slice."""
 
 
 @dataclass(slots=True)
 class EventWrite:
-    """An event to store, with its id and all that the server sets. Not frozen, since many are made."""
+    """An event to store, with its id and the values that the server sets. Not frozen, for speed: many are created."""
 
     event: EpisodicEvent
     id_is_new: bool
-    """The id was drawn at random: no stored event can have it."""
+    """The id was drawn at random, so it need not be compared with stored ids."""
     request: RequestKey | None = None
     is_imported: bool = False
-    """It was recorded elsewhere before, and the feed says so: `"imported": true` in the details."""
+    """The event was imported. The feed shows it as `"imported": true` in the details."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSlice:
-    """A run of events, newest first, and how many there were on the way."""
+    """A run of events, newest first, and the number of events at each stage of the query."""
 
     events: tuple[StoredEvent, ...]
     next_position: EventPosition | None
-    """Where to go on; None where nothing is left. There may be fewer events than wanted before that."""
+    """Where to continue; None after the last event. A slice may end before `limit` events and still have a next one."""
     total: int
-    """All events."""
+    """The number of all events."""
     in_context: int
-    """Of those, what passes scope, types and importance."""
+    """How many of them match scope, types and importance."""
     in_window: int
-    """Of those, what lies in the window."""
+    """How many of those are within the time window."""
     rejected: int
-    """Of those, what the expression rejected, as far as was read."""
+    """How many of those that were read did not match the expression."""
     truncated: bool = False
-    """It ended because of SLICE_BYTES_MAX."""
+    """The slice ended early because of SLICE_BYTES_MAX."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What retention would take."""
+    """The events that retention would remove."""
 
     count: int
     total: int
@@ -75,21 +75,21 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class TextScores:
-    """Scores of events by sequence: arrays of one length, ascending by sequence; `similarity` NaN where unknown."""
+    """Scores of events: arrays of equal length, ascending by sequence. `similarity` is NaN if unknown."""
 
     sequences: Sequences
     relevance: NDArray[np.float64]
     similarity: NDArray[np.float64]
     keyword: NDArray[np.float64]
     mode: SearchMode
-    """The mode that was used."""
+    """The search mode that was used."""
     pending: int
-    """Events of those asked about that the text index has yet to take."""
+    """The number of requested events that are not yet in the text index."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineWarning:
-    """What is wrong with the timeline, and what helps."""
+    """A problem of the timeline, and what would help."""
 
     severity: str
     """"warning" or "critical"."""
@@ -98,11 +98,11 @@ class TimelineWarning:
 
 
 class Timeline(Protocol):
-    """The events of a vault, in the order of (time, id). Any thread may call any method; reads block.
+    """The events of a vault, ordered by (time, id). Any thread may call any method; reads block.
 
-    Reads see everything acknowledged before they began. Until it is warm, all but `status`, `is_warm`, `subscribe` and
-    `close` raise IndexWarmingError. What was damaged on the disk is never returned, and never hides anything else: a
-    read that meets it has the segment repaired, and answers with what is left.
+    Reads see everything acknowledged before they began. Until the timeline is warm, all methods except `status`,
+    `is_warm`, `subscribe` and `close` raise IndexWarmingError. Data that was damaged on disk is never returned, and
+    does not affect other data: a read that finds damage has the segment repaired, and answers with what remains.
     """
 
     @property
@@ -110,33 +110,33 @@ class Timeline(Protocol):
         """Whether the index is loaded."""
 
     def wait_until_warm(self, timeout_s: float) -> bool:
-        """Waits until it is; returns whether it is."""
+        """Waits until the index is loaded or the timeout ends; returns `is_warm`."""
 
     def append(self, writes: Sequence[EventWrite]) -> Future[list[EventReceipt | MnemonError]]:
-        """Stores events in their order, in one transaction, each with its `memory:episodic:saved` in the feed.
+        """Stores events in order, in one transaction, each with an entry `memory:episodic:saved` in the feed.
 
-        For the feed each is a commit of its own: they may come from many calls. One result per write: a receipt, or
-        RequestIdReusedError. An event with a stored id, or else of the same user, persona, type, time and content as a
-        stored one (or as an earlier one of the same call) is a duplicate: its receipt names the stored event, and
-        nothing but the answer to its request is written. The future raises StorageFullError or
-        StorageFailedError as writes of the records do; then none is stored.
+        For the feed each event is a commit of its own, because they may come from many calls. Returns one result per
+        write: a receipt, or RequestIdReusedError. An event is a duplicate if its id is already stored, or if a stored
+        event (or an earlier one of the same call) has the same user, persona, type, time and content. The receipt of a
+        duplicate names the stored event, and only the answer to its request is written. If the storage fails, the
+        future raises StorageFullError or StorageFailedError as for other records, and no event is stored.
         """
 
     def window(self, where: EventSelection, *, after: EventPosition | None = None, limit: int) -> WindowSlice:
-        """Up to `limit` events that match, newest first, behind `after`.
+        """Up to `limit` events that match, newest first, after the position `after`.
 
-        An expression is applied last, to events that are read for it; after SLICE_READS_MAX of them, or before the
-        event with which the results would have more than SLICE_BYTES_MAX, the slice ends early. The counts do not
-        depend on `after`, but for `rejected`.
+        An expression is evaluated last, on events that are read for it. The slice ends early after reading
+        SLICE_READS_MAX events, or before its bodies would exceed SLICE_BYTES_MAX. All counts except `rejected` are
+        independent of `after`.
         """
 
     def count(self, where: EventSelection) -> int:
-        """How many events match."""
+        """The number of events that match."""
 
     def get(self, event_ids: Sequence[str], *, fits: Fits | None = None) -> list[StoredEvent | None]:
-        """The events with these ids, in their order; None for each that does not exist.
+        """The events with these ids, in the given order; None for each that does not exist.
 
-        `fits` is asked about each with its size, one after the other; what it turns down is None, too.
+        `fits` is called for each existing event in turn, with its size. An event that it rejects is None in the result.
         """
 
     def summarize(self, where: EventSelection) -> RangeSummary:
@@ -146,13 +146,13 @@ class Timeline(Protocol):
         """The sequences of the events that match."""
 
     def read(self, sequences: Sequence[int], *, bytes_max: int | None = None) -> list[StoredEvent]:
-        """The events with these sequences, in their order; those that are gone are left out.
+        """The events with these sequences, in the given order, without those that no longer exist.
 
-        With `bytes_max`, it ends before the event with which their bodies would have more, but for the first.
+        With `bytes_max`, the result ends before its bodies would exceed it; the first event is always returned.
         """
 
     def expired(self, before: datetime, *, limit: int) -> Expired:
-        """Events that happened before a time: how many, and the first `limit` in the order of storing."""
+        """The number of events that happened before a time, and the first `limit` of them in storage order."""
 
     def prune(
         self,
@@ -162,41 +162,46 @@ class Timeline(Protocol):
         answer: Callable[[], str] | None = None,
         request: RequestKey | None = None,
     ) -> Future[int]:
-        """Removes events for good, in one transaction with `memory:episodic:pruned`; returns how many were there.
+        """Removes events permanently, in one transaction with `memory:episodic:pruned`; returns how many existed.
 
-        They are in no answer from then on; their bytes leave the disk when the keeper has rewritten their segments,
-        which begins soon after. With `request`, `answer` gives what is kept for it; a request that has an answer
-        removes nothing, and another's raises RequestIdReusedError. Pass at most 2,000 events: nothing else is written
-        meanwhile.
+        From then on no answer contains them. Their bytes leave the disk once the background thread has rewritten their
+        segments, which it starts soon after. With `request`, `answer` returns the answer that is kept for it; a request
+        that already has an answer removes nothing, and another request with its id raises RequestIdReusedError. Pass at
+        most 2,000 events, since other writes wait meanwhile.
         """
 
     def kept_answer(self, request: RequestKey) -> str | None:
-        """What was kept for a request id of a pruning; raises RequestIdReusedError where it was another request's."""
+        """The answer kept for the request id of a pruning. Raises RequestIdReusedError if another request used
+        the id.
+        """
 
     def search_text(self, query: str, vector: Vector | None, among: Sequences, mode: SearchMode) -> TextScores:
-        """How well the events `among` fit a text; those that share nothing with it are left out.
+        """How well the events in `among` match a text. Events with nothing in common with it are left out.
 
-        Without embeddings of events, or without a `vector`, by word. Relevance in hybrid mode is the mean of both.
+        Without embeddings of events, or without a `vector`, only keywords count. In hybrid mode, relevance is the mean
+        of both.
         """
 
     @property
     def has_embeddings(self) -> bool:
-        """Whether events get embeddings."""
+        """Whether events have embeddings."""
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
-        """Seals the active segment, rewrites what was pruned, joins small segments; reports, and returns the last."""
+        """Seals the active segment, rewrites segments with pruned events, and merges small ones. Calls `report` on the
+        way, and returns the final progress.
+        """
 
     def scrub(self) -> None:
-        """Reads everything, and repairs what is damaged; returns when that is done."""
+        """Reads all stored data and repairs damage. Returns when that is done."""
 
     def warn(self, warning: TimelineWarning | None) -> Future[None]:
-        """Notes `memory:episodic:warning` in the feed, or with None `memory:episodic:healthy`."""
+        """Logs `memory:episodic:warning` in the feed, or `memory:episodic:healthy` if `warning` is None."""
 
     def status(self) -> TimelineStatus:
-        """How it is; never raises."""
+        """The current status. Does not raise."""
 
     def failure(self) -> str | None:
-        """What is wrong now, as a sentence; None where nothing is."""
+        """The current problem, as a sentence; None if there is none."""
 
     def close(self) -> None:
-        """Ends the background work. Calling it again does nothing."""
+        """Stops the background work. Further calls have no effect."""

@@ -1,4 +1,4 @@
-"""What engines are given, and what they give."""
+"""Parameters and results of engines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,42 +14,42 @@ from mnemon_server.domain.records import RequestKey
 Vector = NDArray[np.float32]
 PassageIds = NDArray[np.int64]
 Fits = Callable[[str, int], bool]
-"""Whether a document, told by its id and its size in bytes, is to be read. Asked before any of its text is."""
+"""Decides by a document's id and size in bytes whether it is read. Called before any of its text is read."""
 FieldsOnly = bool | frozenset[str]
-"""Whether a document comes with its collection's own fields alone; with names, its other fields of text are empty."""
+"""True returns documents with their collection's own fields only. A set of names leaves all other text fields empty."""
 EXCERPT_CHARACTERS_MAX, OPENING_CHARACTERS_MAX = 16_384, 256
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """What a passage says, cut after EXCERPT_CHARACTERS_MAX, and how its document begins."""
+    """The text of a passage, at most EXCERPT_CHARACTERS_MAX long, and the beginning of its document."""
 
     passage_id: int
     text: str
     opening: str
-    """The first OPENING_CHARACTERS_MAX of the content."""
+    """The first OPENING_CHARACTERS_MAX characters of the content."""
     metadata: Mapping[str, str]
-    """The beginnings, likewise, of those texts in the metadata that were asked for."""
+    """The requested metadata texts, each cut to OPENING_CHARACTERS_MAX characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorUsage:
-    """How the vectors of a collection are kept in memory; counts are of vectors."""
+    """How the vectors of a collection are held in memory. Counts are numbers of vectors."""
 
     flat_count: int
-    """Compared one by one."""
+    """Vectors that are compared one by one."""
     graph_count: int
-    """In the graph."""
+    """Vectors in the graph."""
     dead_count: int
-    """In the graph, but of passages that are gone."""
+    """Vectors in the graph whose passages no longer exist."""
     bytes: int
-    """Memory that they and the graph take."""
+    """Memory for vectors and graph."""
     snapshot_time: datetime | None = None
     """When the newest snapshot of the graph was written."""
     building_count: int = 0
-    """In a graph that is being built, and is not used yet."""
+    """Vectors in a graph that is being built and not yet in use."""
     warm: bool = True
-    """False from the opening of the vault until its graph is loaded or built, where there is to be one."""
+    """False while the vault opens, until its graph is loaded or built, if there is to be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PassageInput:
 
 @dataclass(frozen=True, slots=True)
 class RecordStamps:
-    """Times and revision that a document had elsewhere."""
+    """Times and revision of an imported document."""
 
     create_time: datetime
     update_time: datetime
@@ -72,7 +72,7 @@ class RecordStamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentWrite:
-    """A document to store, with its passages in order; `change` is what the log says where that changes something."""
+    """A document to store, with its passages in order. `change` is the type of its log entry if something changes."""
 
     document: Document
     passages: Sequence[PassageInput]
@@ -80,26 +80,26 @@ class DocumentWrite:
     expected_revision: int | None = None
     change: ChangeType = ChangeType.KNOWLEDGE_INDEXED
     details: str = ""
-    """What the change says beyond that, as JSON; it outlives the document, so it holds no text of it."""
+    """Further details for the log entry, as JSON. They outlive the document, so they must not contain its text."""
     changed: tuple[str, ...] | None = None
-    """What the change names as changed where the document takes another's place; None: the fields that differ."""
+    """The field names that the log entry lists if the document replaces another; None lists the fields that differ."""
     stamps: RecordStamps | None = None
-    """What an import keeps in place of the commit's time and the next revision, which never falls for that.
+    """Times and revision for an import, in place of the commit time and the next revision. The revision never
+    decreases.
 
-    Then a document is unchanged only where its times are these, too.
+    A document then counts as unchanged only if its times are equal, too.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentUpdate:
-    """A change that depends on what is stored.
+    """A change that depends on the stored document.
 
-    `update` gets the stored document, hidden or not, without its vectors, and returns what is to stand in its place,
-    under the same id; what it raises refuses the change. It runs inside the transaction, on the writer's thread, and so
-    must be quick and must not ask the engine; where the transaction is repeated it runs again, and the last run counts.
-    `passages` belong to a new content; None keeps those that are there, and then the content must stay as it is.
-    With `change` None the change is no news: the log says nothing of it, and the document keeps its revision and its
-    time of update.
+    `update` receives the stored document, hidden or not, without its vectors, and returns its replacement with the same
+    id. An exception from it refuses the change. It runs within the transaction on the writer's thread, so it must be
+    quick and must not call the engine. If the transaction is repeated, it runs again, and only the last run counts.
+    `passages` belong to new content; None keeps the present passages, and then the content must not change. If `change`
+    is None, nothing is logged, and the document keeps its revision and update time.
     """
 
     doc_id: str
@@ -114,7 +114,7 @@ class DocumentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of passages: two arrays of one length, in no promised order."""
+    """Scores of passages: two arrays of equal length, in any order."""
 
     passage_ids: PassageIds
     scores: NDArray[np.float64]
@@ -122,7 +122,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class PassageLocation:
-    """Which part of which document a passage is."""
+    """The document and the part of it that a passage covers."""
 
     passage_id: int
     doc_id: str
@@ -133,7 +133,7 @@ class PassageLocation:
 
 @dataclass(frozen=True, slots=True)
 class DocumentChange:
-    """The newest state of a document that changed at `sequence`; None where it was deleted."""
+    """The newest state of a document that changed at `sequence`; None if it was deleted."""
 
     sequence: int
     doc_id: str
@@ -150,12 +150,14 @@ class RecordStats:
     document_count: int
     passage_count: int
     sequence: int
-    """Position of the newest change; grows by at least one with every write that changed something."""
+    """Position of the newest change. It grows by at least one with each write that changes something."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPosition:
-    """How far an index has come: every change up to `sequence`, in the index that calls itself `generation`."""
+    """How far an index has been updated: it contains every change up to `sequence`. `generation` identifies the
+    index.
+    """
 
     sequence: int = 0
     generation: str = ""

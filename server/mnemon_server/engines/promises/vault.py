@@ -1,4 +1,4 @@
-"""What a vault promises: all records of one tenant behind one writer."""
+"""The contract of a vault: all records of one tenant behind one writer."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,75 +15,77 @@ from mnemon_server.engines.promises.timeline import Timeline
 
 
 class VaultTransaction(Protocol):
-    """A running transaction; belongs to the writer's thread, and must not be kept beyond the program."""
+    """A running transaction. It belongs to the writer's thread, and must not be used after its program returns."""
 
     @property
     def now(self) -> datetime:
-        """The time of the commit."""
+        """The commit time."""
 
     def collection(self, collection: Collection) -> RecordTransaction:
         """One collection."""
 
     def value(self, key: str) -> str | None:
-        """What `set_value` left under this key; None where nothing is."""
+        """The text that `set_value` stored under this key, or None."""
 
     def set_value(self, key: str, value: str) -> None:
-        """Keeps a small text of the vault's own."""
+        """Stores a small text of the vault's own."""
 
     def note_change(
         self, change: ChangeType, record_id: str, *, revision: int = 0, scope: Scope = Scope(), details: str = ""
     ) -> None:
-        """Tells the log of a change, in the order of the calls."""
+        """Adds an entry to the change log, in the order of the calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """What is promised of a transaction once it has been handed out."""
+    """The confirmation of a transaction. Its promises hold once a caller has it."""
 
     answer: str
-    """What its program returned; of a replay, the first time."""
+    """What the program returned; for a replay, what it returned the first time."""
     commit_time: datetime
     sequence: int = 0
-    """Of its newest change; the last one's where it made none."""
+    """The sequence number of its newest change, or of the newest change in the vault if it made none."""
     replayed: bool = False
 
 
 class Vault(Protocol):
-    """All records of one tenant. Collections share one writer, one order of changes, and one log of them."""
+    """All records of one tenant. Collections share one writer, one order of changes, and one change log."""
 
     @property
     def changes(self) -> ChangeLog:
-        """The log."""
+        """The change log."""
 
     @property
     def timeline(self) -> Timeline:
-        """The timeline; the same object every time."""
+        """The timeline, always the same object."""
 
     def collection(self, collection: Collection) -> RecordEngine:
-        """One collection; the same object every time."""
+        """A collection, always the same object."""
 
     def transact(
         self, program: Callable[[VaultTransaction], str], *, request: RequestKey | None = None
     ) -> Future[TransactionReceipt]:
-        """Runs a program that reads and writes, and commits all that it did, or nothing where it raises.
+        """Runs a program that reads and writes, and commits all of its writes, or none if it raises.
 
-        It runs on the writer's thread, and so must be quick and must not ask the vault but through its transaction;
-        where the transaction is repeated it runs again, and the last run counts. What it writes is one commit of the
-        log. It returns an answer that is kept for the request's lifetime. The future raises what the program raised,
-        and otherwise as the future of a RecordEngine's write.
+        The program runs on the writer's thread, so it must be quick, and must use the vault only through its
+        transaction. If the transaction is repeated, it runs again, and only the last run counts. Its writes are one
+        commit in the log. It returns an answer, which is kept for the request's lifetime. The future raises what the
+        program raised, or the same errors as the future of a RecordEngine's write.
         """
 
     def value(self, key: str) -> str | None:
-        """What `VaultTransaction.set_value` left under this key; None where nothing is."""
+        """The text that `VaultTransaction.set_value` stored under this key, or None."""
 
     def subscribe(self, on_commit: Callable[[], None]) -> Callable[[], None]:
-        """Calls `on_commit` after every commit, on a thread of the engine's; must not block. Returns what ends it."""
+        """Calls `on_commit` after every commit, on a thread of the engine. It must not block. Returns a function that
+        ends it.
+        """
 
     def failure(self) -> str | None:
-        """Why writes are not accepted, as a sentence for clients; None while they are."""
+        """Why writes are refused, as a sentence for clients; None if they are accepted."""
 
     def recover(self) -> None:
-        """Opens the vault anew after a failure; see RecordEngine."""
+        """Reopens the vault after a failure; see RecordEngine."""
 
     def close(self) -> None:
-        """Finishes the writes that were accepted and gives everything back. Calling it again does nothing."""
+        """Finishes the accepted writes and releases all resources. Further calls have no effect."""

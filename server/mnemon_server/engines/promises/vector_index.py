@@ -1,4 +1,4 @@
-"""What an index of vectors promises that is fed from the records."""
+"""The contract of a vector index that is fed from the records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mnemon_server.engines.promises.values import (
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One passage for a vector index."""
+    """One passage in a vector index."""
 
     passage_id: int
     doc_id: str
@@ -26,23 +26,25 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """What a vector index says of itself."""
+    """The state of a vector index."""
 
     generation: str
-    """Changes whenever the index was created anew, so that a position in an older one is not believed."""
+    """Identifies the index. It changes when the index is recreated, so that a position in the previous one is not
+    used.
+    """
     entry_count: int
 
 
 class VectorIndex(Protocol):
-    """An index of vectors fed from the records. Any thread may call any method; all block.
+    """A vector index that is fed from the records. Any thread may call any method; all block.
 
-    Every method but `close` raises BackendConnectionError when the index cannot be reached, after the retries that make
-    sense; what was applied before stays applied, and the call may be made again.
+    Every method except `close` raises BackendConnectionError if the index cannot be reached after sensible retries.
+    Earlier updates stay applied, and the call may be repeated.
     """
 
     @property
     def name(self) -> str:
-        """What the position of this index is stored under; names the collection."""
+        """The key under which the position of this index is stored; it contains the collection's name."""
 
     @property
     def host(self) -> str:
@@ -50,29 +52,33 @@ class VectorIndex(Protocol):
 
     @property
     def belongs_to_records(self) -> bool:
-        """Whether this server alone uses the index, so that one of another embedding model may be emptied unasked."""
+        """Whether only this server uses the index. If so, it may be emptied without asking when the embedding model
+        changes.
+        """
 
     def open(self) -> IndexState:
-        """Connects, creates what is missing, and checks that what is there can be searched.
+        """Connects, creates what is missing, and checks that the index can be searched.
 
-        An index found damaged is moved aside and created anew, under a new generation.
+        A damaged index is moved aside and replaced by an empty one with a new generation.
         """
 
     def apply(self, entries: Sequence[IndexEntry], deleted_doc_ids: Sequence[str]) -> None:
-        """Makes the index hold exactly `entries` for their documents, and nothing for the deleted ones.
+        """Makes the index contain exactly `entries` for their documents, and nothing for the deleted ones.
 
-        Entries of one document come together and whole. Applying the same again changes nothing. When it returns, a
-        search finds the entries, also after the process of the index was killed and `open` was called again.
+        A call has all entries of a document or none. Repeating a call changes nothing. When it returns, searches find
+        the entries, even after the process of the index was killed and `open` was called again.
         """
 
     def search(self, query: Vector, *, limit: int, equal: RecordFilter) -> Scores:
-        """Up to `limit` passages near the query that match the filter: approximate, best effort, scores are cosine."""
+        """Up to `limit` passages close to the query that match the filter. Approximate; scores are cosine
+        similarities.
+        """
 
     def ping(self) -> None:
-        """Returns once the index that was opened has answered."""
+        """Returns once the open index has answered."""
 
     def reset(self) -> IndexState:
-        """Empties the index, in its files too, under a new generation."""
+        """Empties the index and its files; returns the state with a new generation."""
 
     def close(self) -> None:
-        """Gives everything back. Calling it again does nothing."""
+        """Releases all resources. Further calls have no effect."""
