@@ -322,7 +322,7 @@ def test_a_newer_format_and_a_foreign_file_are_left_untouched(tmp_path: Path) ->
     connection = apsw.Connection(str(tmp_path / "foreign" / "records.db"))
     connection.execute("CREATE TABLE theirs (a)")
     connection.close()
-    for folder, sentence in (("new", "a newer Mnemon wrote it"), ("foreign", "not a file of Mnemon")):
+    for folder, sentence in (("new", "a newer Mnemon wrote it"), ("foreign", "not a Mnemon database")):
         before = (tmp_path / folder / "records.db").read_bytes()
         with pytest.raises(ConfigurationError, match=sentence):
             open_vault(tmp_path / folder)

@@ -1,4 +1,4 @@
-"""The change log on SQLite: the readers' side."""
+"""The change log on SQLite: the read side."""
 
 import json
 from bisect import bisect_left
@@ -21,14 +21,16 @@ from mnemon_server.engines.sqlite.journal import Journal
 from mnemon_server.engines.sqlite.query import fetch
 
 SCAN_MAX = 100_000
-"""One read goes no further, so that a filter that matches next to nothing holds no reader for long."""
+"""Maximum number of entries that one read scans, so that a filter with few matches does not occupy a reader for
+long.
+"""
 
 _COLUMNS = (
     "sequence, commit_sequence, time, type, record_id, revision, user, household, persona, agent, project, request_id,"
     " changed, details"
 )
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 _FLOOR = "SELECT value FROM meta WHERE key = 'event.floor'"
 _TYPES = {kind.value: kind for kind in ChangeType}
 
@@ -51,13 +53,13 @@ class SQLiteChangeLog:
         statement = (
             f"SELECT {_COLUMNS} FROM event WHERE sequence > ? AND sequence <= ?{conditions} ORDER BY sequence LIMIT ?"
         )
-        # What the file holds beyond it was just committed, and is not in every index yet.
+        # Later rows in the file were just committed, and are not yet in every index.
         head = self._journal.state.head
         with self._connections.lend() as connection:
             start = max(after, self._journal.state.floor)
             end = min(head, start + SCAN_MAX)
             changes = _read_changes(connection, statement, (start, end, *parameters, limit))
-            # Looked up last: whatever a trim dropped before the rows were read is counted in.
+            # Read the floor last, so that it includes what a trim dropped before the rows were read.
             floor = int(connection.execute(_FLOOR).get or 0)
         position = changes[-1].sequence if len(changes) == limit else max(start, end)
         return ChangeSlice(tuple(changes), position, caught_up=position >= head, floor=floor)
@@ -69,7 +71,7 @@ class SQLiteChangeLog:
             [(first, head)] = fetch(connection, "SELECT min(sequence), max(sequence) FROM event")
             if head is None:
                 return self._journal.state.head
-            # Time never goes back in the log, so that its order is the order of the sequence.
+            # Commit times never decrease in the log, so sequence order is time order.
             sequences = range(first, head + 1)
             older = bisect_left(sequences, wanted, key=lambda sequence: _time_from(connection, sequence))
             return int(first) - 1 + older
@@ -92,7 +94,7 @@ class SQLiteChangeLog:
 
 
 def read_change(connection: apsw.Connection, sequence: int) -> Change | None:
-    """The change at a position; RecordDamagedError where it cannot be read."""
+    """The change at a position. Raises RecordDamagedError if it cannot be read."""
     statement = f"SELECT {_COLUMNS} FROM event WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"
     return next(iter(_read_changes(connection, statement, (sequence - 1, sequence, 1))), None)
 
@@ -115,7 +117,7 @@ def _conditions(where: ChangeFilter) -> tuple[str, list[Any]]:
 
 
 def _time_from(connection: apsw.Connection, sequence: int) -> int:
-    """When the change at a position, or the next one behind it, was committed."""
+    """Commit time of the change at a position, or of the next one after it."""
     statement = "SELECT time FROM event WHERE sequence >= ? ORDER BY sequence LIMIT 1"
     return int(connection.execute(statement, (sequence,)).get)
 
@@ -124,7 +126,7 @@ def _read_changes(connection: apsw.Connection, statement: str, parameters: Seque
     changes: list[Change] = []
     try:
         for row in connection.execute(statement, parameters):
-            changes.append(_change(row))  # noqa: PERF401 - how far it came matters where one cannot be read
+            changes.append(_change(row))  # noqa: PERF401 - the caller needs the changes read before a damaged one
     except (*UNREADABLE, apsw.CorruptError) as error:
         start = changes[-1].sequence if changes else parameters[0]
         next_one = connection.execute(statement.replace(_COLUMNS, "sequence"), (start, *parameters[1:-1], 1))

@@ -1,4 +1,4 @@
-"""The order of a collection's changes, and how far each index has followed it."""
+"""The order of a collection's changes, and how far each index has applied them."""
 
 import apsw
 import numpy as np
@@ -9,11 +9,11 @@ from mnemon_server.engines.sqlite.documents import VECTOR_TYPE, DocumentTable
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 
 def stats(connection: apsw.Connection, tables: Tables) -> RecordStats:
-    """Counts, and the position of the newest change; counting reads every row of an index."""
+    """The counts, and the position of the newest change. Counting reads every row of an index."""
     statement = (
         f"SELECT (SELECT count(*) FROM {tables.documents}), (SELECT count(*) FROM {tables.passages}"
         f" WHERE position NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)),"
@@ -23,22 +23,24 @@ def stats(connection: apsw.Connection, tables: Tables) -> RecordStats:
 
 
 def set_last_sequence(connection: apsw.Connection, tables: Tables, sequence: int) -> None:
-    """Remembers the newest change: deletions that are forgotten must not give their position to another."""
+    """Stores the position of the newest change, so that it is not assigned again after a deletion record is dropped."""
     connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (tables.sequence_key, sequence))
 
 
 def remember_deletion(connection: apsw.Connection, tables: Tables, doc_id: str, sequence: int) -> None:
-    """Keeps a deletion for the indexes that have yet to hear of it."""
+    """Stores a deletion for the indexes that have not applied it yet."""
     connection.execute(f"INSERT OR REPLACE INTO {tables.deletions} (sequence, id) VALUES (?, ?)", (sequence, doc_id))
 
 
 def forget_deletion(connection: apsw.Connection, tables: Tables, doc_id: str) -> None:
-    """The document is there again."""
+    """Drops the deletion record of a document that was created again."""
     connection.execute(f"DELETE FROM {tables.deletions} WHERE id = ?", (doc_id,))
 
 
 def after(connection: apsw.Connection, table: DocumentTable, sequence: int, limit: int) -> list[DocumentChange]:
-    """Up to `limit` documents whose newest change came later, oldest change first; what is hidden counts as gone."""
+    """Up to `limit` documents whose newest change came later, oldest change first. Hidden documents count as
+    deleted.
+    """
     found = table.select(connection, "d.sequence > ? ORDER BY d.sequence LIMIT ?", (sequence, limit), vectors=False)
     deleted = fetch(
         connection,
@@ -56,7 +58,7 @@ def after(connection: apsw.Connection, table: DocumentTable, sequence: int, limi
 
 
 def count_after(connection: apsw.Connection, tables: Tables, sequence: int) -> int:
-    """How many documents changed later."""
+    """The number of documents that changed later."""
     statement = (
         f"SELECT (SELECT count(*) FROM {tables.documents} WHERE sequence > ?1)"
         f" + (SELECT count(*) FROM {tables.deletions} WHERE sequence > ?1)"
@@ -65,13 +67,13 @@ def count_after(connection: apsw.Connection, tables: Tables, sequence: int) -> i
 
 
 def is_followed(connection: apsw.Connection, tables: Tables) -> bool:
-    """Whether any index follows the collection."""
+    """Whether any index is fed from the collection."""
     statement = "SELECT EXISTS (SELECT 1 FROM index_position WHERE collection = ?)"
     return bool(connection.execute(statement, (tables.collection.name,)).get)
 
 
 def position(connection: apsw.Connection, tables: Tables, index: str) -> IndexPosition:
-    """How far the index has come."""
+    """How far the index has been updated."""
     rows = fetch(
         connection,
         "SELECT sequence, generation FROM index_position WHERE collection = ? AND name = ?",
@@ -81,7 +83,7 @@ def position(connection: apsw.Connection, tables: Tables, index: str) -> IndexPo
 
 
 def count_removal(connection: apsw.Connection, tables: Tables) -> None:
-    """What the indexes were told of a document is not to be in their files any more."""
+    """Counts a document whose data must be removed from the indexes' files."""
     connection.execute(
         "UPDATE index_position SET removed = removed + 1 WHERE collection = ?",
         (tables.collection.name,),
@@ -89,7 +91,7 @@ def count_removal(connection: apsw.Connection, tables: Tables) -> None:
 
 
 def removed(connection: apsw.Connection, tables: Tables, index: str) -> int:
-    """How many documents were removed or replaced since the index was last empty; 0 where it is not known."""
+    """The number of documents removed or replaced since the index was last emptied; 0 if unknown."""
     statement = "SELECT coalesce(max(removed), 0) FROM index_position WHERE collection = ? AND name = ?"
     return int(connection.execute(statement, (tables.collection.name, index)).get)
 
@@ -97,7 +99,7 @@ def removed(connection: apsw.Connection, tables: Tables, index: str) -> int:
 def set_position(
     connection: apsw.Connection, tables: Tables, index: str, position: IndexPosition, *, emptied: bool
 ) -> None:
-    """Remembers how far the index has come, and forgets the deletions that every index has heard of."""
+    """Stores how far the index has been updated, and drops the deletions that every index has applied."""
     collection = tables.collection.name
     connection.execute(
         "INSERT INTO index_position (collection, name, sequence, generation, removed) VALUES (?, ?, ?, ?, 0)"

@@ -1,4 +1,4 @@
-"""The connections of one vault: the one that writes, those that read, and what follows their transactions."""
+"""The connections of one vault: a writer, a pool of readers, and the followers of the writer's transactions."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -25,25 +25,26 @@ T = TypeVar("T")
 
 
 class Follower(Protocol):
-    """Keeps something beside the file, and follows its transactions on the writer's thread."""
+    """Holds state in memory that follows the database's transactions. Called on the writer's thread."""
 
     def load(self, connection: apsw.Connection) -> None:
-        """The file was opened, or opened anew: what is remembered of it begins here."""
+        """Loads the state after the file was opened or reopened."""
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """The last moment inside the transaction."""
+        """Called at the end of the transaction, before its commit."""
 
     def after_commit(self) -> None:
-        """The transaction is on stable storage."""
+        """Called once the transaction is on stable storage."""
 
     def after_rollback(self) -> None:
-        """The transaction never happened."""
+        """Called after the transaction was rolled back."""
 
 
 class Removals:
-    """How much was removed or replaced since the log was last empty: that long, its bytes may be in the files.
+    """Counts what was removed or replaced since the write-ahead log was last empty. Until then its bytes may be in the
+    files.
 
-    Any thread may read the counts; all else is the writer's. Nothing of them need outlive the process: opening the
+    Any thread may read the counts; only the writer changes them. They need not survive the process, because opening the
     file empties the log.
     """
 
@@ -55,35 +56,35 @@ class Removals:
         self._staged = 0, 0
 
     def stage(self, *, records: int = 0, events: int = 0) -> None:
-        """Takes what a call removed that can no longer fail by itself."""
+        """Counts the removals of a successful call, once its transaction is committed."""
         self._staged = self._staged[0] + records, self._staged[1] + events
 
     def forget(self) -> None:
-        """The log was emptied."""
+        """Resets the counts after the log was emptied."""
         self.records = self.events = 0
 
     # With the transactions; see Follower
 
     def load(self, connection: apsw.Connection) -> None:
-        """The log is empty."""
+        """Starts with an empty log."""
         self._staged = 0, 0
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Nothing is written."""
+        """Does nothing: the counts are not stored."""
 
     def after_commit(self) -> None:
-        """It was removed, and is in the log still."""
+        """Adds the staged removals, which the log still contains."""
         self.records += self._staged[0]
         self.events += self._staged[1]
         self._staged = 0, 0
 
     def after_rollback(self) -> None:
-        """It was not."""
+        """Discards the staged removals."""
         self._staged = 0, 0
 
 
 class Connections:
-    """Opens the file, and opens it anew after a failure. Any thread may call any method."""
+    """Opens the file, and reopens it after a failure. Any thread may call any method."""
 
     def __init__(self, path: Path, vfs: str | None, *, erasure_delay_s: float = LIFE_S) -> None:
         self._path = path
@@ -100,29 +101,29 @@ class Connections:
         self._followers: Sequence[Follower] = ()
 
     def open(self, followers: Sequence[Follower]) -> None:
-        """Opens; the followers are told of everything, in their order.
+        """Opens the file. The followers are notified of each event in their order.
 
         Raises:
-            ConfigurationError: the file is not ours, or its format is newer.
+            ConfigurationError: the file is not a Mnemon database, or its format is newer.
             StorageFailedError: it cannot be read.
         """
         self._followers = [self.removals, *followers]
         self._open()
 
     def submit(self, operation: Callable[[apsw.Connection], T]) -> Future[T]:
-        """Runs `operation` in the next transaction; the future holds what it returned, once that is durable."""
+        """Runs `operation` in the next transaction. The future gets its result once that is durable."""
         return self._writer.submit(operation)
 
     def lend(self) -> AbstractContextManager[apsw.Connection]:
-        """A connection that reads, inside a transaction."""
+        """A reading connection, within a transaction."""
         return self._readers.lend()
 
     def failure(self) -> str | None:
-        """Why writes are not accepted; None while they are."""
+        """Why writes are refused; None if they are accepted."""
         return self._writer.failure
 
     def recover(self) -> None:
-        """Opens anew after a failure.
+        """Reopens the file after a failure.
 
         Raises:
             StorageFailedError: the disk still fails.
@@ -135,8 +136,8 @@ class Connections:
             self._open()
 
     def close(self) -> None:
-        """Finishes the writes that were accepted, and closes the file."""
-        # The writer goes last: the last connection to go tidies the log away, and only it may write.
+        """Finishes the accepted writes, and closes the file."""
+        # Close the writer last: the last connection removes the write-ahead log, and only the writer may write.
         self._readers.close()
         self._writer.close()
         self._log_ahead.close()
@@ -147,7 +148,8 @@ class Connections:
         except apsw.Error as error:
             raise StorageFailedError("records.db cannot be opened; the log says why") from error
         try:
-            # What a failed sync left in the page cache alone reaches the disk here, before anything is built on it.
+            # After a failed sync, data may exist in the page cache only. Write it to the disk before anything depends
+            # on it.
             self._log_ahead.empty(connection)
             self._readers = ReaderPool(lambda: open_reader(self._path, self._vfs))
             for follower in self._followers:

@@ -1,18 +1,18 @@
-"""The different texts of a field, by steps through its index: one look-up each, however many documents share one."""
+"""The distinct texts of a field, found by stepping through its index: one look-up per text, not per document."""
 
 import apsw
 
 from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 
 def distinct_texts(connection: apsw.Connection, tables: Tables, field: str, *, after: str, limit: int) -> list[str]:
     """See RecordEngine."""
     if field not in tables.indexed_texts:
-        raise ValueError(f"{field!r} is no text with an index")
-    # The index holds no empty text, and serves where the condition says that it wants none.
+        raise ValueError(f"{field!r} is not an indexed text field")
+    # The index excludes empty texts, so SQLite uses it only if the condition excludes them too.
     column = f'"{field}"'
     following = (
         f"(SELECT d.{column} FROM {tables.documents} AS d WHERE d.{column} > {{}} AND d.{column} <> '' AND d.hidden = 0"

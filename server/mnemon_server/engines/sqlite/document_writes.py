@@ -1,4 +1,4 @@
-"""The writes of one collection, inside a call: a single one, or a transaction of many."""
+"""Writes to one collection within a call, which is a single write or a transaction of many."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,20 +21,20 @@ from mnemon_server.engines.sqlite.journal import Journal, Operation
 
 @dataclass(slots=True)
 class Effects:
-    """What a call did to one collection beside the file, until the call can no longer fail by itself."""
+    """The effects of a call on one collection's state in memory, held back until the call has succeeded."""
 
     operation: Operation
     sequence: int
-    """Of the collection's newest change."""
+    """Sequence number of the collection's newest change."""
     passages: PassageChanges = field(default_factory=PassageChanges)
     documents_added: int = 0
     removed: int = 0
-    """Documents of which something was removed or replaced that anybody wrote."""
+    """Number of documents of which client data was removed or replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is to stand in a document's place; `passages` None keeps those that are there."""
+    """The new content of a document. `passages` None keeps the stored ones."""
 
     document: Document
     digest: bytes
@@ -45,22 +45,24 @@ class _Content:
     stamps: RecordStamps | None = None
 
     def revision_after(self, revision: int) -> int:
-        """The revision that follows on one; 0 stands for none. What is no news has none of its own."""
+        """The revision that follows `revision`; 0 means that there was none. Changes without a log entry keep the
+        revision.
+        """
         return max(revision + (self.change is not None), self.stamps.revision if self.stamps else 0)
 
     def changed_from(self, old: Document) -> tuple[str, ...]:
-        """What the change names as changed."""
+        """The field names that the log entry lists as changed."""
         return changed_fields(old, self.document) if self.changed is None else self.changed
 
 
 class DocumentWrites:
-    """Writes documents, and notes in the call's effects what is to be staged with them."""
+    """Writes documents, and records the effects that are staged after the call."""
 
     def __init__(self, table: DocumentTable, journal: Journal) -> None:
         self._table = table
         self._journal = journal
         self.followed = False
-        """Whether any index follows the collection."""
+        """Whether any index is fed from the collection."""
 
     def put(self, connection: apsw.Connection, effects: Effects, write: DocumentWrite, digest: bytes) -> WriteReceipt:
         """See RecordEngine.put_document."""
@@ -170,7 +172,7 @@ class DocumentWrites:
         return _receipt(effects, document.doc_id, WriteOutcome.REPLACED, revision, sequence)
 
     def _stamp(self, connection: apsw.Connection, content: _Content, revision: int) -> None:
-        """Gives a document that was just written what it had elsewhere."""
+        """Applies the times and the revision of an imported document that was just written."""
         if content.stamps is not None:
             self._table.set_stamps(connection, content.document.doc_id, content.stamps, revision)
 
@@ -209,7 +211,7 @@ def _check_revision(doc_id: str, found: Found | None, expected: int | None) -> N
 def _updated(old: Document, update: DocumentUpdate) -> _Content:
     new = update.update(old)
     if new.doc_id != old.doc_id or (update.passages is None and new.content != old.content):
-        raise ValueError("an update keeps the document's id, and its content where it brings no passages")
+        raise ValueError("an update must keep the document's id, and without passages also its content")
     return _Content(new, document_digest(new), update.passages, update.change, update.details)
 
 

@@ -1,4 +1,4 @@
-"""The SQL of a collection's documents: every method works on a connection, and inside the caller's transaction."""
+"""The SQL of a collection's documents. Every method works on a connection within the caller's transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,16 +25,16 @@ from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.related import RelatedTable
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 VECTOR_TYPE = np.dtype("<f4")
 NORM_MAX = 1.001
-"""Of a vector that is as it was written, whatever was rounded."""
+"""Maximum length of an intact vector, with a margin for rounding."""
 
 _CONTENT_COLUMNS = "id, content, metadata, digest, user, household, persona, agent, project, hidden"
 _FIRST_FIELD = 14
 _EMPTY = {FieldType.TEXT: "''", FieldType.TEXTS: "'[]'"}
-"""Fields of text, and what stands for one that is not read."""
+"""Text field types, with the value that stands for a field that is not read."""
 _SELECTED = (
     "d.position, d.sequence, d.id, {content}, d.user, d.household, d.persona, d.agent, d.project,"
     " d.revision, d.create_time, d.update_time, d.hidden"
@@ -42,7 +42,7 @@ _SELECTED = (
 
 
 class Found(NamedTuple):
-    """What a write must know of the document that is there; `scope` in the order of SCOPE_FIELDS."""
+    """What a write needs to know of the stored document. `scope` has the order of SCOPE_FIELDS."""
 
     position: int
     revision: int
@@ -54,21 +54,21 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class PassageChanges:
-    """Passages that entered the searches, with their vectors, and those that left them."""
+    """Passages that were added to the searches, with their vectors, and those that were removed."""
 
     added: list[int] = field(default_factory=list)
     vectors: list[Vector] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
     def add(self, later: "PassageChanges") -> None:
-        """Takes in what changed later."""
+        """Adds later changes."""
         self.added += later.added
         self.vectors += later.vectors
         self.removed += later.removed
 
 
 class DocumentTable:
-    """The documents of one collection. Statements are written once, so that SQLite need not read them each time."""
+    """The documents of one collection. Statements are built once, so that SQLite can reuse the prepared ones."""
 
     def __init__(self, collection: Collection) -> None:
         self.tables = Tables(collection)
@@ -102,7 +102,7 @@ class DocumentTable:
         )
 
     def _select(self, fields_only: FieldsOnly) -> tuple[str, str]:
-        """What selects so much of a document, and what its size is."""
+        """The columns to select for these parts of a document, and the expression for their size."""
         if fields_only not in self._selects:
             self._selects[fields_only] = self._new_select(fields_only)
         return self._selects[fields_only]
@@ -116,7 +116,7 @@ class DocumentTable:
         fields = (left_out.get(item.name, f'd."{item.name}"') for item in self._fields)
         content = "'', '{}'" if fields_only else "d.content, d.metadata"
         columns = ", ".join((_SELECTED.format(content=content), *fields))
-        # What a row says of the length of a text is at its beginning: no text is read for it.
+        # SQLite gets a text's length from the row header, without reading the text.
         own = (f'"{item.name}"' for item in self._fields if item.type in _EMPTY and item.name not in left_out)
         texts = ("id", *SCOPE_FIELDS, *own, *(() if fields_only else ("content", "metadata")))
         return f"SELECT {columns}", " + ".join(f"octet_length(d.{column})" for column in texts)
@@ -162,9 +162,9 @@ class DocumentTable:
         sequence: int,
         time: int | None,
     ) -> PassageChanges:
-        """Puts a document in the place of another; `passages` None keeps those that are there.
+        """Replaces a document. `passages` None keeps the stored ones.
 
-        With `time` None, its revision and its time of update stay as they are.
+        If `time` is None, its revision and its update time stay the same.
         """
         metadata = encode_metadata(new.metadata)
         values = self._values(new, metadata, digest)
@@ -191,7 +191,9 @@ class DocumentTable:
         new: Document,
         passages: Sequence[PassageInput],
     ) -> PassageChanges:
-        """Gives a document other passages, under new ids; `old` is what it was when the present ones were added."""
+        """Replaces the passages of a document, under new ids. `old` is the document for which the present ones were
+        stored.
+        """
         removed = [] if old.hidden else self._hide_passages(connection, position, old.content)
         self._delete_rows(connection, self.tables.passages, position)
         changes = self._add_passages(connection, position, new, passages)
@@ -199,12 +201,12 @@ class DocumentTable:
         return changes
 
     def set_stamps(self, connection: apsw.Connection, doc_id: str, stamps: RecordStamps, revision: int) -> None:
-        """Gives a document the times that it had elsewhere, and a revision."""
+        """Sets the times and the revision of an imported document."""
         times = to_microseconds(stamps.create_time), to_microseconds(stamps.update_time)
         connection.execute(self._stamp, (*times, revision, doc_id))
 
     def set_sequence(self, connection: apsw.Connection, position: int, sequence: int) -> None:
-        """Marks a document as changed, for the indexes that follow."""
+        """Marks a document as changed, for the indexes that are fed from the collection."""
         connection.execute(
             f"UPDATE {self.tables.documents} SET sequence = ? WHERE position = ?",
             (sequence, position),
@@ -218,7 +220,7 @@ class DocumentTable:
             try:
                 content = connection.execute(statement, (found.position,)).get
             except (UnicodeDecodeError, apsw.CorruptError) as error:
-                # The index would have to be told the words again.
+                # The keyword index needs the original words to delete them.
                 raise self._damage(connection, "d.position = ?", (found.position,), vectors=False) from error
             removed = self._hide_passages(connection, found.position, content)
         if self.related is not None:
@@ -260,7 +262,7 @@ class DocumentTable:
         return changes
 
     def _hide_passages(self, connection: apsw.Connection, position: int, content: str) -> list[int]:
-        """Takes passages out of the keyword index, which must be told their words again; returns their ids."""
+        """Removes passages from the keyword index, which needs their words for that; returns their ids."""
         statement = f"SELECT id, start, stop FROM {self.tables.passages} WHERE position = ?"
         rows = fetch(connection, statement, (position,))
         for passage_id, start, end in rows if self.tables.collection.words else ():
@@ -288,7 +290,8 @@ class DocumentTable:
         vectors: bool,
         fields_only: FieldsOnly = False,
     ) -> list[tuple[int, int, Document]]:
-        """Position, sequence and document of the rows of `d` that a condition (with its order and limit) picks.
+        """Position, sequence and document of the rows that a condition on `d` selects. It includes the order and the
+        limit.
 
         Raises:
             RecordDamagedError: one of them cannot be read.
@@ -356,7 +359,9 @@ class DocumentTable:
         vectors: bool,
         fields_only: FieldsOnly,
     ) -> list[tuple[int, str, int]]:
-        """Position, id and bytes of the documents that a condition picks. Errors as `select`."""
+        """Position, id and size in bytes of the documents that a condition selects. Raises the same errors as
+        `select`.
+        """
         _, size = self._select(fields_only)
         if vectors:
             size = f"{size} + {self._vectors_size}"
@@ -369,20 +374,20 @@ class DocumentTable:
             raise self._damage(connection, condition, parameters, vectors=vectors) from error
 
     def count(self, connection: apsw.Connection, where: RecordFilter) -> int:
-        """How many documents match."""
+        """The number of matching documents."""
         condition, parameters = prepare_filter(connection, self.tables, where)
         statement = f"SELECT count(*) FROM {self.tables.documents} AS d WHERE {condition}"
         return int(connection.execute(statement, parameters).get)
 
     def has_metadata_key(self, connection: apsw.Connection, key: str, like: FilterValue | None) -> bool:
-        """Whether any document carries the key, with a value of the type of `like` where that is given."""
+        """Whether any document has the key; with `like`, whether any has it with a value of the same type."""
         types = metadata_types(like)
         condition = f"key = ? AND type IN ({', '.join('?' * len(types))})" if types else "key = ?"
         statement = f"SELECT EXISTS (SELECT 1 FROM {self.tables.metadata} WHERE {condition})"
         return bool(connection.execute(statement, (key, *types)).get)
 
     def matching(self, connection: apsw.Connection, where: RecordFilter) -> list[tuple[str, Found]]:
-        """Ids of the documents that match, each with what a write must know."""
+        """The ids of the matching documents, each with what a write needs to know."""
         condition, parameters = prepare_filter(connection, self.tables, where)
         columns = "d.id, d.position, d.revision, d.sequence, d.digest, d.hidden"
         scope = "d.user, d.household, d.persona, d.agent, d.project"
@@ -393,11 +398,11 @@ class DocumentTable:
             raise self._damage(connection, condition, parameters, vectors=False) from error
 
     def matching_passages(self, connection: apsw.Connection, where: RecordFilter) -> PassageIds:
-        """Ids of the passages of matching documents, ascending; of hidden documents there are none."""
+        """The ids of the passages of matching documents, ascending. Hidden documents have no passages."""
         condition, parameters = prepare_filter(connection, self.tables, where)
         names = self.tables
-        # The order of the join is ours: a planner without statistics may begin with the passages. As one text, a great
-        # many ids take a third of the time that they take as rows.
+        # The join order is fixed, because without statistics the planner may start with the passages. Fetching many ids
+        # as one text takes a third of the time of fetching them as rows.
         ids = connection.execute(
             f"SELECT group_concat(p.id) FROM {names.documents} AS d CROSS JOIN {names.passages} AS p"
             f" ON p.position = d.position WHERE {condition} AND d.hidden = 0",
@@ -406,7 +411,7 @@ class DocumentTable:
         return np.sort(np.fromstring(ids or "", np.int64, sep=","))
 
     def filter_passages(self, connection: apsw.Connection, passage_ids: PassageIds, where: RecordFilter) -> PassageIds:
-        """Those of the given passages whose documents match, in the given order."""
+        """The given passages whose documents match, in the given order."""
         condition, parameters = compile_filter(self.tables, where, each=True)
         names = self.tables
         rows = fetch(
@@ -435,7 +440,7 @@ class DocumentTable:
     def _damage(
         self, connection: apsw.Connection, condition: str, parameters: Sequence[Any], *, vectors: bool
     ) -> RecordDamagedError:
-        """The first of these rows that cannot be read, found by reading each alone."""
+        """The error for the first of these rows that cannot be read, found by reading them one by one."""
         tables = self.tables
         statement = f"SELECT d.position, CAST(d.id AS BLOB) FROM {tables.documents} AS d WHERE {condition}"
         for position, doc_id in fetch(connection, statement, parameters):
@@ -483,7 +488,7 @@ class DocumentTable:
 def _vector(stored: bytes) -> tuple[float, ...]:
     vector = np.frombuffer(stored, VECTOR_TYPE)
     if not np.dot(vector, vector) <= NORM_MAX**2:
-        raise ValueError("the vector is longer than what is stored can be")
+        raise ValueError("the vector is longer than any stored vector can be")
     return tuple(vector.tolist())
 
 

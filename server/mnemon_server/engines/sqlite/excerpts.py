@@ -1,4 +1,4 @@
-"""Parts of documents, cut out where they lie: a document need not come into memory for a few words of it."""
+"""Reads parts of documents within SQLite, so that a whole document need not be loaded for a few words."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from mnemon_server.engines.promises.values import EXCERPT_CHARACTERS_MAX, OPENIN
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 _TEXT_OF_KEY = (
     "CASE json_type(d.metadata, ?) WHEN 'text'"

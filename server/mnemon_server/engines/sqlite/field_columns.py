@@ -1,4 +1,4 @@
-"""The columns of a collection's own fields: their types, and the values that go into them and come out again."""
+"""The columns of a collection's own fields: their types, and the conversion of values in both directions."""
 
 import json
 from collections.abc import Callable
@@ -15,11 +15,11 @@ COLUMN_TYPES = {
     FieldType.NUMBER: "REAL",
     FieldType.TEXTS: "TEXT NOT NULL DEFAULT '[]'",
 }
-"""A time is in microseconds; texts are a JSON list, equal where and only where they are."""
+"""Times are microseconds. Lists of texts are JSON, encoded so that equal lists have equal texts."""
 
 
 def encode_texts(texts: Any) -> str:
-    """Several texts as a column has them."""
+    """A list of texts as stored in a column."""
     return _LIST_JSON.encode(texts) if texts else "[]"
 
 
@@ -40,7 +40,7 @@ ENCODERS: dict[FieldType, Callable[[FieldValue], Any]] = {
     FieldType.NUMBER: _nullable(float),
     FieldType.TEXTS: encode_texts,
 }
-"""The value of a column, from that of a field."""
+"""Converts the value of a field to that of its column."""
 
 DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
     FieldType.TEXT: str,
@@ -49,4 +49,4 @@ DECODERS: dict[FieldType, Callable[[Any], FieldValue]] = {
     FieldType.NUMBER: _nullable(float),
     FieldType.TEXTS: _decode_texts,
 }
-"""The value of a field, from that of its column."""
+"""Converts the value of a column to that of its field."""

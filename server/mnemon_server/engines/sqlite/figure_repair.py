@@ -1,7 +1,7 @@
-"""Repairs figures that an archive brought in, and that leave no room to count on from or fit into no message.
+"""Repairs numbers from imported archives that are too large to be incremented or to fit into a message.
 
-With a revision at the end of 64 bits, a record takes no further change, and with such a version of the rules, no rule
-does. A decision whose counts exceed 32 bits cannot be told, nor can any list with it.
+A record whose revision is at the end of 64 bits accepts no further change; the same applies to the version of the merge
+rules. A decision with counts above 32 bits cannot be sent, and neither can any list that contains it.
 """
 
 import json
@@ -18,7 +18,7 @@ from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX, Scope
 from mnemon_server.engines.sqlite import values
 from mnemon_server.engines.sqlite.query import fetch
 
-# ruff: noqa: S608 - names of tables are constants of the program
+# ruff: noqa: S608 - table names are constants
 
 _RULES_VERSION = "rules.version"
 _COUNTS = frozenset({"conflict_count", "content_length", "keywords_count", "deduplicated_count"})
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def repair_figures(connection: apsw.Connection) -> None:
-    """Brings such figures to the largest that are in order. Runs inside of the caller's transaction."""
+    """Reduces such numbers to the largest valid ones, within the caller's transaction."""
     for collection in COLLECTIONS:
         _repair_revisions(connection, collection.name)
     _repair_rules_version(connection)
@@ -42,7 +42,7 @@ def repair_figures(connection: apsw.Connection) -> None:
 def _repair_revisions(connection: apsw.Connection, table: str) -> None:
     statement = f"UPDATE {table} SET revision = ?1 WHERE revision > ?1 RETURNING id"
     for (record_id,) in fetch(connection, statement, (FIGURE_MAX,)):
-        log.warning("the revision of %r in %s left no room for changes; it is %d now", record_id, table, FIGURE_MAX)
+        log.warning("the revision of %r in %s was too large; it is now %d", record_id, table, FIGURE_MAX)
 
 
 def _repair_rules_version(connection: apsw.Connection) -> None:
@@ -50,7 +50,7 @@ def _repair_rules_version(connection: apsw.Connection) -> None:
     version, _, digest = (stamp or "0").partition(" ")
     if version.isdigit() and int(version) > FIGURE_MAX:
         values.set_value(connection, _RULES_VERSION, f"{FIGURE_MAX} {digest}")
-        log.warning("the version of the merge rules, %s, left no room for changes; it is %d now", version, FIGURE_MAX)
+        log.warning("the version of the merge rules, %s, was too large; it is now %d", version, FIGURE_MAX)
 
 
 def _repair_decisions(connection: apsw.Connection) -> None:
@@ -58,7 +58,7 @@ def _repair_decisions(connection: apsw.Connection) -> None:
         try:
             told = json.loads(content)
         except ValueError:
-            continue  # damage is told by whoever reads it
+            continue  # reading the record reports the damage
         if (bounded := _bounded(told)) != told:
             _replace_decision(connection, position, json.dumps(bounded, ensure_ascii=False, separators=(",", ":")))
 
@@ -69,11 +69,11 @@ def _replace_decision(connection: apsw.Connection, position: int, text: str) -> 
     document = Document(record_id, text, scope=Scope(*scope), fields=fields, hidden=bool(hidden))
     statement = f"UPDATE {DECISIONS.name} SET content = ?, digest = ? WHERE position = ?"
     connection.execute(statement, (text, document_digest(document), position))
-    log.warning("the decision %r had counts that no message can hold; they are as large as can be now", record_id)
+    log.warning("the decision %r had counts too large for a message; they were reduced to the maximum", record_id)
 
 
 def _bounded(value: Any, key: str = "") -> Any:
-    """The same JSON with counts and lengths of time that a message can hold."""
+    """The same JSON, with counts and durations reduced to the maximum of a message field."""
     match value:
         case dict():
             return {name: _bounded(item, name) for name, item in value.items()}

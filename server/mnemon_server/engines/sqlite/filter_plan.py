@@ -1,8 +1,9 @@
-"""Which index answers a filter: chosen by counting, since the planner keeps no statistics.
+"""Selects the index for a filter by counting, because SQLite's planner has no statistics here.
 
-Where a scope or another indexed text, or a range of it, leaves few documents, these are read and everything else is
-checked on each of them. Else whatever the planner takes is as good as another, and conditions on metadata are answered
-as sets; but where documents are wanted by position, a range that leaves many would have them all sorted first.
+If a scope or another indexed text, or a range of it, leaves few documents, those are read, and the rest of the filter
+is checked on each. Otherwise the planner chooses, and conditions on metadata are evaluated as sets. An exception are
+lists by position: there, a range that leaves many documents must not select the index, because all of them would be
+sorted.
 """
 
 from collections.abc import Iterator
@@ -15,25 +16,25 @@ from mnemon_server.domain.filters import AllOf, Condition, Expression, Operator,
 from mnemon_server.engines.sqlite.filters import compile_filter
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 FEW = 2_000
 
 Bound = tuple[str, str]
-"""A sign of comparison, and a text."""
+"""A comparison operator and a text."""
 
 
 def prepare_filter(
     connection: apsw.Connection, tables: Tables, where: RecordFilter, *, by_position: bool = False
 ) -> tuple[str, list[Any]]:
-    """A condition on the rows of the documents' table, named `d`, and its parameters."""
+    """An SQL condition on the documents table, named `d`, and its parameters."""
     chosen = _most_telling(connection, tables, where)
     is_few = chosen is not None
     return compile_filter(tables, where, each=is_few, chosen=chosen, ranges=is_few or not by_position)
 
 
 def _most_telling(connection: apsw.Connection, tables: Tables, where: RecordFilter) -> str | None:
-    """The indexed column that leaves the fewest documents, where these are few."""
+    """The indexed column that leaves the fewest documents, if at most FEW."""
     bounds = {**_ranges(tables, where), **{name: [("=", value)] for name, value in _equalities(tables, where)}}
     counts = {name: _count(connection, tables, name, each) for name, each in bounds.items()}
     best = min(counts, key=counts.__getitem__, default=None)
@@ -47,7 +48,7 @@ def _count(connection: apsw.Connection, tables: Tables, name: str, bounds: list[
 
 
 def _ranges(tables: Tables, where: RecordFilter) -> dict[str, list[Bound]]:
-    """Indexed columns that must lie between two texts, and these."""
+    """Indexed columns that must lie between two texts, with these texts."""
     found: dict[str, list[Bound]] = {}
     for part in _required(where.expression):
         match part:
@@ -57,7 +58,7 @@ def _ranges(tables: Tables, where: RecordFilter) -> dict[str, list[Bound]]:
 
 
 def _equalities(tables: Tables, where: RecordFilter) -> Iterator[tuple[str, str]]:
-    """Indexed columns, and the text that each must have."""
+    """Indexed columns, with the text that each must equal."""
     yield from ((name, value) for name, value in zip(SCOPE_FIELDS, scope_values(where.scope), strict=True) if value)
     for part in _required(where.expression):
         match part:
@@ -66,7 +67,7 @@ def _equalities(tables: Tables, where: RecordFilter) -> Iterator[tuple[str, str]
 
 
 def _required(expression: Expression | None) -> Iterator[Expression]:
-    """The parts that must all hold."""
+    """The parts that must all match."""
     if isinstance(expression, AllOf):
         for part in expression.parts:
             yield from _required(part)

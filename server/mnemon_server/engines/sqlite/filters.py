@@ -1,4 +1,4 @@
-"""Filters as conditions of SQL, with the meaning of `domain/filters.py`; keys and values are only ever bound."""
+"""Compiles filters to SQL conditions with the semantics of `domain/filters.py`. Keys and values are always bound."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from mnemon_server.domain.records import FilterValue, MetadataValue
 from mnemon_server.engines.sqlite.field_columns import encode_texts
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 INDEXED_TEXT_MAX = 256
 
@@ -37,21 +37,21 @@ _NEVER, _ALWAYS = "0", "1"
 
 
 def metadata_rows(value: MetadataValue) -> list[tuple[str, Any]]:
-    """Type and value of each row that the metadata index holds for a value."""
+    """Type and value of each row in the metadata index for a value."""
     if isinstance(value, tuple):
         return [_item_row(item) for item in value] or [("empty", 0)]
     return [metadata_row(value)]
 
 
 def metadata_types(value: FilterValue | None) -> tuple[str, ...]:
-    """The types of the rows of all values of this one's type; none for None."""
+    """The row types of all values with the same type as this one; empty for None."""
     if value is None:
         return ()
     return ("text", "digest") if isinstance(value, str) else (metadata_row(value)[0],)
 
 
 def metadata_row(value: MetadataValue) -> tuple[str, Any]:
-    """Type and value of the row of a value that is no list; a long text is held by its digest."""
+    """Type and value of the row for a value that is not a list. A long text is represented by its digest."""
     match value:
         case bool():
             return "bool", int(value)
@@ -70,10 +70,10 @@ def metadata_row(value: MetadataValue) -> tuple[str, Any]:
 def compile_filter(
     tables: Tables, where: RecordFilter, *, each: bool = False, chosen: str | None = None, ranges: bool = True
 ) -> tuple[str, list[Any]]:
-    """A condition on the rows of the documents' table, named `d`, and its parameters.
+    """An SQL condition on the documents table, named `d`, and its parameters.
 
-    `each` suits few rows that are checked one by one; otherwise indexes of metadata may choose them. Where the rows are
-    to be chosen by the index of one column of text, `chosen` names it. Without `ranges`, a range of texts chooses none.
+    Set `each` if few rows are checked one by one; otherwise metadata indexes may select the rows. `chosen` names the
+    text column whose index is to select the rows. Without `ranges`, ranges of texts do not use an index.
     """
     compiler = _Compiler(tables, each=each, chosen=chosen, ranges=ranges)
     conditions = [_visibility(where.hidden)] if where.hidden is not None else []
@@ -92,7 +92,7 @@ def _visibility(hidden: bool) -> str:  # noqa: FBT001 - the condition is named b
 
 @dataclass(slots=True)
 class _Compiler:
-    """Every method gives a condition that is true or false, never NULL, and keeps its parameters in their order."""
+    """Every method returns a condition that is true or false, never NULL, and collects its parameters in order."""
 
     tables: Tables
     each: bool
@@ -118,7 +118,7 @@ class _Compiler:
                 return self._condition(name, operator, values)
 
     def metadata_equal(self, key: str, value: MetadataValue) -> str:
-        """Equal in type and value, where 1 and 1.0 differ."""
+        """Equal in type and value; 1 and 1.0 differ."""
         return self._in_metadata("key = ? AND type = ? AND value = ?", key, *metadata_row(value))
 
     def _joined(self, operator: str, parts: Sequence[Expression], empty: str) -> str:
@@ -159,15 +159,15 @@ class _Compiler:
 
     def _text_ordered(self, name: str, operator: Operator, text: str) -> str:
         ordered = self.bind(f"{self._indexed(name, self.ranges)} {_ORDERINGS[operator]} ?", text)
-        # What is above a text is not empty; the index serves where the condition says so.
+        # A text above a lower bound is not empty. SQLite uses the index only if the condition says so.
         return f"({ordered} AND d.\"{name}\" <> '')" if operator in _LOWER_BOUNDS and text else ordered
 
     def _indexed(self, name: str, may_choose: bool) -> str:  # noqa: FBT001 - what it says is what it takes
-        """A column of text; a plus keeps its index from being taken."""
+        """A text column. A unary plus prevents the use of its index."""
         return f'{"" if may_choose and self.chosen in (None, name) else "+"}d."{name}"'
 
     def text_among(self, name: str, texts: list[str]) -> str:
-        """The indexes hold no empty text, and serve where the condition says that it wants none."""
+        """The indexes exclude empty texts, so SQLite uses them only if the condition excludes them too."""
         column = self._indexed(name, may_choose=True)
         parts = [f"{column} = ''"] if "" in texts else []
         if wanted := [text for text in texts if text]:
@@ -186,7 +186,7 @@ class _Compiler:
         return f"({column} IS NOT NULL AND {self._among(column, stored)})"
 
     def _ended(self, column: str, operator: Operator, value: MetadataValue) -> str:
-        """As a set, since it is small: so an index that knows nothing of it can answer all else."""
+        """As a set, because few documents have expired. Another index can then serve the rest of the filter."""
         if not isinstance(value, datetime):
             return _NEVER
         ended = f"SELECT position FROM {self.tables.documents} WHERE {column} IS NOT NULL AND {column}"
@@ -204,7 +204,7 @@ class _Compiler:
     def _among(self, column: str, values: Sequence[Any]) -> str:
         groups: dict[type, list[Any]] = {}
         for value in values:
-            # Whole numbers and others in one array would become others, and lose digits.
+            # Integers and floats in one array would all become floats and lose digits.
             groups.setdefault(type(value), []).append(value)
         parts = []
         for wanted in groups.values():
@@ -255,7 +255,7 @@ class _Compiler:
         return f"({' OR '.join(parts)})"
 
     def _metadata_list(self, key: str, value: tuple[str, ...]) -> str:
-        """The index knows the items of a list, but not their order."""
+        """The metadata index has the items of a list, but not their order."""
         kind, first = metadata_rows(value)[0]
         likely = self._in_metadata("key = ? AND type = ? AND value = ?", key, kind, first)
         same = "key = ? AND type = 'array' AND value = json_extract(?, '$.list')"
@@ -266,7 +266,7 @@ class _Compiler:
         )
 
     def _in_metadata(self, condition: str, *parameters: Any) -> str:
-        """Documents with a row in the metadata index that meets a condition."""
+        """Documents with a row in the metadata index that matches a condition."""
         table = self.tables.metadata
         if self.each:
             return self.bind(
@@ -276,7 +276,7 @@ class _Compiler:
         return self.bind(f"d.position IN (SELECT position FROM {table} WHERE {condition})", *parameters)
 
     def _in_long_text(self, key: str, condition: str, *parameters: Any) -> str:
-        """Documents whose text under a key is too long for the index, and meets a condition itself."""
+        """Documents whose text under a key is too long for the index and matches a condition."""
         long = self._in_metadata("key = ? AND type = 'digest'", key)
         text = f"EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE key = ? AND type = 'text' AND {condition})"
         return self.bind(f"({long} AND {text})", key, *parameters)
@@ -298,7 +298,9 @@ def _item_row(item: str) -> tuple[str, Any]:
 
 
 def _values(wanted: Sequence[Any]) -> tuple[str, Any]:
-    """How to compare with values of one type, and the parameter: a single one, since a statement takes only so many."""
+    """The comparison with values of one type, and its single parameter, because statements have a limit of
+    parameters.
+    """
     if len(wanted) == 1:
         return "= ?", wanted[0]
     array = np.array(wanted) if isinstance(wanted[0], int | float) else tuple(wanted)

@@ -1,4 +1,4 @@
-"""The order of changes of a vault, and what its writes leave of them in the log: the writer's side."""
+"""Assigns the order of a vault's changes, and writes them to the change log."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,9 @@ from mnemon_server.engines.sqlite.query import fetch
 from mnemon_server.engines.sqlite.tables import Tables
 
 COUNTED_EVERY = 10_000
-"""So many changes later the file is told how many there are: to count a million takes a start a third of a second."""
+"""Number of changes after which the total is stored in the file. Counting a million at start takes a third of a
+second.
+"""
 
 CREATE_STATEMENTS = (
     # commit_sequence: the sequence of the first change of the same call. changed: a JSON list, or empty for none.
@@ -50,12 +52,12 @@ _FIRST_TIME = "SELECT time FROM event ORDER BY sequence LIMIT 1"
 _SET_META = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)"
 
 ChangeRow: TypeAlias = tuple[Any, ...]
-"""The columns of the table `event`, in their order."""
+"""The columns of the table `event`, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What of the log is kept; times in microseconds, `head_time` 0 where there never was a change."""
+    """Which part of the log is kept. Times are in microseconds; `head_time` is 0 if there never was a change."""
 
     floor: int = 0
     head: int = 0
@@ -63,17 +65,17 @@ class LogState:
     first_time: int | None = None
     head_time: int = 0
     counted_to: int = 0
-    """The file says how many changes there are up to this position."""
+    """The file has the number of changes up to this position."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """One call, and the changes that it leaves, all of one time. Times in microseconds."""
+    """One call, and the changes that it makes, which share one commit time. Times are in microseconds."""
 
     now: int
-    """The clock's."""
+    """The time by the clock."""
     time: int
-    """The log's, where it never goes back."""
+    """The commit time, which never decreases."""
     request: RequestKey | None
     rows: list[ChangeRow] = field(default_factory=list)
     sequence: int = 0
@@ -89,7 +91,7 @@ class Operation:
         changed: tuple[str, ...] = (),
         details: str = "",
     ) -> None:
-        """Notes one change."""
+        """Adds one change."""
         self.sequence = sequence
         first = self.rows[0][0] if self.rows else sequence
         request_id = self.request.request_id if self.request else ""
@@ -100,11 +102,11 @@ class Operation:
 
 
 class Journal:
-    """Counts changes and gathers what the log says of them; that is written with the transaction that it tells of.
+    """Numbers changes and collects their log entries, which are written in the transaction that makes the changes.
 
-    It is the last follower: once `state` tells of a change, whatever else follows the transactions knows of it.
+    It is the last follower of a transaction: once `state` includes a change, all other followers have applied it.
 
-    `state` is what was committed, for any thread; everything else belongs to the writer's.
+    Any thread may read `state`, which shows committed changes. Everything else belongs to the writer's thread.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -119,13 +121,15 @@ class Journal:
         return to_microseconds(self._clock())
 
     def begin(self, request: RequestKey | None) -> Operation:
-        """A call that may leave changes; time in the log never goes back, whatever the clock does."""
+        """Starts a call that may make changes. Its commit time is never before the previous one, whatever the clock
+        does.
+        """
         now = self.now()
         return Operation(now, max(now, self._running.head_time), request)
 
     @property
     def head(self) -> int:
-        """The position of the newest change, staged ones too; 0 where there never was one."""
+        """The position of the newest change, including staged ones; 0 if there never was one."""
         return self._running.head
 
     def next_sequence(self) -> int:
@@ -134,7 +138,7 @@ class Journal:
         return self._sequence
 
     def stage(self, operation: Operation) -> None:
-        """Takes the changes of a call that can no longer fail by itself."""
+        """Stages the changes of a call that has succeeded."""
         if rows := operation.rows:
             running = self._running
             self._rows += rows
@@ -148,7 +152,7 @@ class Journal:
             )
 
     def trim(self, connection: apsw.Connection, before: int, keep_max: int, keep_after: int | None = None) -> int:
-        """Drops the oldest changes, as ChangeLog.trim says; returns how many."""
+        """Drops the oldest changes, see ChangeLog.trim; returns how many."""
         surplus = self._running.count - keep_max
         last = self._running.head if keep_after is None else keep_after
         oldest = fetch(connection, _OLDEST, (last, TRIM_MAX))
@@ -170,12 +174,12 @@ class Journal:
     # With the transactions; see Follower
 
     def load(self, connection: apsw.Connection) -> None:
-        """Takes up what is stored."""
+        """Loads the stored state."""
         meta: dict[str, Any] = dict(fetch(connection, "SELECT key, value FROM meta"))
         self.epoch = meta["epoch"]
         [(count, first, head)] = fetch(connection, _COUNT)
         floor, floor_time = int(meta.get("event.floor", 0)), int(meta.get("event.floor_time", 0))
-        # A change may have told of no document, and so be the newest change of no collection.
+        # A change without a document is not the newest change of any collection.
         newest = (int(meta.get(Tables(collection).sequence_key, 0)) for collection in COLLECTIONS)
         self._sequence = self._committed_sequence = max(head or floor, *newest)
         times = dict(fetch(connection, "SELECT sequence, time FROM event WHERE sequence IN (?, ?)", (first, head)))
@@ -190,7 +194,7 @@ class Journal:
         self._rows = []
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Writes what was staged."""
+        """Writes the staged changes."""
         if self._rows:
             connection.executemany(_INSERT, self._rows)
         running = self._running
@@ -201,11 +205,11 @@ class Journal:
             self._running = replace(running, counted_to=running.head)
 
     def after_commit(self) -> None:
-        """What was staged is there."""
+        """Makes the staged changes visible."""
         self._rows = []
         self.state, self._committed_sequence = self._running, self._sequence
 
     def after_rollback(self) -> None:
-        """What was staged never happened."""
+        """Discards the staged changes."""
         self._rows = []
         self._running, self._sequence = self.state, self._committed_sequence

@@ -1,13 +1,13 @@
-"""The keyword index of passages: an FTS5 table that is read term by term, and BM25 over what it gives.
+"""The keyword index of passages: an FTS5 table that is read term by term, and BM25 computed from its rows.
 
-FTS5's MATCH and bm25() give rows one by one. The rows of each term as one text, read in a single statement and scored
-as arrays, take less than half the time, leave the formula to this module, let a filter choose among the rows before
-they are scored, and need no query language whose characters would have a meaning.
+FTS5's MATCH and bm25() return rows one by one. Reading the rows of each term as one text in a single statement, and
+scoring them as arrays, takes less than half the time. It also keeps the formula in this module, allows a filter to
+select rows before scoring, and avoids a query language with special characters.
 
-A row's id is the passage's id with the length of the passage in its low bits, so that scoring needs no second lookup.
+A row's id combines the passage's id with the passage's length in its low bits, so that scoring needs no second look-up.
 
-An index comes in two forms. One without texts removes a passage at once, and is told its text for that. One with texts
-knows them itself, and takes many passages in one statement each way.
+An index has one of two forms. The form without texts removes a passage at once, but needs the passage's text for that.
+The form with texts stores them itself, and adds or removes many passages in one statement.
 """
 
 import json
@@ -26,23 +26,25 @@ from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT, Matches
 from mnemon_server.ranking.keyword_context import scores as context_scores
 from mnemon_server.ranking.keywords import analyze, query_terms
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 _LENGTH_BITS = 8
 _LENGTH_STEPS = 16
-"""Steps for each doubling of the length: 255 of them reach 60,000 words, each within 2.2 % of the true length."""
+"""Steps per doubling of the length. 255 steps reach 60,000 words, each within 2.2 % of the true length."""
 
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 _SATURATION, _LENGTH_WEIGHT = 0.9, 0.4
-"""BM25's k1 and b at the values that are usual for short passages; 1.2 and 0.75 find less in conversations."""
+"""BM25's k1 and b, with values that are usual for short passages. The values 1.2 and 0.75 find less in
+conversations.
+"""
 
 Floats = NDArray[np.float64]
 PassageIds = NDArray[np.int64]
 
 
 class KeywordTables:
-    """The names of one keyword index, and its statements."""
+    """The table names of one keyword index, and its statements."""
 
     def __init__(self, collection: str) -> None:
         """`collection` is the name of a collection, a constant of the program."""
@@ -54,7 +56,7 @@ class KeywordTables:
         self.delete_many = f"DELETE FROM {self.index} WHERE rowid IN (SELECT value FROM carray(?))"
         self.optimize = f"INSERT INTO {self.index}({self.index}) VALUES('optimize')"
         self.rows = f"SELECT id FROM {self.index}_docsize WHERE id BETWEEN ? AND ?"
-        # One statement, so that totals and rows are of one moment.
+        # One statement, so that totals and rows are consistent.
         self.read = f"""
             SELECT (SELECT block FROM {self.index}_data WHERE id = 1),
                    (SELECT group_concat(doc) FROM {self.terms} WHERE term = word.value)
@@ -63,17 +65,17 @@ class KeywordTables:
 
 
 def create_statements(tables: KeywordTables) -> list[str]:
-    """What creates the tables."""
+    """The statements that create the tables."""
     return [
         f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, content='', tokenize='{_TOKENIZER}')",
-        # What is deleted leaves the files at once, not with some later merge.
+        # Deletions take effect in the file at once, not with a later merge.
         f"INSERT INTO {tables.index}({tables.index}, rank) VALUES('secure-delete', 1)",
         create_terms(tables),
     ]
 
 
 def create_with_texts(tables: KeywordTables) -> list[str]:
-    """What creates the tables of an index that has the texts, too."""
+    """The statements that create the tables of an index with texts."""
     return [
         f"CREATE VIRTUAL TABLE {tables.index} USING fts5(text, tokenize='{_TOKENIZER}')",
         create_terms(tables),
@@ -81,12 +83,12 @@ def create_with_texts(tables: KeywordTables) -> list[str]:
 
 
 def drop_statements(tables: KeywordTables) -> list[str]:
-    """What removes the tables."""
+    """The statements that remove the tables."""
     return [f"DROP TABLE {tables.terms}", f"DROP TABLE {tables.index}"]
 
 
 def create_terms(tables: KeywordTables) -> str:
-    """What creates the table that shows the index term by term."""
+    """The statement that creates the table that lists the index term by term."""
     return f"CREATE VIRTUAL TABLE {tables.terms} USING fts5vocab('{tables.index}', 'instance')"
 
 
@@ -96,22 +98,22 @@ def insert(connection: apsw.Connection, tables: KeywordTables, passage_id: int, 
 
 
 def delete(connection: apsw.Connection, tables: KeywordTables, passage_id: int, text: str) -> None:
-    """Removes a passage; the text must be the one that was inserted, or the index is damaged."""
+    """Removes a passage. The text must be the one that was inserted; otherwise the index is damaged."""
     connection.execute(tables.delete, _row(connection, passage_id, text))
 
 
 def insert_many(connection: apsw.Connection, tables: KeywordTables, texts: Mapping[int, str]) -> None:
     """Adds passages to an index with texts."""
-    # One statement, during all of which other threads run.
+    # A single statement releases the interpreter lock for its whole duration.
     rows = [_row(connection, passage_id, text) for passage_id, text in texts.items()]
     connection.execute(tables.insert_many, (json.dumps(rows, ensure_ascii=False),))
 
 
 def remove_many(connection: apsw.Connection, tables: KeywordTables, passage_ids: PassageIds) -> None:
-    """Removes those of these passages that there are from an index with texts, which is written anew for that.
+    """Removes the given passages, as far as they exist, from an index with texts, and rewrites the index.
 
-    What was removed is in none of the index's rows then. Taking a few words out of them one by one takes some 3 ms for
-    each passage; writing the rows anew takes some 5 us for each that is left.
+    No row of the index contains removed text afterwards. Removing the words one by one would take about 3 ms per
+    passage; rewriting takes about 5 us per remaining passage.
     """
     if not len(passage_ids):
         return
@@ -136,7 +138,7 @@ def search(
     *,
     context_weight: float = CONTEXT_WEIGHT,
 ) -> tuple[PassageIds, Floats]:
-    """As `search_parts`, in one index."""
+    """Like `search_parts`, for a single index."""
     return search_parts(connection, [tables], query, among, context_weight=context_weight)
 
 
@@ -148,11 +150,12 @@ def search_parts(
     *,
     context_weight: float = CONTEXT_WEIGHT,
 ) -> tuple[PassageIds, Floats]:
-    """Ids, ascending, and scores of the passages that share a word with the query, or of those of `among`, ascending.
+    """Ascending ids, and scores, of the passages that share a word with the query; only those in `among`, if given,
+    which must ascend.
 
-    A score is BM25 relative to what the query's own text would score, 0 to 1. How telling a word is counts among the
-    passages searched, so that what others have stored changes no score; neighbours are passages next to each other
-    among them, see `keyword_context`.
+    A score is BM25 relative to the score of the query's own text, 0 to 1. The weights of words come from the searched
+    passages only, so passages outside the search do not affect scores. Neighbours are adjacent passages among the
+    searched ones, see `keyword_context`.
     """
     own_words = Counter(_words(connection, analyze(query)))
     terms = list(dict.fromkeys(_words(connection, " ".join(query_terms(query)))))
@@ -189,7 +192,7 @@ def _read(connection: apsw.Connection, tables: KeywordTables, terms: Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class _Occurrences:
-    """Which rows hold which term, and how often: three arrays of one length."""
+    """Which rows contain which term, and how often: three arrays of equal length."""
 
     rows: PassageIds
     terms: NDArray[np.int64]
@@ -208,7 +211,9 @@ def _occurrences(rows_of_terms: Sequence[str], among: PassageIds | None) -> _Occ
 
 
 def _weights(occurrences: _Occurrences, term_count: int, passage_count: int) -> Floats:
-    """How telling each term is: BM25's idf in the form that stays positive, so that a small store finds by word too."""
+    """The weight of each term: BM25's idf in the form that is always positive, so that small stores find by keyword
+    too.
+    """
     holding = np.bincount(occurrences.terms, minlength=term_count)
     weights: Floats = np.log1p((passage_count - holding + 0.5) / (holding + 0.5))
     return weights
@@ -242,7 +247,9 @@ def _words(connection: apsw.Connection, text: str) -> list[str]:
 
 
 def _totals(of_parts: Sequence[bytes]) -> tuple[int, float]:
-    """How many passages there are, and how many words one has on average: FTS5's own records, two varints each."""
+    """The number of passages, and the mean number of words in one. Reads FTS5's own records, which are two varints
+    each.
+    """
     passage_count = word_count = 0
     for averages in of_parts:
         passages, rest = _varint(averages)

@@ -1,8 +1,8 @@
-"""From each format of records.db to the next: what an older program wrote is kept, in the newest format.
+"""Migrates records.db from each format to the next.
 
-A later format appends one function to MIGRATIONS, and changes what a new file gets along with it (`tables.py`,
-`journal.py`, `schema.py`, `values.py`, and `engines/timeline/rows/tables.py`). A function here works on the format of
-its day: where it shares statements with new files, and these change, it keeps the old ones as text of its own.
+To add a format, append a function to MIGRATIONS, and change how new files are created (`tables.py`, `journal.py`,
+`schema.py`, `values.py`, and `engines/timeline/rows/tables.py`). Each function works on the format of its time: if it
+shares statements with new files and those change, it must keep a copy of the old statements.
 """
 
 import os
@@ -52,12 +52,12 @@ WHERE j.type = 'array' AND j.value = '[]'"""
 
 
 def set_epoch(connection: apsw.Connection) -> None:
-    """Gives the log what its cursors are bound to."""
+    """Creates the secret to which the log's cursors are bound."""
     connection.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (os.urandom(EPOCH_BYTES),))
 
 
 def _to_format_2(connection: apsw.Connection) -> None:
-    """Memories beside the documents, and the event log; tables are named after their collection."""
+    """Adds memories and the event log. Tables get the name of their collection."""
     for statement in (
         "ALTER TABLE document ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0",
         *(f"DROP INDEX document_{name}" for name in SCOPE_FIELDS),
@@ -73,7 +73,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
         _INDEX_POSITION_2,
         "INSERT INTO index_position SELECT 'document', name, sequence, generation FROM index_position_1",
         "DROP TABLE index_position_1",
-        # Lists without items had no row to be found by.
+        # Empty lists had no row in the metadata index.
         _EMPTY_LISTS,
         "UPDATE meta SET key = 'document.sequence' WHERE key = 'sequence'",
         *create_statements(MEMORIES),
@@ -84,7 +84,7 @@ def _to_format_2(connection: apsw.Connection) -> None:
 
 
 def _to_format_3(connection: apsw.Connection) -> None:
-    """What is known of users, its decisions and rules; details of events; values of the vault's own."""
+    """Adds statements, decisions, rules, event details, and values of the vault."""
     for statement in (
         "ALTER TABLE event ADD COLUMN details TEXT NOT NULL DEFAULT ''",
         values.CREATE_STATEMENT,
@@ -94,7 +94,7 @@ def _to_format_3(connection: apsw.Connection) -> None:
 
 
 def _to_format_4(connection: apsw.Connection) -> None:
-    """The timeline."""
+    """Adds the timeline."""
     for statement in TIMELINE_STATEMENTS:
         connection.execute(statement)
 
@@ -106,7 +106,7 @@ def _to_format_5(connection: apsw.Connection) -> None:
 
 
 def _to_format_7(connection: apsw.Connection) -> None:
-    """What was removed and may be in the files of an index; what an older program removed, nobody counted."""
+    """Adds the count of removed records that an index's files may contain. Older programs did not count them."""
     connection.execute("ALTER TABLE index_position ADD COLUMN removed INTEGER NOT NULL DEFAULT 1")
 
 
@@ -115,8 +115,8 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _to_format_3,
     _to_format_4,
     _to_format_5,
-    # Archives could bring figures that nothing could be counted on from; imports refuse them by now.
+    # Older versions imported archives with numbers that are too large to increment.
     repair_figures,
     _to_format_7,
 )
-"""The first one turns format 1 into 2. Each runs inside one transaction, along with those behind it."""
+"""The first function migrates format 1 to 2. Each runs in one transaction with all that follow it."""

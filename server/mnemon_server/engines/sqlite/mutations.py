@@ -1,4 +1,4 @@
-"""What the calls that write do, on the writer's thread and inside its transaction, for one collection."""
+"""The write operations of one collection, which run on the writer's thread within its transaction."""
 
 from collections.abc import Callable
 
@@ -18,9 +18,9 @@ from mnemon_server.engines.sqlite.vectors import VectorScanner
 
 
 class Mutations:
-    """The writes of one collection, and what is counted along with them.
+    """The writes of one collection, and their effects on counts and searches.
 
-    Nothing is counted, shown to searches, or left for the log before the call can no longer fail by itself.
+    Effects on counts, searches and the log are held back until the call has succeeded.
     """
 
     vectors: VectorScanner
@@ -40,7 +40,7 @@ class Mutations:
         self.stats = RecordStats(0, 0, 0)
         self._sequence = self._documents_added = 0
 
-    # Calls of one write
+    # Calls with a single write
 
     def put(self, connection: apsw.Connection, write: DocumentWrite, digest: bytes) -> WriteReceipt:
         """See RecordEngine.put_document."""
@@ -98,11 +98,11 @@ class Mutations:
     # Parts of a call
 
     def begin(self, operation: Operation) -> Effects:
-        """What a call does to the collection: nothing yet."""
+        """Starts a call, without effects so far."""
         return Effects(operation, self._sequence)
 
     def stage(self, effects: Effects) -> None:
-        """Takes what a call did that can no longer fail by itself; its events are the journal's."""
+        """Stages the effects of a call that has succeeded. The journal stages its log entries."""
         passages = effects.passages
         self.vectors.stage(passages.added, passages.vectors, passages.removed)
         self._removals.stage(records=effects.removed)
@@ -110,7 +110,7 @@ class Mutations:
         self._sequence = effects.sequence
 
     def related(self, connection: apsw.Connection, query: RelatedQuery) -> RelatedDocuments:
-        """See RecordEngine.related_documents: of what the connection sees."""
+        """See RecordEngine.related_documents. Uses what the connection sees."""
         if self.table.related is None:
             raise ValueError(f"documents of {self.table.tables.collection.name!r} have no related fields")
         return self.table.related.find(connection, self.vectors.scan_stored, query)
@@ -125,7 +125,7 @@ class Mutations:
     # With the transactions; see Follower
 
     def load(self, connection: apsw.Connection) -> None:
-        """Takes up what is stored."""
+        """Loads the stored state."""
         tables = self.table.tables
         self.stats = changes.stats(connection, tables)
         self._sequence, self._documents_added = self.stats.sequence, 0
@@ -133,12 +133,12 @@ class Mutations:
         self.vectors = self._open_vectors(connection)
 
     def before_commit(self, connection: apsw.Connection) -> None:
-        """Remembers the newest change."""
+        """Stores the position of the newest change."""
         if self._sequence != self.stats.sequence:
             changes.set_last_sequence(connection, self.table.tables, self._sequence)
 
     def after_commit(self) -> None:
-        """What was staged is there."""
+        """Publishes the staged effects."""
         passages_added = self.vectors.publish()
         if self._sequence != self.stats.sequence:
             self.stats = RecordStats(
@@ -149,6 +149,6 @@ class Mutations:
             self._documents_added = 0
 
     def after_rollback(self) -> None:
-        """What was staged never happened."""
+        """Discards the staged effects."""
         self._sequence, self._documents_added = self.stats.sequence, 0
         self.vectors.discard()

@@ -1,8 +1,8 @@
-"""Overwrites what SQLite leaves between the cells of a page.
+"""Overwrites the unused space between the cells of database pages.
 
-`secure_delete` overwrites deleted cells and free pages. But where SQLite moves cells from page to page, to keep its
-trees in balance, their bytes stay behind in the unused middle of the page that they left, until the page needs the
-room: about one deletion of a thousand leaves a copy there.
+`secure_delete` overwrites deleted cells and free pages. But when SQLite moves cells to another page to balance a tree,
+their bytes stay in the unused middle of the old page until that space is needed. About one deletion in a thousand
+leaves such a copy.
 """
 
 import os
@@ -13,17 +13,17 @@ from pathlib import Path
 from mnemon_server.engines.file_errors import translated
 
 _TREE_PAGES = {2: 12, 5: 12, 10: 8, 13: 8}
-"""By the first byte of a page of a tree, the length of its header."""
+"""The length of a tree page's header, by the first byte of the page."""
 _FILE_HEADER_BYTES = 100
 _PAGES_MAX = 1 << 25
-"""A page without cells begins with the number of another page; up to here, its first byte is none of these."""
+"""A page without cells starts with a page number. Below this number of pages, its first byte is not a tree page's."""
 
 
 class PageSlack:
-    """The unused room in the pages of a database file.
+    """The unused space in the pages of a database file.
 
-    The file stays open until `close`, which must come after every connection of this process has been closed: closing
-    any descriptor of a file gives up all locks that the process holds on it.
+    The file stays open until `close`, which must come after all connections of this process are closed, because closing
+    any descriptor of a file releases all locks that the process holds on it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,9 +31,9 @@ class PageSlack:
         self._descriptor = -1
 
     def clear(self, numbers: Iterable[int]) -> bool:
-        """Overwrites the slack of these pages, and syncs; whether there was anything.
+        """Overwrites the unused space of these pages, and syncs; returns whether anything was overwritten.
 
-        Nobody else may write to the file meanwhile; who reads it sees nothing of this.
+        No other thread or process may write to the file meanwhile. Readers are not affected.
 
         Raises:
             StorageFullError, StorageFailedError: the disk failed.
@@ -48,7 +48,7 @@ class PageSlack:
         return bool(cleared)
 
     def close(self) -> None:
-        """Closes the file. Calling it again does nothing."""
+        """Closes the file. Further calls have no effect."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -69,7 +69,7 @@ def _page_size(file_header: bytes) -> int:
 
 
 def _slack(page: bytes, start: int) -> tuple[int, int]:
-    """Where the unused middle begins and ends; nothing where the page is of no tree, or not what it should be."""
+    """The start and end of the unused middle. Empty if the page is not a tree page or is malformed."""
     header_bytes = _TREE_PAGES.get(page[start])
     if header_bytes is None:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Reading connections, lent out one call at a time."""
+"""A pool of reading connections."""
 
 import threading
 from collections import deque
@@ -14,7 +14,7 @@ READERS_MAX = 8
 
 
 class ReaderPool:
-    """Lends connections that only read; each loan is one transaction, so that it sees a single moment."""
+    """Lends connections that only read. Each loan is one transaction, so it sees a consistent state."""
 
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
@@ -24,7 +24,7 @@ class ReaderPool:
 
     @contextmanager
     def lend(self) -> Iterator[apsw.Connection]:
-        """A connection inside a read transaction; waits while all are lent."""
+        """A connection within a read transaction. Waits while all connections are lent."""
         with self._slots:
             if self._closed:
                 raise StorageFailedError("the records are closed")
@@ -40,13 +40,13 @@ class ReaderPool:
                 close_quietly(connection)
                 raise RecordDamagedError("records.db") from error
             except BaseException:
-                # Whatever state it is in, the next reader gets a fresh one.
+                # The connection's state is unknown after an error, so the next reader gets a new one.
                 close_quietly(connection)
                 raise
             self._idle.append(connection)
 
     def close(self) -> None:
-        """Waits for every loan to end, and closes the connections."""
+        """Waits until all loans have ended, and closes the connections."""
         self._closed = True
         for _ in range(READERS_MAX):
             self._slots.acquire()

@@ -36,7 +36,7 @@ from mnemon_server.engines.sqlite.excerpts import read_excerpts
 from mnemon_server.engines.sqlite.mutations import Mutations
 from mnemon_server.engines.sqlite.query import fetch, id_array
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 Subscribe = Callable[[Callable[[], None]], Callable[[], None]]
 
@@ -216,7 +216,7 @@ class SQLiteCollection:
             with self._connections.lend() as connection:
                 return read_excerpts(connection, self._tables, passage_ids, metadata_keys)
         except (UnicodeDecodeError, apsw.CorruptError, apsw.SQLError):
-            # Read whole, the damaged one says which it is.
+            # Reading whole documents raises an error that names the damaged one.
             self.get_documents([place.doc_id for place in self.locate_passages(passage_ids)])
             raise
 
@@ -239,7 +239,7 @@ class SQLiteCollection:
         """See RecordEngine."""
         return self._mutations.stats
 
-    # Life
+    # Lifecycle
 
     def index_removals(self, index: str) -> int:
         """See RecordEngine."""

@@ -1,4 +1,4 @@
-"""Documents of a user that have something in common: a table of their terms, and indexes of their times and numbers."""
+"""Related documents of a user, found by a table of terms and by indexes of times and numbers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,31 +19,33 @@ from mnemon_server.engines.promises.values import PassageIds, Scores, Vector
 from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 ROUNDING = 1e-6
-"""Bounds are loosened by this much, so that nothing is lost to rounding."""
+"""Margin by which bounds are widened, so that rounding does not lose a document."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
 _NOTHING = np.empty(0, np.int64)
 
 Scan: TypeAlias = Callable[[apsw.Connection, Vector, PassageIds], Scores]
-"""The similarity of passages that a connection sees; see VectorScanner.scan_stored."""
+"""Returns the similarity of passages that a connection sees; see VectorScanner.scan_stored."""
 
 _Row: TypeAlias = tuple[str, str, int, int]
-"""User, term, position, and how many terms the document has."""
+"""User, term, position, and the number of the document's terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """How near the passages of a user are to the query: two arrays of one length, best passage last."""
+    """How similar the user's passages are to the query: two arrays of equal length, best passage last."""
 
     positions: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
     def of_documents(self, wanted: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The similarity of the best passage of each of these, which ascend; NaN where it has none."""
+        """The similarity of the best passage of each of these documents, which ascend; NaN if a document has no
+        vector.
+        """
         best = np.full(len(wanted), np.nan)
         kept = np.isin(self.positions, wanted)
         np.fmax.at(best, np.searchsorted(wanted, self.positions[kept]), self.similarities[kept])
@@ -52,21 +54,21 @@ class _Near:
 
 @dataclass(frozen=True, slots=True)
 class _Sharing:
-    """The documents that share a term with the query, ascending: how many they share, and how many they have."""
+    """The documents that share a term with the query, ascending, with the numbers of shared terms and of all terms."""
 
     positions: NDArray[np.int64]
     shared: NDArray[np.int64]
     counts: NDArray[np.int64]
 
     def overlapping(self, query: RelatedQuery) -> NDArray[np.int64]:
-        """Those that share more than the query's bound."""
+        """The documents whose overlap exceeds the query's bound."""
         if query.overlap_above is None or not query.terms:
             return _NOTHING
         smaller = np.minimum(self.counts, len(query.terms))
         return self.positions[self.shared / smaller > query.overlap_above - ROUNDING]
 
     def of_documents(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many each of these shares and has, 0 where it shares none."""
+        """The numbers of shared and of all terms for each of these documents; 0 if it shares none."""
         shared, counts = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
         _, there, here = np.intersect1d(wanted, self.positions, assume_unique=True, return_indices=True)
         shared[there], counts[there] = self.shared[here], self.counts[here]
@@ -74,7 +76,7 @@ class _Sharing:
 
 
 class RelatedTable:
-    """What relates the documents of one collection. Hidden documents are not in it."""
+    """The data that relates the documents of one collection. It excludes hidden documents."""
 
     def __init__(self, tables: Tables, fields: RelatedFields) -> None:
         documents, related = tables.documents, tables.related
@@ -82,7 +84,7 @@ class RelatedTable:
         self._insert = f"INSERT INTO {related} (user, term, position, term_count) VALUES (?, ?, ?, ?)"
         self._delete = f"DELETE FROM {related} WHERE user = ? AND term = ? AND position = ?"
         self._stored = f'SELECT user, "{fields.terms}" FROM {documents} WHERE position = ? AND hidden = 0'
-        # Which index is read is said in each statement: the planner has no statistics to choose by.
+        # Each statement names its index, because the planner has no statistics to choose by.
         by_time = f"FROM {documents} AS d INDEXED BY {tables.related_time}"
         by_number = f"FROM {documents} AS d INDEXED BY {tables.related_number}"
         visible = "WHERE d.user = ?1 AND d.hidden = 0"
@@ -107,18 +109,18 @@ class RelatedTable:
     # Writing
 
     def insert(self, connection: apsw.Connection, position: int, document: Document) -> None:
-        """Takes up a document."""
+        """Adds a document."""
         connection.executemany(self._insert, self._rows(position, document))
 
     def replace(self, connection: apsw.Connection, position: int, old: Document, new: Document) -> None:
-        """A document stands in the place of another."""
+        """Updates the data of a document that replaced another."""
         before, after = self._rows(position, old), self._rows(position, new)
         if before != after:
             connection.executemany(self._delete, [row[:3] for row in before])
             connection.executemany(self._insert, after)
 
     def delete(self, connection: apsw.Connection, position: int) -> None:
-        """Forgets a document; to be called while its row is there."""
+        """Removes a document. Call it while the document's row still exists."""
         for user, terms in fetch(connection, self._stored, (position,)):
             connection.executemany(self._delete, [(user, term, position) for term in set(json.loads(terms))])
 
@@ -160,7 +162,7 @@ class RelatedTable:
         passage_ids, of_documents = _integers(ids), _integers(positions)
         order = np.argsort(passage_ids)
         scores = scan(connection, query.vector, passage_ids[order])
-        # Every passage was scored, so that both are in the order of their ids.
+        # Every passage was scored, so both arrays are in the order of passage ids.
         by_id = np.argsort(scores.passage_ids)
         similarities, places = scores.scores[by_id], of_documents[order]
         ascending = np.argsort(similarities)

@@ -1,4 +1,4 @@
-"""Answers to request ids: what makes a repeated write harmless."""
+"""Stores the answers to request ids, so that a repeated write has no effect."""
 
 import json
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from mnemon_server.engines.sqlite.query import fetch
 LIFETIME_US = 24 * 3600 * 1_000_000
 
 StoredAnswer: TypeAlias = tuple[bytes, dict[str, Any]]
-"""The digest of the request that it was given to, and the answer as JSON values."""
+"""The digest of the request, and the answer as JSON values."""
 
 
 def stored_answer(connection: apsw.Connection, request: RequestKey | None, now: int) -> dict[str, Any] | None:
-    """The first answer to this request; None where it is new.
+    """The stored answer to this request; None if the request is new.
 
     Raises:
         RequestIdReusedError: the id was used for another request.
@@ -38,7 +38,7 @@ def stored_answer(connection: apsw.Connection, request: RequestKey | None, now: 
 
 
 def stored_answers(connection: apsw.Connection, asked: Sequence[RequestKey], now: int) -> dict[str, StoredAnswer]:
-    """The first answers to these requests, by their ids; new ones are left out."""
+    """The stored answers to these requests, by request id, without new ones."""
     if not asked:
         return {}
     statement = "SELECT id, digest, answer FROM request WHERE id IN (SELECT value FROM carray(?)) AND expire_time > ?"
@@ -47,27 +47,27 @@ def stored_answers(connection: apsw.Connection, asked: Sequence[RequestKey], now
 
 
 def checked_answer(request: RequestKey, answer: StoredAnswer) -> dict[str, Any]:
-    """The answer, if it was given to this request.
+    """The answer, if it belongs to this request.
 
     Raises:
-        RequestIdReusedError: it was another's.
+        RequestIdReusedError: it belongs to another request.
     """
     digest, values = answer
     if digest != request.digest:
         raise RequestIdReusedError(
-            f"request_id {request.request_id!r} was used for a different request; take a new one for each request"
+            f"request_id {request.request_id!r} was used for a different request; each request needs its own"
         )
     return values
 
 
 def store_answer(connection: apsw.Connection, request: RequestKey | None, answer: dict[str, Any], now: int) -> None:
-    """Keeps the answer for the lifetime of a request id."""
+    """Stores the answer for the lifetime of a request id."""
     if request is not None:
         store_answers(connection, [(request, answer)], now)
 
 
 def store_answers(connection: apsw.Connection, answers: Sequence[tuple[RequestKey, dict[str, Any]]], now: int) -> None:
-    """Keeps answers for the lifetime of their request ids."""
+    """Stores answers for the lifetime of their request ids."""
     connection.executemany(
         "INSERT OR REPLACE INTO request (id, digest, answer, expire_time) VALUES (?, ?, ?, ?)",
         [(request.request_id, request.digest, json.dumps(answer), now + LIFETIME_US) for request, answer in answers],
@@ -75,7 +75,7 @@ def store_answers(connection: apsw.Connection, answers: Sequence[tuple[RequestKe
 
 
 def forget_expired(connection: apsw.Connection, now: int) -> None:
-    """Drops a bounded number of answers whose lifetime is over."""
+    """Deletes a limited number of answers whose lifetime has passed."""
     connection.execute(
         "DELETE FROM request WHERE id IN (SELECT id FROM request WHERE expire_time <= ? LIMIT 1000)", (now,)
     )

@@ -1,4 +1,4 @@
-"""The scanners of a vault: one per collection, opened with the file and closed with the vault."""
+"""The vector scanners of a vault, one per collection, opened with the file and closed with the vault."""
 
 from collections.abc import Container
 from functools import partial
@@ -15,7 +15,7 @@ from mnemon_server.engines.sqlite.vectors import VectorScanner
 
 
 class VectorScanners:
-    """Opens scanners, anew where the file was opened anew, and closes them."""
+    """Opens scanners, also after the file was reopened, and closes them."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class VectorScanners:
         self._open: dict[Collection, VectorScanner] = {}
 
     def open(self, tables: Tables, connection: apsw.Connection) -> VectorScanner:
-        """A scanner of what the connection sees, in place of the collection's former one.
+        """Opens a scanner of what the connection sees, which replaces the collection's previous one.
 
-        Where that one was warm, so is the new one from the start: a vault that was opened anew goes on serving.
+        If the previous one was warm, the new one is warm from the start, so that a reopened vault keeps serving.
         """
         former = self._open.pop(tables.collection, None)
         warm = former is not None and former.usage().warm
@@ -62,7 +62,7 @@ class VectorScanners:
         return scanner
 
     def close(self, *, save: bool = True) -> None:
-        """Ends all work on graphs, with their last snapshots where `save`."""
+        """Stops all work on graphs. Writes last snapshots if `save` is set."""
         for scanner in self._open.values():
             scanner.close(save=save)
 

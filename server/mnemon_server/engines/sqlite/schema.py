@@ -1,4 +1,4 @@
-"""The tables of records.db, and how its connections are opened."""
+"""The common tables of records.db, and how connections are opened."""
 
 import logging
 from pathlib import Path
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 APPLICATION_ID = 0x4D4E454D  # "MNEM"
 SCHEMA_VERSION = 1 + len(MIGRATIONS)
 
-# Of 4 KiB. A checkpoint copies what the log holds into the file; past the second bound it waits for readers, and the
-# log starts anew.
+# Numbers of pages of 4 KiB. A checkpoint copies the log into the file. Past the second bound, it waits for readers, and
+# the log restarts.
 CHECKPOINT_PAGES = 1_000
 WAL_PAGES_MAX = 16_384
 
-# Pages that a connection keeps; what falls out is still in the page cache of the system.
+# The cache of a connection. Evicted pages are usually still in the system's page cache.
 WRITER_CACHE_KIB = 8_192
 READER_CACHE_KIB = 4_096
 
@@ -54,10 +54,10 @@ CREATE TABLE index_position (
 
 
 def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
-    """The one connection that writes and checkpoints; creates the tables of a new file, and brings an old one up.
+    """Opens the only connection that writes and checkpoints. Creates the tables of a new file, and migrates an old one.
 
     Raises:
-        ConfigurationError: the file is not ours, or a newer program wrote it; it is left untouched.
+        ConfigurationError: the file is not a Mnemon database, or a newer program wrote it. It is left unchanged.
     """
     create_file(path)
     connection = apsw.Connection(str(path), vfs=vfs)
@@ -82,30 +82,30 @@ def open_writer(path: Path, vfs: str | None = None) -> apsw.Connection:
 
 
 def open_reader(path: Path, vfs: str | None = None) -> apsw.Connection:
-    """A connection that only reads."""
+    """Opens a connection that only reads."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
     _configure(connection, READER_CACHE_KIB)
     return connection
 
 
 def close_quietly(connection: apsw.Connection) -> None:
-    """Closes a connection whose disk may fail even at that: nothing can be done about it, and nothing depends on it."""
+    """Closes a connection. Only logs errors, because nothing depends on the result."""
     try:
         connection.close(True)
     except apsw.Error:
-        log.warning("a connection to the records could not be closed in order", exc_info=True)
+        log.warning("a connection to the records could not be closed cleanly", exc_info=True)
 
 
 def _configure(connection: apsw.Connection, cache_kib: int) -> None:
     connection.set_busy_timeout(5_000)
-    # Checkpoints belong to the writer: the WAL-reset bug of older versions needs two connections that checkpoint.
+    # Only the writer checkpoints: the WAL-reset bug of older versions requires two connections that checkpoint.
     connection.wal_autocheckpoint(0)
     connection.pragma("trusted_schema", False)
     connection.pragma("cell_size_check", True)
     connection.pragma("mmap_size", 0)
     connection.pragma("cache_size", -cache_kib)
-    # Or a statement whose plan might gain by a look at a bound value is planned anew at every use, which takes ten
-    # times as long as many a look-up; filters say all that the planner needs to know.
+    # Otherwise SQLite plans a statement anew for each bound value that might improve the plan, which takes ten times as
+    # long as many look-ups. The filters contain all that the planner needs.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
@@ -113,7 +113,7 @@ def _check_format(connection: apsw.Connection, path: Path) -> None:
     application, version = connection.pragma("application_id"), connection.pragma("user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if tables and application != APPLICATION_ID:
-        raise ConfigurationError(f"{path.name} in the data folder is not a file of Mnemon; name another data_dir")
+        raise ConfigurationError(f"{path.name} in the data folder is not a Mnemon database; set another data_dir")
     if version > SCHEMA_VERSION:
         raise ConfigurationError(
             f"{path.name} has format {version}, and this program knows formats up to {SCHEMA_VERSION}: "
@@ -137,7 +137,7 @@ def _create(connection: apsw.Connection) -> None:
 
 
 def _migrate(connection: apsw.Connection, version: int) -> None:
-    log.info("records.db is brought from format %d to %d", version, SCHEMA_VERSION)
+    log.info("migrating records.db from format %d to %d", version, SCHEMA_VERSION)
     with connection:
         for migration in MIGRATIONS[version - 1 :]:
             migration(connection)

@@ -1,6 +1,6 @@
 """The tables of a collection: their names, and the statements that create them.
 
-Names of tables and columns come from the constants of `domain/collections.py`, never from what anybody sent.
+Names of tables and columns come from the constants in `domain/collections.py`, never from input.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Tables:
 
     @property
     def metadata(self) -> str:
-        """One row per value of the metadata, for filters."""
+        """One row per metadata value, for filters."""
         return f"{self.collection.name}_metadata"
 
     @property
@@ -35,27 +35,27 @@ class Tables:
 
     @property
     def deletions(self) -> str:
-        """Documents that are gone."""
+        """Deleted documents."""
         return f"{self.collection.name}_deletion"
 
     @property
     def sequence_key(self) -> str:
-        """The key in `meta` of the position of the newest change."""
+        """The key in `meta` with the position of the newest change."""
         return f"{self.collection.name}.sequence"
 
     @property
     def related(self) -> str:
-        """One row per term of a document that is not hidden; where the collection has `related` fields."""
+        """One row per term of a visible document, if the collection has `related` fields."""
         return f"{self.collection.name}_related"
 
     @property
     def related_time(self) -> str:
-        """The index of users and times."""
+        """The index of user and time."""
         return f"{self.collection.name}_related_time"
 
     @property
     def related_number(self) -> str:
-        """The index of users and numbers."""
+        """The index of user and number."""
         return f"{self.collection.name}_related_number"
 
     @cached_property
@@ -70,18 +70,18 @@ class Tables:
 
     @cached_property
     def indexed_texts(self) -> tuple[str, ...]:
-        """The columns of text that have an index of what is not empty."""
+        """The text columns with an index that excludes empty texts."""
         own = self.collection.fields
         return (*SCOPE_FIELDS, *(field.name for field in own if field.type is FieldType.TEXT and field.indexed))
 
 
 def create_statements(collection: Collection) -> list[str]:
-    """What creates the tables of a collection, and their indexes."""
+    """The statements that create the tables and indexes of a collection."""
     tables = Tables(collection)
     name = tables.documents
     columns = "".join(f',\n  "{field.name}" {COLUMN_TYPES[field.type]}' for field in collection.fields)
     return [
-        # position: the order of first indexing, never used again. sequence: the order of newest changes in the vault.
+        # position: the order of first indexing, never reused. sequence: the order of newest changes in the vault.
         # metadata: JSON; a time is {"time": microseconds}. digest: see document_digest. Times in microseconds.
         f"""
 CREATE TABLE {name} (
@@ -103,7 +103,7 @@ CREATE TABLE {name} (
 ) STRICT""",
         f"CREATE UNIQUE INDEX {name}_sequence ON {name} (sequence)",
         *document_indexes(collection),
-        # One row per value, one per item of a list; `type` keeps 1, 1.0, true and "1" apart.
+        # One row per value, or per item of a list. `type` distinguishes 1, 1.0, true and "1".
         f"""
 CREATE TABLE {tables.metadata} (
   key TEXT NOT NULL,
@@ -124,7 +124,7 @@ CREATE TABLE {tables.passages} (
   vector BLOB NOT NULL
 ) STRICT""",
         f"CREATE UNIQUE INDEX {tables.passages}_position ON {tables.passages} (position, ordinal)",
-        # Documents that are gone, for as long as an index has yet to hear of it.
+        # Deleted documents, kept until every index has applied the deletion.
         f"""
 CREATE TABLE {tables.deletions} (
   sequence INTEGER PRIMARY KEY,
@@ -136,7 +136,7 @@ CREATE TABLE {tables.deletions} (
 
 
 def document_indexes(collection: Collection) -> list[str]:
-    """The indexes of what filters name most. They tell hidden documents apart, so that no row is read for that."""
+    """The indexes of the most frequent filter fields. They include `hidden`, so that no row is read to check it."""
     name = collection.name
     return [
         *(
@@ -154,11 +154,11 @@ def document_indexes(collection: Collection) -> list[str]:
 
 
 def _related_statements(tables: Tables, fields: RelatedFields) -> list[str]:
-    """What finds the documents of a user that have something in common."""
+    """The statements for finding related documents of a user."""
     name = tables.documents
     return [
-        # Rows go with their document, whose position has no index here: a reference would look for it in every row.
-        # term_count: how many different terms the document has.
+        # No foreign key on position: this table has no index for it, so a deletion would scan every row. The program
+        # deletes the rows with their document. term_count: the number of distinct terms in the document.
         f"""
 CREATE TABLE {tables.related} (
   user TEXT NOT NULL,
@@ -173,8 +173,8 @@ CREATE TABLE {tables.related} (
 
 
 TIMELINE_STATEMENTS = (
-    # Events whose segment is not sealed, and those that have yet to go since it was. Hashes: signed numbers, see
-    # engines/timeline/index/hashes.py. time: microseconds. body: what the frame in the file holds.
+    # Events in segments that are not sealed, and events not yet removed from here after sealing. Hashes are signed
+    # numbers, see engines/timeline/index/hashes.py. time: microseconds. body: the content of the frame in the file.
     """
 CREATE TABLE timeline_event (
   sequence INTEGER PRIMARY KEY,
@@ -209,14 +209,14 @@ CREATE TABLE timeline_segment (
   max_time INTEGER,
   sha256 BLOB
 ) STRICT""",
-    # Events that were removed, for as long as a file may hold their bytes.
+    # Removed events whose bytes may still be in a file.
     """
 CREATE TABLE timeline_dead (
   segment_id INTEGER NOT NULL,
   sequence INTEGER NOT NULL,
   PRIMARY KEY (segment_id, sequence)
 ) STRICT, WITHOUT ROWID""",
-    # Events that damage took along.
+    # Events that were lost to damage.
     """
 CREATE TABLE timeline_lost (
   segment_id INTEGER NOT NULL,

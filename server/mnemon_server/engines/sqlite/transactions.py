@@ -1,4 +1,4 @@
-"""Transactions of a vault: programs that read and write on the writer's thread, and whose writes are one commit."""
+"""Transactions of a vault: programs that read and write on the writer's thread, with all writes in one commit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ Program = Callable[[VaultTransaction], str]
 
 
 class Transactions:
-    """Runs programs inside the writer's transaction."""
+    """Runs programs within the writer's transaction."""
 
     def __init__(self, journal: Journal, collections: Mapping[Collection, Mutations]) -> None:
         self._journal = journal
@@ -90,14 +90,14 @@ class SQLiteTransaction:
         self._operation.add(sequence, change, record_id, revision, scope_values(scope), details=details)
 
     def stage(self) -> None:
-        """The program has ended well: what it did can no longer fail by itself."""
+        """Stages the effects of a program that has succeeded."""
         for opened in self._opened.values():
             opened.stage()
         self._journal.stage(self._operation)
 
 
 class SQLiteRecordTransaction:
-    """See RecordTransaction. The connection sees what the running transaction has written."""
+    """See RecordTransaction. The connection sees the writes of the running transaction."""
 
     def __init__(self, connection: apsw.Connection, operation: Operation, mutations: Mutations) -> None:
         self._connection = connection
@@ -150,10 +150,10 @@ class SQLiteRecordTransaction:
         return self._writes.delete_matching(self._connection, self._effects, where, change, details)
 
     def stage(self) -> None:
-        """What was done can no longer fail by itself."""
+        """Stages the effects of a program that has succeeded."""
         self._mutations.stage(self._effects)
 
 
 def _refuse_request(request: RequestKey | None) -> None:
     if request is not None:
-        raise ValueError("the request belongs to the transaction, not to its writes")
+        raise ValueError("writes within a transaction must not have a request of their own")

@@ -1,4 +1,4 @@
-"""Small texts of the vault's own, by their keys."""
+"""Small texts of the vault's own, by key."""
 
 import apsw
 
@@ -10,11 +10,11 @@ CREATE TABLE value (
 
 
 def stored_value(connection: apsw.Connection, key: str) -> str | None:
-    """What is kept under a key; None where nothing is."""
+    """The text stored under a key, or None."""
     text = connection.execute("SELECT text FROM value WHERE key = ?", (key,)).get
     return None if text is None else str(text)
 
 
 def set_value(connection: apsw.Connection, key: str, text: str) -> None:
-    """Keeps a text under a key, in place of what is there."""
+    """Stores a text under a key. Replaces the previous one."""
     connection.execute("INSERT OR REPLACE INTO value (key, text) VALUES (?, ?)", (key, text))

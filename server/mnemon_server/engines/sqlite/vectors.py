@@ -1,4 +1,4 @@
-"""The vectors of a collection: in memory while they fit, with a graph where that pays; read from the file beyond."""
+"""The vectors of a collection: in memory if they fit, with a graph if it pays off; otherwise read from the file."""
 
 import hashlib
 import logging
@@ -16,7 +16,7 @@ from mnemon_server.engines.sqlite.documents import NORM_MAX, VECTOR_TYPE
 from mnemon_server.engines.sqlite.query import fetch_chunks, id_array
 from mnemon_server.engines.sqlite.tables import Tables
 
-# ruff: noqa: S608 - names of tables and columns are constants of the program; whatever was sent is bound
+# ruff: noqa: S608 - table and column names are constants; all input is bound
 
 CHUNK_ROWS = 4_096
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class VectorScanner:
-    """Follows the writer: what a transaction changes is staged, and shown once it has been committed."""
+    """Follows the writer: changes of a transaction are staged, and published after its commit."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class VectorScanner:
         with_graph: bool,
         warm: bool,
     ) -> None:
-        """Loads the vectors that `connection` sees; others read for scans that the memory is too small for.
+        """Loads the vectors that `connection` sees. If memory is too small, scans read them on other connections.
 
-        `new_vectors` gives what is to hold them, empty; it is told which database they come from. With `warm`, nobody
-        has to wait for their graph.
+        `new_vectors` creates the empty container for the vectors; its argument identifies the database. With `warm`,
+        callers do not wait for the graph.
         """
         self._connections = connections
         shown = f"NOT IN (SELECT position FROM {tables.documents} WHERE hidden = 1)"
@@ -66,7 +66,7 @@ class VectorScanner:
                 self._held.start(warm=warm)
 
     def scan(self, query: Vector, among: PassageIds | None = None) -> Scores:
-        """Cosine similarity of every stored vector, or of those of `among` that are stored."""
+        """Cosine similarity of every stored vector, or of those in `among` that are stored."""
         held = self._held
         if held is not None:
             return held.scan(query, among)
@@ -75,7 +75,7 @@ class VectorScanner:
             return self._scan_file(connection, statement, parameters, query)
 
     def scan_stored(self, connection: apsw.Connection, query: Vector, ids: PassageIds) -> Scores:
-        """Cosine similarity of passages that a connection sees, in no order: staged or not, held in memory or not."""
+        """Cosine similarity of passages that a connection sees, in any order, staged or not, in memory or not."""
         held = self._held
         if held is None:
             return self._scan_file(connection, self._among, (id_array(ids),), query)
@@ -91,7 +91,7 @@ class VectorScanner:
         return None if held is None else held.nearest(query, limit)
 
     def usage(self) -> VectorUsage:
-        """How the vectors are kept."""
+        """How the vectors are held."""
         held = self._held
         return VectorUsage(self._count, 0, 0, 0) if held is None else held.usage()
 
@@ -101,13 +101,13 @@ class VectorScanner:
         return None if held is None else held.save_snapshot()
 
     def stage(self, added_ids: Sequence[int], vectors: Sequence[Vector], removed: Sequence[int]) -> None:
-        """Notes what the running transaction changed; call it once the change can no longer fail by itself."""
+        """Stages a change of the running transaction. Call it once the change has succeeded."""
         self._added_ids += added_ids
         self._added += vectors
         self._removed += removed
 
     def publish(self) -> int:
-        """Shows what was staged: the transaction is on stable storage. Returns by how much the count has grown."""
+        """Publishes the staged changes after the commit. Returns by how many the vectors have increased."""
         growth = len(self._added_ids) - len(self._removed)
         if self._held is not None:
             if len(self._held) + len(self._added) > self._rows_max:
@@ -120,11 +120,11 @@ class VectorScanner:
         return growth
 
     def discard(self) -> None:
-        """Forgets what was staged."""
+        """Discards the staged changes."""
         self._added_ids, self._added, self._removed = [], [], []
 
     def close(self, *, save: bool) -> None:
-        """Ends the work on the graph, with a last snapshot of it where `save`. Scans go on."""
+        """Stops the work on the graph. Writes a last snapshot if `save` is set. Scans continue to work."""
         if self._held is not None:
             self._held.close(save=save)
 
@@ -141,7 +141,7 @@ class VectorScanner:
         if self._added:
             held.add(np.array(self._added_ids, np.int64), np.stack(self._added).astype(np.float32))
         if self._removed:
-            # After the additions: a passage may come and go within one transaction.
+            # After the additions, because a passage may be added and removed within one transaction.
             held.remove(self._removed)
 
     def _load(self, connection: apsw.Connection, held: LocalVectors) -> LocalVectors:
@@ -150,11 +150,11 @@ class VectorScanner:
         return held
 
     def _matrix(self, rows: Sequence[tuple[int, bytes]]) -> "tuple[PassageIds, np.typing.NDArray[np.float32]]":
-        """Passages with their vectors; without those that are damaged, which would spoil the scores of others."""
+        """Passages with their vectors, without damaged vectors, which would distort the scores of others."""
         sized = [row for row in rows if len(row[1]) == self._dimension * VECTOR_TYPE.itemsize]
         ids = np.fromiter((row[0] for row in sized), np.int64, len(sized))
         matrix = np.frombuffer(b"".join(row[1] for row in sized), VECTOR_TYPE).reshape(len(sized), self._dimension)
-        # Also false for what is not a number.
+        # Also false for NaN.
         sound = np.einsum("ij,ij->i", matrix, matrix) <= NORM_MAX**2
         if len(sized) < len(rows) or not sound.all():
             self._tell_damaged({row[0] for row in rows}.difference(ids[sound].tolist()))
@@ -164,9 +164,7 @@ class VectorScanner:
     def _tell_damaged(self, passage_ids: set[int]) -> None:
         """Logs each passage once."""
         for passage_id in sorted(passage_ids - self._damaged):
-            log.error(
-                "the vector of passage %d in %s is damaged; searches by meaning pass it over", passage_id, self._name
-            )
+            log.error("the vector of passage %d in %s is damaged; vector searches skip it", passage_id, self._name)
         self._damaged |= passage_ids
 
 
@@ -175,6 +173,6 @@ def _joined(parts: Sequence[Scores]) -> Scores:
 
 
 def _store_name(connection: apsw.Connection) -> str:
-    """Tells one database from every other; the epoch itself is secret."""
+    """A name that identifies the database. It is derived from the epoch, which is secret."""
     epoch = connection.execute("SELECT value FROM meta WHERE key = 'epoch'").get
     return hashlib.sha256(epoch).hexdigest()[:32]

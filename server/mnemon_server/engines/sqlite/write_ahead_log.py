@@ -1,7 +1,7 @@
-"""The log that SQLite writes ahead of a file: when it is copied into the file, and when it is emptied.
+"""SQLite's write-ahead log: when it is copied into the database file, and when it is emptied.
 
-A write that removes something adds a page without it to the log; the page before it is still there, with what was
-removed. So the log is emptied some seconds after the oldest write in it, however many there are, and not for each.
+A write that removes data adds a page without the data to the log. The page's previous version, with the data, stays in
+the log. So the log is emptied some seconds after the oldest write in it, once for all writes since then.
 """
 
 import os
@@ -15,20 +15,20 @@ import numpy as np
 from mnemon_server.engines.sqlite.page_slack import PageSlack
 
 LIFE_S = 3.0
-"""So long after a write, at most, nothing that it removed is in the log."""
+"""Maximum time for which the log contains removed data."""
 RETRY_S = 0.5
-"""So much later it is tried again where a reader that began before is still there."""
+"""Time until the next attempt if a reader still uses the log."""
 PATIENCE_MS = 100
-"""Writes wait for such readers so long at a time, ..."""
+"""How long writes wait for such readers at a time."""
 PATIENCE_FULL_MS = 5_000
-"""... or so long where the log has grown large."""
+"""How long writes wait for such readers if the log is large."""
 
 _HEADER_BYTES = 32
 _FRAME = np.dtype([("page", ">u4"), ("rest", "V20")])
 
 
 class WriteAheadLog:
-    """The log of one file. It belongs to the thread that writes, and to its connection."""
+    """The log of one database file. It belongs to the thread that writes, and to its connection."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class WriteAheadLog:
         on_emptied: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Touches nothing yet.
+        """Does not access the files yet.
 
         Args:
-            path: the file itself.
-            pages_few: more than so many pages that are not in the file yet are copied there, between two writes.
-            pages_max: a log of more pages is emptied at once.
-            life_s: so long after the oldest write in it, the log is emptied.
-            on_emptied: is told that what was removed so far is in no file any more.
-            monotonic: seconds that never go back.
+            path: the database file.
+            pages_few: if more pages than this await copying, they are copied between two writes.
+            pages_max: a log with more pages is emptied at once.
+            life_s: seconds from the oldest write in the log until the log is emptied.
+            on_emptied: called when no file contains any of the data that was removed so far.
+            monotonic: a clock in seconds that never goes back.
         """
         self._path = path
         self._log_path = path.with_name(f"{path.name}-wal")
@@ -59,14 +59,14 @@ class WriteAheadLog:
         self._slack = PageSlack(path)
         self._due: float | None = None
         self._cleared: tuple[bytes, int] = b"", 0
-        """Which log it was, and how many of its pages were looked at."""
+        """The identity of the log, and how many of its pages have been processed."""
 
     def seconds_until_due(self) -> float | None:
-        """How long `tend` has nothing to do; None until something is written."""
+        """Seconds until `tend` has work to do; None until the next write."""
         return None if self._due is None else max(0.0, self._due - self._monotonic())
 
     def tend(self, connection: apsw.Connection) -> None:
-        """Does what is due between two transactions.
+        """Does the work that is due between two transactions.
 
         Raises:
             apsw.Error, StorageFullError, StorageFailedError: the disk failed.
@@ -85,7 +85,7 @@ class WriteAheadLog:
             self._copy(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def empty(self, connection: apsw.Connection, patience_ms: int = PATIENCE_FULL_MS) -> bool:
-        """Copies the log into the file and empties it; False where older readers keep it: then it is due again soon.
+        """Copies the log into the file and empties it. Returns False, and retries soon, if older readers still use it.
 
         Raises:
             apsw.Error, StorageFullError, StorageFailedError: the disk failed.
@@ -105,24 +105,25 @@ class WriteAheadLog:
         return False
 
     def close(self) -> None:
-        """Closes the file; to be called after its connections were closed."""
+        """Closes the file. Call it after its connections are closed."""
         self._slack.close()
 
     def _copy(self, connection: apsw.Connection, mode: int) -> bool:
-        """Copies what readers allow; whether that was all. Then the log may begin anew with the next write.
+        """Copies as much as readers allow; returns whether that was all. The next write then restarts the log.
 
-        The slack goes before that: until the log begins anew it tells which pages were written, also after a crash.
+        Clears the page slack before that: until the log restarts, it shows which pages were written, even after a
+        crash.
         """
         pages, copied = connection.wal_checkpoint(mode=mode)
         if copied < pages:
             return False
         if self._slack.clear(self._written(pages)):
-            # Or the next write of such a page would bring back what the connection remembers of it.
+            # Otherwise the connection's cached copy of a page would restore the slack with the next write.
             connection.release_memory()
         return True
 
     def _written(self, pages: int) -> list[int]:
-        """The pages that were written since this was last asked."""
+        """The pages that were written since the last call."""
         if pages <= 0:
             return []
         with self._log_path.open("rb") as log:

@@ -1,4 +1,4 @@
-"""One thread that writes: gathers the writes of all calls in flight into one transaction, one sync."""
+"""The writing thread: combines the writes of all calls in flight into one transaction with one sync."""
 
 import logging
 import queue
@@ -33,16 +33,17 @@ class _Job:
 
 
 class Writer:
-    """Runs operations on the one writing connection, as many as are waiting in one transaction.
+    """Runs operations on the only writing connection. All waiting operations share a transaction.
 
-    An operation that fails undoes itself alone. Operations run together at first; where one fails after it has written,
-    the transaction is rolled back and all run again, each in a savepoint. So an operation may run twice, and must leave
-    nothing behind but what the connection and `after_rollback` undo. A savepoint each from the start would cost a third
-    of a write: at every savepoint FTS5 writes out what it has gathered, as a segment of its own that must be merged.
+    An operation that fails reverts only its own writes. Operations first run together. If one fails after it has
+    written, the transaction is rolled back, and all operations run again, each in a savepoint. So an operation may run
+    twice, and all its effects must be reverted by the connection and `after_rollback`. Savepoints from the start would
+    cost a third of a write: at every savepoint FTS5 writes out its pending words as a separate segment, which must be
+    merged later.
 
-    A future is answered only once its transaction is on stable storage, and `after_commit` has returned. After a failed
-    sync or commit nobody knows what the disk holds: everything in flight and everything later fails with
-    StorageFailedError until a new writer has been opened.
+    A future is answered only after its transaction is on stable storage and `after_commit` has returned. After a failed
+    sync or commit, the state of the disk is unknown: all operations in flight and all later ones fail with
+    StorageFailedError until a new writer is opened.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, operation: Operation) -> "Future[Any]":
-        """Runs `operation` in the next transaction; the future holds what it returned, once that is durable."""
+        """Runs `operation` in the next transaction. The future gets its result once that is durable."""
         job = _Job(operation)
         with self._closing:
             if self._closed:
@@ -77,7 +78,7 @@ class Writer:
         return job.future
 
     def close(self) -> None:
-        """Finishes what was submitted, empties the log, and closes the connection."""
+        """Finishes the submitted operations, empties the log, and closes the connection."""
         with self._closing:
             if self._closed:
                 return
@@ -98,9 +99,9 @@ class Writer:
         self._shut()
 
     def _gather(self) -> list[_Job] | None:
-        """Waits for a job, and takes those that wait behind it; None when closed and nothing is left.
+        """Waits for a job, and takes all waiting jobs; None if the writer is closed and no job is left.
 
-        Without any, it returns when there is something to do about the log.
+        Returns an empty list if the log needs work.
         """
         try:
             first = self._queue.get(timeout=self._log_ahead.seconds_until_due() if self.failure is None else None)
@@ -132,7 +133,7 @@ class Writer:
             self._connection.execute("COMMIT")
         except apsw.FullError:
             self._abandon(jobs, partial(StorageFullError, _FULL))
-        except Exception:  # whatever it is: nobody knows what the disk holds now
+        except Exception:  # any error: the state of the disk is unknown now
             log.exception("commit failed")
             self.failure = _FAILED
             self._abandon(jobs, partial(StorageFailedError, _FAILED))
@@ -140,7 +141,7 @@ class Writer:
             self._after_commit()
 
     def _perform_together(self, jobs: list[_Job]) -> bool:
-        """Whether every operation succeeded, or failed before it had written."""
+        """Returns whether every operation succeeded, or failed before it had written."""
         for job in jobs:
             written = self._connection.total_changes()
             self._perform(job)
@@ -149,7 +150,7 @@ class Writer:
         return True
 
     def _perform_apart(self, jobs: list[_Job]) -> None:
-        """Each operation in a savepoint of its own, so that its failure undoes nothing else."""
+        """Runs each operation in its own savepoint, so that a failure reverts only its own writes."""
         for job in jobs:
             self._connection.execute("SAVEPOINT job")
             self._perform(job)
@@ -158,13 +159,13 @@ class Writer:
             self._connection.execute("RELEASE job")
 
     def _perform(self, job: _Job) -> None:
-        """Keeps what the operation returns or raises; failures of the disk end the transaction instead."""
+        """Stores the operation's result or exception. A failure of the disk ends the transaction instead."""
         job.result = job.error = None
         try:
             job.result = job.operation(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NoMemError):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer to this job
+        except Exception as error:  # noqa: BLE001 - any exception is the answer to this job
             job.error = error
 
     def _abandon(self, jobs: list[_Job], error: Callable[[], MnemonError]) -> None:
@@ -182,7 +183,7 @@ class Writer:
             self._log_ahead.tend(self._connection)
         except (apsw.FullError, StorageFullError):
             log.warning("no space is left for a checkpoint")
-        except Exception:  # whatever it is: nobody knows what the disk holds now
+        except Exception:  # any error: the state of the disk is unknown now
             log.exception("checkpoint failed")
             self.failure = _FAILED
 

@@ -260,7 +260,7 @@ class EpisodicPruning:
                 answer = self._timeline.kept_answer(_step_key(key, number))
             except RequestIdReusedError:
                 raise RequestIdReusedError(
-                    f"request_id {key.request_id!r} was used for a different request; take a new one for each"
+                    f"request_id {key.request_id!r} was used for a different request; each request needs its own"
                 ) from None
             if answer is None:
                 break

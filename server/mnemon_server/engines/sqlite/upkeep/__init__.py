@@ -1,1 +1,1 @@
-"""What is done to a records.db besides serving from it: verifying it, and changing its vectors."""
+"""Operations on a records.db without serving from it: verification, and replacing its vectors."""

@@ -1,4 +1,4 @@
-"""Gives every document the vectors of another embedding model, while no server runs on the folder."""
+"""Replaces all vectors by those of another embedding model, while no server uses the folder."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,18 +20,19 @@ Embed = Callable[[Collection, Sequence[Document]], Sequence[Sequence[PassageInpu
 
 
 def reembed(folder: Path, model_identity: str, embed: Embed) -> Iterator[tuple[int, int]]:
-    """Embeds all documents anew, in one transaction: stopped at any moment, everything is as it was before.
+    """Embeds all documents anew in one transaction, so an interruption leaves everything unchanged.
 
     Args:
         folder: the folder of `records.db`.
         model_identity: the model that `embed` runs.
-        embed: the passages of each of a collection's documents, with vectors; not asked about those that have none.
+        embed: returns the passages of each of a collection's documents, with vectors. Not called for documents without
+            passages.
 
     Yields:
-        How many documents are done, and how many there are; the last one has both equal, and comes after the commit.
+        The number of finished documents, and the total. In the last pair, which follows the commit, both are equal.
 
     Raises:
-        ConfigurationError: there are no records, another process holds them, or their format is not known.
+        ConfigurationError: there are no records, another process has locked them, or their format is not known.
     """
     path = folder / "records.db"
     if not path.exists():
@@ -62,7 +63,7 @@ def _all(connection: apsw.Connection, model_identity: str, embed: Embed) -> Iter
 
 
 def _collection(connection: apsw.Connection, table: DocumentTable, embed: Embed, sequence: int) -> Iterator[int]:
-    """Embeds one collection; yields the position of each change, behind `sequence`."""
+    """Embeds one collection. Yields the position of each change; positions start after `sequence`."""
     after = 0
     while rows := table.select(
         connection, "d.position > ? ORDER BY d.position LIMIT ?", (after, BATCH_DOCUMENTS), vectors=False

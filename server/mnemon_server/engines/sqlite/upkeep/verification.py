@@ -1,8 +1,8 @@
-"""Reads everything in a records.db, and tells what is damaged: for an operator, with or without a server that runs.
+"""Reads all data in a records.db and reports damage, while a server may be running.
 
-Nothing is changed. Every row is read and decoded; records are held against their digests, their metadata, passages and
-index rows; SQLite's own checks are made table by table. Rows are read in short transactions, so that a server that
-writes meanwhile is held up no longer than by a search.
+Nothing is changed. Every row is read and decoded. Records are compared with their digests, metadata, passages and index
+rows, and SQLite's own checks run table by table. Rows are read in short transactions, so that a running server's writes
+are delayed no more than by a search.
 """
 
 import fcntl
@@ -30,12 +30,12 @@ from mnemon_server.engines.sqlite.query import fetch, id_array
 from mnemon_server.engines.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader
 from mnemon_server.wire.events import decode, encode
 
-# ruff: noqa: S608 - names of tables and columns are those of the file itself, and quoted
+# ruff: noqa: S608 - table and column names come from the file and are quoted
 
 ROWS_MAX = 250
-"""Read in one transaction."""
+"""Number of rows read in one transaction."""
 PROBLEMS_MAX = 1_000
-"""Of SQLite's own checks."""
+"""Maximum number of problems reported by SQLite's own checks."""
 NORM_MIN = 0.999
 
 _UNREADABLE = (*UNREADABLE, apsw.Error, MnemonError)
@@ -43,7 +43,7 @@ _UNREADABLE = (*UNREADABLE, apsw.Error, MnemonError)
 
 @dataclass(frozen=True, slots=True)
 class DamagedRow:
-    """What is wrong with a row: `row` is the id of a record or the key of a row; empty for the table as a whole."""
+    """A problem in a row. `row` is the id of a record or the key of a row; empty if the whole table is affected."""
 
     table: str
     row: str
@@ -55,7 +55,7 @@ class DamagedRow:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How much further it has come, and what was found on the way."""
+    """Progress since the previous step, and the damage found."""
 
     rows: int
     damages: tuple[DamagedRow, ...] = ()
@@ -65,10 +65,10 @@ class RecordsVerifier:
     """Reads one records.db. A context manager."""
 
     def __init__(self, file: Path) -> None:
-        """Opens it.
+        """Opens the file.
 
         Raises:
-            ConfigurationError: it is none of ours, or has another format.
+            ConfigurationError: it is not a Mnemon database, or has another format.
             StorageFailedError: it cannot be read at all.
         """
         self._lock = _held_still(file.parent)
@@ -101,11 +101,11 @@ class RecordsVerifier:
 
     @property
     def row_count(self) -> int:
-        """About how many rows `run` reads."""
+        """The approximate number of rows that `run` reads."""
         return 2 * self._total
 
     def run(self) -> Iterator[Step]:
-        """Reads everything, step by step."""
+        """Reads all data, step by step."""
         for table in self._tables:
             yield Step(_count(self._connection, table), tuple(self._checked_by_sqlite(table)))
         yield Step(0, tuple(self._foreign()))
@@ -120,7 +120,7 @@ class RecordsVerifier:
             else:
                 yield from self._rows(table)
 
-    # What SQLite knows
+    # SQLite's own checks
 
     def _checked_by_sqlite(self, table: str) -> Iterator[DamagedRow]:
         try:
@@ -133,7 +133,7 @@ class RecordsVerifier:
     def _foreign(self) -> Iterator[DamagedRow]:
         try:
             for table, row, parent, _ in fetch(self._connection, "PRAGMA foreign_key_check")[:PROBLEMS_MAX]:
-                yield DamagedRow(str(table), f"row {row}", f"belongs to a row of {parent} that is not there")
+                yield DamagedRow(str(table), f"row {row}", f"belongs to a row of {parent} that does not exist")
         except _UNREADABLE as error:
             yield DamagedRow("records.db", "", str(error))
 
@@ -159,7 +159,7 @@ class RecordsVerifier:
                 yield from self._checked(table, position, document)
             return
         for position in positions:
-            # One by one: what is damaged must not hide what is beside it.
+            # One by one, so that a damaged document does not hide the others.
             try:
                 rows = table.select(self._connection, "d.position = ?", (position,), vectors=True)
             except _UNREADABLE as error:
@@ -179,21 +179,21 @@ class RecordsVerifier:
         tables, connection = table.tables, self._connection
         digest = connection.execute(f"SELECT digest FROM {tables.documents} WHERE position = ?", (position,)).get
         if digest != document_digest(document):
-            yield "its content, metadata, scope or fields are not those that its digest was made of"
+            yield "its content, metadata, scope or fields do not match its digest"
         wanted = sorted((key, *row) for key, value in document.metadata.items() for row in set(metadata_rows(value)))
         statement = f"SELECT key, type, value FROM {tables.metadata} WHERE position = ?"
         if sorted(fetch(connection, statement, (position,)), key=repr) != sorted(wanted, key=repr):
-            yield "the index of its metadata says something else"
+            yield "the metadata index does not match its metadata"
         yield from _passage_problems(document, self._dimension)
         statement = f"SELECT id FROM {tables.passages} WHERE position = ?"
         ids = [row[0] for row in fetch(connection, statement, (position,))]
         if tables.collection.words and ids:
             found = sum(len(keyword_index.stored_ids(connection, tables.keywords, each, each)) for each in ids)
             if found != (0 if document.hidden else len(ids)):
-                yield "the index of words has other passages of it"
+                yield "the keyword index does not match its passages"
 
     def _orphans(self, table: DocumentTable) -> Iterator[DamagedRow]:
-        """Rows of indexes that no foreign key ties to their record."""
+        """Index rows whose record does not exist, in indexes without a foreign key."""
         tables = table.tables
         statements = []
         if tables.collection.words:
@@ -209,7 +209,7 @@ class RecordsVerifier:
         for name, statement in statements:
             try:
                 for (row,) in fetch(self._connection, statement):
-                    yield DamagedRow(name, f"row {row}", "belongs to a record that is not there")
+                    yield DamagedRow(name, f"row {row}", "belongs to a record that does not exist")
             except _UNREADABLE as error:
                 yield DamagedRow(name, "", _said(error))
 
@@ -241,21 +241,21 @@ class RecordsVerifier:
         for body, user, event_type in fetch(self._connection, statement, (sequence,)):
             event = decode(body)
             if encode(event) != body or (event.scope.user, event.event_type) != (user, event_type):
-                raise ValueError("its body is not what was written")
+                raise ValueError("its body does not match what was written")
 
     def _each(self, table: str, keys: Sequence[int], check: Any) -> Iterator[DamagedRow]:
         for key in keys:
             try:
                 check(key)
-            except Exception as error:  # noqa: BLE001 - whatever is raised, the row is not what it was
+            except Exception as error:  # noqa: BLE001 - any exception means that the row is damaged
                 yield DamagedRow(table, str(key), _said(error))
 
-    # Everything else
+    # All other tables
 
     def _rows(self, table: str) -> Iterator[Step]:
-        """Reads the rows of a small table: every text must be UTF-8, and what is JSON must be read."""
+        """Reads the rows of a small table. All texts must be valid UTF-8, and JSON columns must be valid JSON."""
         columns = fetch(self._connection, f'PRAGMA table_info("{table}")')
-        # As bytes: what is not UTF-8 must not hide the rows behind it.
+        # As bytes, so that invalid UTF-8 does not hide the rows after it.
         read = ", ".join(f'CAST("{c[1]}" AS BLOB)' if c[2] == "TEXT" else f'"{c[1]}"' for c in columns)
         keys = [number for number, column in enumerate(columns) if column[5]] or [0]
         damages = []
@@ -277,7 +277,7 @@ class RecordsVerifier:
             try:
                 keys = [row[0] for row in fetch(self._connection, statement, (after, ROWS_MAX))]
             except apsw.Error:
-                return  # SQLite's own check has said so
+                return  # reported by SQLite's own check
             if not keys:
                 return
             yield keys
@@ -285,23 +285,23 @@ class RecordsVerifier:
 
     @contextmanager
     def _moment(self) -> Iterator[None]:
-        """What is read inside is of one moment."""
+        """A read transaction, so that everything read in it is consistent."""
         self._connection.execute("BEGIN")
         try:
             yield
         finally:
-            # A statement that met damage says so once more here.
+            # A statement that found damage raises the same error again here.
             with suppress(apsw.Error):
                 self._connection.execute("ROLLBACK")
 
 
 def find_records(folder: Path) -> list[Path]:
-    """The records in a folder and all folders below it."""
+    """The records.db files in a folder and all its subfolders."""
     return sorted(path for path in folder.rglob("records.db") if path.is_file())
 
 
 def _dimension(connection: apsw.Connection) -> int:
-    """Numbers of a vector, which the name of the model ends with."""
+    """The length of the vectors, which is the last part of the model's identity."""
     identity = str(connection.execute("SELECT value FROM meta WHERE key = 'embedding_model'").get)
     size = identity.rpartition("/")[2]
     return int(size) if size.isdigit() else 0
@@ -310,13 +310,13 @@ def _dimension(connection: apsw.Connection) -> int:
 def _passage_problems(document: Document, dimension: int) -> Iterator[str]:
     for number, passage in enumerate(document.passages):
         if passage.index != number or not 0 <= passage.start <= passage.end <= len(document.content):
-            yield f"passage {number} is no part of its content"
+            yield f"passage {number} is not within its content"
         vector = np.array(passage.embedding or (), np.float32)
         norm = float(np.sqrt(np.dot(vector, vector)))
         if norm != 0.0 and not NORM_MIN <= norm <= NORM_MAX:
             yield f"the vector of passage {number} has the length {norm:g}, not 1"
         if dimension and len(vector) != dimension:
-            yield f"the vector of passage {number} has {len(vector)} numbers, not {dimension}"
+            yield f"the vector of passage {number} has {len(vector)} components, not {dimension}"
 
 
 def _problem_of_row(table: str, columns: Sequence[Any], row: Sequence[Any]) -> str:
@@ -337,17 +337,17 @@ def _shown(value: Any) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """What is wrong, without the bytes of any record."""
+    """A description of the problem that does not contain bytes of a record."""
     cause = error.__cause__ if isinstance(error, MnemonError) and error.__cause__ else error
     if isinstance(cause, UnicodeDecodeError):
-        return f"a text is no UTF-8 at byte {cause.start}"
+        return f"a text is not valid UTF-8 at byte {cause.start}"
     if isinstance(cause, json.JSONDecodeError):
-        return f"a text is no JSON at character {cause.pos}"
+        return f"a text is not valid JSON at character {cause.pos}"
     return f"cannot be read: {type(cause).__name__}" if isinstance(cause, KeyError) else f"cannot be read: {cause}"
 
 
 def _tables(connection: apsw.Connection) -> list[str]:
-    """The tables that hold rows of ours: not those that belong to an index of words."""
+    """The tables with rows of this program, without the internal tables of keyword indexes."""
     statement = "SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main' ORDER BY name"
     return [row[0] for row in fetch(connection, statement) if not row[0].startswith("sqlite_")]
 
@@ -356,11 +356,11 @@ def _count(connection: apsw.Connection, table: str) -> int:
     try:
         return int(connection.execute(f'SELECT count(*) FROM "{table}"').get)
     except apsw.Error:
-        return 0  # SQLite's own check says so
+        return 0  # reported by SQLite's own check
 
 
 def _held_still(folder: Path) -> int | None:
-    """A lock that keeps a server from opening the folder meanwhile; None where one has it open."""
+    """Locks the folder so that no server opens it meanwhile; None if a server is using it."""
     try:
         descriptor = os.open(folder / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -376,7 +376,7 @@ def _held_still(folder: Path) -> int | None:
 def _open(file: Path, *, is_still: bool) -> apsw.Connection:
     log = file.with_name(f"{file.name}-wal")
     if is_still and not (log.exists() and log.stat().st_size):
-        # Not even the files that readers share are made.
+        # Immutable mode also avoids creating the files that readers share.
         uri = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
         return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     return open_reader(file)
@@ -384,7 +384,7 @@ def _open(file: Path, *, is_still: bool) -> apsw.Connection:
 
 def _check_format(connection: apsw.Connection, file: Path) -> None:
     if connection.pragma("application_id") != APPLICATION_ID:
-        raise ConfigurationError(f"{file} is not a file of Mnemon")
+        raise ConfigurationError(f"{file} is not a Mnemon database")
     if (version := connection.pragma("user_version")) != SCHEMA_VERSION:
         raise ConfigurationError(
             f"{file} has format {version}, and this program verifies format {SCHEMA_VERSION}: "
