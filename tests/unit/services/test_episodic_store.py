@@ -246,5 +246,5 @@ async def test_the_scope_of_an_event_is_needed(opened: OpenedEpisodic) -> None:
     [result] = await opened.store.record([happening("x", NOON, scope=Scope(persona="cook"))])
 
     assert isinstance(result, InvalidArgumentError)
-    assert str(result) == "event.scope.user: must name the user whose it is"
+    assert str(result) == "event.scope.user: must name the user that the event belongs to"
     assert not isinstance((await opened.store.record([happening("x", NOON, scope=ADA)]))[0], InvalidArgumentError)

@@ -18,7 +18,7 @@ from tests.support.semantic_stores import details
 from tests.support.server import eventually, until
 
 FULL = "events cannot be stored: the disk is full"
-SLOW = "events take longer to be stored than the 0.05 s that they should"
+SLOW = "storing an event takes longer than the target of 0.05 s"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.support.memory_stores import NOON, MovingClock
 from tests.support.server import until
 
 KEEP_FOR = 90 * DAY
-TOO_MANY = "retention would remove 60 of 100 events, more than the share of 0.5 that a sweep may, and is stopped"
+TOO_MANY = "retention would remove 60 of 100 events, more than the share of 0.5 that a sweep may remove, and is stopped"
 AHEAD = "the clock went 2.0 hours ahead, and retention is stopped until it is put right, or has stayed so for a day"
 
 

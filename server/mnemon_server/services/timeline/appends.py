@@ -1,4 +1,4 @@
-"""Appends, gathered: events that come while an append is with the engine go together after it, in their order."""
+"""Gathers appends: events that arrive while the engine appends are appended together next, in their order."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Append = Callable[[Sequence[EventWrite]], "Future[Appended]"]
 
 TOGETHER_MAX = 1_000
 BULK_MIN = 100
-"""A call with so many events gains nothing from company."""
+"""A call with at least this many events gains nothing from being gathered with others."""
 
 
 class _Call(NamedTuple):
@@ -26,30 +26,30 @@ class _Call(NamedTuple):
 
 
 class GatheredAppends:
-    """As reads are gathered: nobody waits for company, and the busier it is, the more goes together.
+    """Gathers appends as reads are gathered: no call waits for others, and the busier the store, the larger a batch.
 
-    What is handed to the engine keeps the order of the calls. Cancelling a caller takes no event back. Belongs to one
-    event loop.
+    The engine gets the events in the order of the calls. Cancelling a caller does not take its events back. Belongs to
+    one event loop.
     """
 
     def __init__(self, append: Append) -> None:
-        """Appends with `append`, which does not block, and gives one result for each event, in their order."""
+        """`append` does not block, and returns one result for each event, in their order."""
         self._append = append
         self._waiting: list[_Call] = []
         self._sending: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
     def start(self, writes: Sequence[EventWrite]) -> "asyncio.Future[Appended]":
-        """Sees to it that events are stored; comes to one result for each, which of a failed append is its error.
+        """Starts to store events. The future gets one result for each; if the append failed, its error.
 
-        Pass at most TOGETHER_MAX, which the engine stores in one transaction.
+        Pass at most TOGETHER_MAX events: the engine stores them in one transaction.
         """
         call = _Call(writes, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if len(writes) >= BULK_MIN:
             self._send_now()
         elif self._sending is None:
-            # In a context of its own: the append is no more the first caller's than the others'.
+            # In its own context: the append belongs to the first caller no more than to the others.
             self._sending = asyncio.create_task(self._send_in_turn(), context=Context())
         return call.waiter
 
@@ -58,13 +58,13 @@ class GatheredAppends:
             while self._waiting:
                 for calls, future in self._hand_over(self._take()):
                     await _answer(calls, future)
-                # Whoever has just been answered may have the next event, which then goes along.
+                # A caller that has just been answered may send its next event, which then joins this batch.
                 await asyncio.sleep(0)
         finally:
             self._sending = None
 
     def _send_now(self) -> None:
-        """Hands over all that waits, without waiting for the append that is under way."""
+        """Hands over all waiting calls, even while another append is running."""
         while self._waiting:
             for calls, future in self._hand_over(self._take()):
                 task = asyncio.create_task(_answer(calls, future), context=Context())
@@ -72,7 +72,7 @@ class GatheredAppends:
                 task.add_done_callback(self._answering.discard)
 
     def _take(self) -> list[_Call]:
-        """The calls that go next."""
+        """The calls of the next batch."""
         size = count = 0
         for call in self._waiting:
             if count and size + len(call.writes) > TOGETHER_MAX:
@@ -87,7 +87,7 @@ class GatheredAppends:
             return [(calls, self._append([write for call in calls for write in call.writes]))]
         except Exception as error:  # noqa: BLE001 - whoever called is told
             if len(calls) > 1:
-                # Nothing was taken. One of them may be at fault, and that is no other's business.
+                # Nothing was stored. One call may have caused that, and must not fail the others.
                 return [handed for call in calls for handed in self._hand_over([call])]
             failed: Future[Appended] = Future()
             failed.set_exception(error)
@@ -95,13 +95,13 @@ class GatheredAppends:
 
 
 async def _answer(calls: Sequence[_Call], future: "Future[Appended]") -> None:
-    """Tells every caller what became of its events."""
+    """Gives every caller the results of its events."""
     try:
         results = await completion(future)
     except MnemonError as error:
         for call in calls:
             if not call.waiter.done():
-                # An error of its own for each: one raised in several tasks would mix their tracebacks.
+                # A copy for each event: one error raised in several tasks would mix their tracebacks.
                 call.waiter.set_result([copy(error) for _ in call.writes])
         return
     except Exception as error:  # noqa: BLE001 - whoever called is told
@@ -110,7 +110,7 @@ async def _answer(calls: Sequence[_Call], future: "Future[Appended]") -> None:
                 call.waiter.set_exception(error)
         return
     finally:
-        # Without a result only where the loop ends.
+        # There is no result only if the loop ends.
         for call in calls if not future.done() or future.cancelled() else ():
             call.waiter.cancel()
     start = 0

@@ -1,7 +1,7 @@
-"""What an event, a query of the timeline and a pruning must look like: every problem is named with its field.
+"""Checks of events, queries of the timeline and prunings: every problem is named with its field.
 
-Nearly all events are fine, and there are many. So each is first asked whether it is, in a few comparisons; only what is
-wrong with one that is not is put into words.
+Nearly all events are valid, and there are many. So each event is first checked with a few comparisons; only an invalid
+one is checked again for what to say about it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,11 +37,11 @@ from mnemon_server.domain.validation import (
 from mnemon_server.services.memories.filters import share_violations
 from mnemon_server.services.timeline.new_events import to_utc
 
-TIME_PROBLEM = "must lie in the years 1 to 9999, in UTC"
+TIME_PROBLEM = "must be in the years 1 to 9999, in UTC"
 
 
 def is_sound(request: RecordEvent) -> bool:
-    """Whether nothing is wrong with an event that is to be stored."""
+    """Whether an event that is to be stored is valid."""
     event = request.event
     return (
         event.event_type != ""
@@ -65,13 +65,13 @@ def record_violations(request: RecordEvent) -> Iterable[FieldViolation]:
 
 
 def event_violations(event: EpisodicEvent, field: str = "event") -> Iterable[FieldViolation]:
-    """What is wrong with an event as a caller gives it."""
+    """What is wrong with an event from a caller."""
     yield from text_violations(event.event_id, f"{field}.event_id", EVENT_ID_BYTES_MAX)
     if not event.scope.user:
-        yield FieldViolation(f"{field}.scope.user", "must name the user whose it is")
+        yield FieldViolation(f"{field}.scope.user", "must name the user that the event belongs to")
     yield from scope_violations(event.scope, f"{field}.scope")
     if not event.event_type:
-        yield FieldViolation(f"{field}.event_type", "must say what kind of event it is")
+        yield FieldViolation(f"{field}.event_type", "must name the kind of event")
     yield from text_violations(event.event_type, f"{field}.event_type", EVENT_TYPE_BYTES_MAX)
     yield from text_violations(event.content, f"{field}.content", CONTENT_BYTES_MAX)
     yield from text_violations(event.context, f"{field}.context", CONTEXT_BYTES_MAX)
@@ -89,14 +89,14 @@ def time_violations(time: datetime | None, field: str) -> Iterable[FieldViolatio
 
 
 def event_id_violations(event_id: str, field: str = "event_id") -> Iterable[FieldViolation]:
-    """What is wrong with the id of an event that is asked for."""
+    """What is wrong with the id of an event to read or to remove."""
     if not event_id:
         yield FieldViolation(field, "must not be empty")
     yield from text_violations(event_id, field, EVENT_ID_BYTES_MAX)
 
 
 def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
-    """What is wrong with a query of a window."""
+    """What is wrong with a query of a time window."""
     if query.last_days is not None:
         if query.has_range:
             yield FieldViolation("last_days", "must not be set together with range")
@@ -107,17 +107,17 @@ def window_violations(query: WindowQuery) -> Iterable[FieldViolation]:
     if query.text is not None:
         yield from text_violations(query.text, "query", QUERY_BYTES_MAX)
         if query.after is not None:
-            yield FieldViolation("page_token", "must be empty with a query: its best come on one page")
+            yield FieldViolation("page_token", "must be empty with a query: its best matches come on one page")
 
 
 def limit_violations(limit: int, field: str) -> Iterable[FieldViolation]:
-    """What is wrong with how many events are wanted."""
+    """What is wrong with the number of events to return."""
     if not 1 <= limit <= LIMIT_MAX:
         yield FieldViolation(field, f"must be 1 to {LIMIT_MAX:,}")
 
 
 def selection_violations(where: EventSelection, field: str = "filter") -> Iterable[FieldViolation]:
-    """What is wrong with which events are meant; a window of time goes by the name of "range"."""
+    """What is wrong with a selection of events; a problem with its times is named with the field "range"."""
     yield from scope_violations(where.scope, f"{field}.scope")
     if len(where.event_types) > EVENT_TYPES_MAX:
         yield FieldViolation(f"{field}.event_types", f"must be at most {EVENT_TYPES_MAX}")
@@ -134,11 +134,11 @@ def selection_violations(where: EventSelection, field: str = "filter") -> Iterab
 def pruning_violations(
     before: datetime | None, where: EventSelection, event_ids: Sequence[str], request_id: str
 ) -> Iterable[FieldViolation]:
-    """What is wrong with a pruning: it names events by a time, a filter or both, or by their ids."""
+    """What is wrong with a pruning. It selects events by a time, a filter or both, or names them by their ids."""
     if event_ids and (before is not None or where):
         yield FieldViolation("event_ids", "must not be set together with before or filter")
     elif not event_ids and before is None and not where:
-        yield FieldViolation("filter", "must not be empty where before and event_ids are: it would mean every event")
+        yield FieldViolation("filter", "must not be empty if before and event_ids are: it would mean every event")
     if len(event_ids) > IDS_MAX:
         yield FieldViolation("event_ids", f"must be at most {IDS_MAX:,}")
     else:
@@ -178,7 +178,7 @@ def _is_text(text: str, bytes_max: int) -> bool:
 
 
 def _has_utc(time: datetime) -> bool:
-    """Whether the time can be said in UTC, and so as a Timestamp."""
+    """Whether the time can be expressed in UTC, and so as a Timestamp."""
     try:
         to_utc(time)
     except OverflowError:

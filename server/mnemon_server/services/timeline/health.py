@@ -1,4 +1,4 @@
-"""Whether events can be stored, and soon enough, what else is wrong with the timeline, and that the log says so."""
+"""The health of the timeline: whether events are stored, and fast enough, and what else is wrong. Logs the problems."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -30,10 +30,10 @@ STORAGE, LATENCY = "storage", "latency"
 
 
 class TimelineHealth:
-    """Tells the log when something is wrong with the timeline, and when nothing is any more.
+    """Logs when something is wrong with the timeline, and when it is healthy again.
 
-    It watches the appends itself; others report what they find. What is wrong with an event is its caller's matter, and
-    is none of the timeline's. Belongs to one event loop.
+    It watches the appends itself; others report what they find. An invalid event is its caller's problem, not one of
+    the timeline. Belongs to one event loop.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class TimelineHealth:
         reporters: Iterable[str] = (),
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
-        """Knows of nothing wrong.
+        """Starts without problems.
 
         Args:
-            vault: whose log is told.
-            write_latency: what the time until an event is stored should not exceed.
-            offload: where the vault is read.
-            reporters: who is going to report; what the log told of one before a restart stands until then.
-            look_every_s: seconds between two looks at what is wrong, and between two tries to tell it.
+            vault: whose log gets the problems.
+            write_latency: the time to store an event should not exceed it.
+            offload: runs the reads of the vault.
+            reporters: who will report; a problem that the log named before a restart stands until they do.
+            look_every_s: seconds between two checks for problems, and between two attempts to log them.
         """
         self._pressure = WritePressure(write_latency)
         self._failure: MnemonError | None = None
@@ -61,11 +61,11 @@ class TimelineHealth:
         self._signal = HealthSignal(vault, SUBJECT, self._problems, offload=offload, look_every_s=look_every_s)
 
     def append(self, events: int) -> AbstractContextManager[None]:
-        """The time in which so many events are stored."""
+        """Measures the time in which this many events are stored."""
         return self._pressure.measure(events)
 
     def note(self, results: Iterable[EventReceipt | MnemonError]) -> None:
-        """Takes note of what became of events."""
+        """Notes the results of appends."""
         for result in results:
             if isinstance(result, EventReceipt):
                 self._failure = None
@@ -74,7 +74,7 @@ class TimelineHealth:
         self.notice()
 
     def report(self, reporter: str, problem: Problem | None) -> None:
-        """What a reporter finds wrong, under its own name as `key`; None where nothing is."""
+        """Notes the problem that a reporter found, whose `key` is its name; None if it found nothing."""
         self._unheard.discard(reporter)
         if problem is None:
             self._reported.pop(reporter, None)
@@ -83,24 +83,24 @@ class TimelineHealth:
         self.notice()
 
     def problem(self) -> str:
-        """What is wrong, as a sentence; empty where nothing is."""
+        """What is wrong, as a sentence; empty if nothing is."""
         return joined_messages(self._problems())
 
     def notice(self) -> None:
-        """Sees to it that the log says how it is; call it whenever that may have changed."""
-        # Nearly always nothing is wrong, and nothing was.
+        """Brings the log up to date; call it whenever the health may have changed."""
+        # Nearly always, nothing is wrong and nothing was.
         is_well = self._failure is None and not self._reported and not self._pressure.holds_back
         if not (is_well and self._signal.tells_nothing):
             self._signal.notice()
 
     async def aclose(self) -> None:
-        """Ends what `notice` began."""
+        """Ends the work that `notice` started."""
         await self._signal.aclose()
 
     def _problems(self) -> list[Problem]:
         found = list(self._reported.values())
         found += [
-            Problem(reporter, f"{reporter} was stopped, and has yet to be looked at again", "")
+            Problem(reporter, f"{reporter} was stopped, and has not been checked again yet", "")
             for reporter in self._unheard & self._signal.told
         ]
         if self._failure is not None:
@@ -108,7 +108,7 @@ class TimelineHealth:
                 Problem(STORAGE, f"events cannot be stored: {self._failure}", _remedy(self._failure), CRITICAL)
             )
         if self._pressure.holds_back:
-            slow = f"events take longer to be stored than the {self._pressure.target_s:g} s that they should"
+            slow = f"storing an event takes longer than the target of {self._pressure.target_s:g} s"
             found.append(
                 Problem(LATENCY, slow, "give the server a faster disk or more cores, or record less at a time")
             )
@@ -120,6 +120,6 @@ def _remedy(failure: MnemonError) -> str:
 
 
 _REMEDIES: Mapping[type[MnemonError], str] = {
-    StorageFullError: "free space on the disk, or prune events that are not needed any more",
-    StorageFailedError: "check the disk; the records are opened anew as soon as it works",
+    StorageFullError: "free space on the disk, or prune events that are no longer needed",
+    StorageFailedError: "check the disk; the records are opened again as soon as it works",
 }

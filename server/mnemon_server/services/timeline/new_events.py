@@ -1,4 +1,4 @@
-"""Events on their way into the timeline: what the server sets of them, and what makes two requests the same."""
+"""New events: the fields that the server sets, and what makes two requests the same."""
 
 import os
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def new_event_ids(count: int) -> list[str]:
-    """Random UUIDs of version 4 as text, drawn together: one by one, the library takes ten times as long."""
+    """Random UUIDs of version 4 as text. Made one by one with the library, they take ten times as long."""
     digits = os.urandom(count * UUID_DIGITS // 2).hex()
     return [_uuid(digits[start : start + UUID_DIGITS]) for start in range(0, len(digits), UUID_DIGITS)]
 
 
 def event_writes(requests: Sequence[RecordEvent], now: datetime) -> list[EventWrite]:
-    """What the timeline is to store for requests that were checked."""
+    """What the timeline stores for requests that were checked."""
     ids = iter(new_event_ids(sum(not request.event.event_id for request in requests)))
     return [_event_write(request, request.event.event_id or next(ids), now) for request in requests]
 
@@ -55,7 +55,7 @@ def _event_write(request: RecordEvent, event_id: str, now: datetime) -> EventWri
 
 
 def _request_key(request: RecordEvent, stored: EpisodicEvent) -> RequestKey | None:
-    """What was asked for: an id that the server drew and the time when it took the event are no part of that."""
+    """What was asked for. An id that the server made and the record time are not part of it."""
     return request_key(
         request.request_id,
         "record-event",

@@ -1,13 +1,13 @@
-"""How events are pruned: in steps that writes get in between, and so that a call cut off in the middle can be repeated.
+"""Prunes events in steps. Writes can run between two steps, and an interrupted call can be repeated.
 
-What matches when the call begins is what goes; events that are recorded meanwhile stay. Each step is one transaction,
-and removes up to 2,000 events.
+A call removes the events that match when it begins; events that are recorded meanwhile stay. Each step is one
+transaction, and removes up to 2,000 events.
 
-A repeated call has the answer that the first one had, or would have had. Under the request id itself, the last step
-keeps the whole answer. Each step before keeps, in the transaction that removes its events, what it removed, under a
-name that is derived from the request id and the step's number, and that no client can choose. A repeated call reads
-them in turn, begins with their sum, and goes on with what still matches; of that, only what was stored up to where the
-first call looked. So an event is counted once, by the step that removed it, wherever the call was cut off.
+A repeated call gets the answer that the first one got, or would have got. The last step stores the whole answer under
+the request id itself. Each earlier step stores what it removed, in the transaction that removes the events, under a
+name derived from the request id and the step's number, which no client can choose. A repeated call reads these in turn,
+starts with their sum, and continues with what still matches, up to the last event that the first call looked at. So an
+event is counted once, by the step that removed it, wherever the call was interrupted.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from mnemon_server.services.timeline.selections import EVERYTHING, selection, se
 
 STEP = 2_000
 READ, READ_BYTES_MAX = 100, 4 << 20
-"""Events are read a few at a time, and a step ends where they hold so much."""
+"""Events read at a time, and the bytes of events at which a step ends."""
 
 PAUSE_S = 0.01
 NAMED_MAX = 1_000
@@ -45,7 +45,7 @@ NOTHING = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """Which events are to go: everything that is set must hold, or else those with these ids."""
+    """Which events to remove: those that match everything that is set, or those with these ids."""
 
     before: datetime | None = None
     where: EventSelection = EVERYTHING
@@ -74,7 +74,7 @@ class _Tally:
 
     count: int = 0
     event_ids: tuple[str, ...] = ()
-    """Those of the first, as many as are named."""
+    """The ids of the first events, at most NAMED_MAX."""
     earliest_us: int | None = None
     latest_us: int | None = None
     segment_ids: frozenset[int] = frozenset()
@@ -101,7 +101,7 @@ class _Tally:
         )
 
     def values(self) -> list[Any]:
-        """As JSON can hold it."""
+        """The fields as JSON values."""
         return [self.count, self.event_ids, self.earliest_us, self.latest_us, sorted(self.segment_ids)]
 
     @classmethod
@@ -110,7 +110,7 @@ class _Tally:
         return cls(number, tuple(event_ids), earliest_us, latest_us, frozenset(segment_ids))
 
     def pruned(self) -> PrunedEvents:
-        """As callers are told."""
+        """The answer for callers."""
         return PrunedEvents(
             self.count,
             self.event_ids,
@@ -122,51 +122,51 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """How far the steps of a request have come."""
+    """The progress of a request's steps."""
 
     done: _Tally = _Tally()
     steps: int = 0
     until: int | None = None
-    """The last sequence that the first call looked at; None before any step."""
+    """The last sequence that the first call looked at; None before the first step."""
 
 
 class EpisodicPruning:
     """Prunes events. Belongs to one event loop; everything that removes events from a timeline must go through it."""
 
     def __init__(self, timeline: Timeline, offload: Offload) -> None:
-        """Reads on the threads of `offload`."""
+        """`offload` runs the reads."""
         self._timeline = timeline
         self._offload = offload
-        # Between the reading of events and their removal nobody else may remove them, or they would be counted twice.
+        # No other step may remove events between their reading and their removal: they would be counted twice.
         self._step_turn = asyncio.Lock()
         self._request_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def count(self, pruning: Pruning) -> PrunedEvents:
-        """What a pruning would remove; removes nothing."""
+        """Returns what a pruning would remove; removes nothing."""
         refuse(_violations(pruning))
         return await self._offload(self._count, pruning)
 
     async def prune(self, pruning: Pruning) -> PrunedEvents:
-        """Removes events for good; see PruneEvents. A caller that goes away ends it after the step under way."""
+        """Removes events for good; see PruneEvents. If the caller goes away, it ends after the running step."""
         refuse(_violations(pruning))
         key = pruning.key()
         if key is None:
             sequences = await self._offload(self._sequences, pruning)
             return (await self._prune(sequences, PruneReason.REQUESTED)).pruned()
-        # The same request, repeated while the first call is still at work, waits for its answer.
+        # A request that is repeated while the first call is still running waits for its answer.
         turn = self._request_turns.setdefault(key.request_id, asyncio.Lock())
         async with turn:
             return await self._prune_once(pruning, key)
 
     async def prune_expired(self, sequences: Sequences) -> int:
-        """Removes what outlived its retention; returns how many events that were."""
+        """Removes the events whose retention has ended; returns how many it removed."""
         return (await self._prune(sequences, PruneReason.RETENTION)).count
 
     async def _prune_once(self, pruning: Pruning, key: RequestKey) -> PrunedEvents:
         if (answer := await self._offload(self._timeline.kept_answer, key)) is not None:
             return replace(_Tally.from_values(json.loads(answer)).pruned(), replayed=True)
         progress = await self._offload(self._read_progress, key)
-        # What an earlier call of the request has removed is missing now, and was there.
+        # What an earlier call of the request removed is missing now, but was there.
         resumed = replace(pruning, allow_missing=pruning.allow_missing or progress.steps > 0)
         sequences = await self._offload(self._sequences, resumed)
         if progress.until is not None:
@@ -184,7 +184,7 @@ class EpisodicPruning:
             progress = replace(progress, until=int(sequences[-1]) if len(sequences) else 0)
         start = 0
         while start < len(sequences) or (key is not None and start == 0):
-            # What a step has begun it ends, whoever goes away.
+            # A step that has started completes, even if the caller goes away.
             step = asyncio.create_task(self._step(sequences, start, reason, key, progress))
             start, progress = await asyncio.shield(step)
             if start >= len(sequences):
@@ -195,7 +195,7 @@ class EpisodicPruning:
     async def _step(
         self, sequences: Sequences, start: int, reason: PruneReason, key: RequestKey | None, progress: _Progress
     ) -> tuple[int, _Progress]:
-        """Removes the next events; returns where to go on, and how far that is."""
+        """Removes the next events; returns where to continue, and the progress."""
         async with self._step_turn:
             events, end = await self._offload(self._read, sequences, start)
             removed = _Tally.of(events)
@@ -222,7 +222,7 @@ class EpisodicPruning:
         return tally.pruned()
 
     def _sequences(self, pruning: Pruning) -> Sequences:
-        """What is to go, ascending."""
+        """The sequences of the events to remove, ascending."""
         if pruning.event_ids:
             return self._sequences_of(list(dict.fromkeys(pruning.event_ids)), allow_missing=pruning.allow_missing)
         where = selection(pruning.where)
@@ -241,7 +241,7 @@ class EpisodicPruning:
         return np.array(sorted(found.values()), np.int64)
 
     def _read(self, sequences: Sequences, start: int) -> tuple[list[StoredEvent], int]:
-        """The events of the next step, and where the one after it begins."""
+        """The events of the next step, and where the step after it begins."""
         events: list[StoredEvent] = []
         size, end = 0, start
         while end < min(start + STEP, len(sequences)) and size < READ_BYTES_MAX:
@@ -253,7 +253,7 @@ class EpisodicPruning:
         return events, min(end, len(sequences))
 
     def _read_progress(self, key: RequestKey) -> _Progress:
-        """What earlier calls of the same request have done."""
+        """What earlier calls of the same request removed."""
         progress = _Progress()
         for number in count(1):
             try:
@@ -270,7 +270,7 @@ class EpisodicPruning:
 
 
 def _step_key(key: RequestKey, number: int) -> RequestKey:
-    """A client's request id holds no U+0000."""
+    """The name of a step's answer. No client can choose it: a client's request id has no U+0000."""
     return RequestKey(f"{key.request_id}\0{number}", key.digest)
 
 

@@ -1,4 +1,4 @@
-"""How the timeline is asked for events: the newest of a window, or those that fit a text best."""
+"""Queries of the timeline: the newest events of a time window, or those that match a text best."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ PAGE_STEP, READ_BYTES = 50, 1 << 20
 
 
 class Found(NamedTuple):
-    """The events that fit a text best, and how well."""
+    """The events that match a text best, with their scores."""
 
     events: tuple[StoredEvent, ...]
     fits: tuple[EventScore, ...]
@@ -40,17 +40,17 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Events on their way through a query."""
+    """Counts of events in a query."""
 
     total: int
     in_context: int
     in_window: int
     rejected: int
-    """Of those in the window, by the expression."""
+    """Events in the window that the expression rejects."""
 
 
 class TimelineQueries:
-    """Asks the timeline. A query is one blocking call: hops between threads would cost more than it does."""
+    """Queries the timeline. A query is one blocking call: switching threads would cost more than the query itself."""
 
     def __init__(self, timeline: Timeline, embed_query: Callable[[str], Vector], *, clock: Clock) -> None:
         self._timeline = timeline
@@ -59,7 +59,7 @@ class TimelineQueries:
 
     @timed_search
     def window(self, query: WindowQuery, *, fits: Fits | None = None) -> WindowPage:
-        """A page of the window, newest first, or what of it fits the text best; empty where it has no room. Blocks."""
+        """A page of the window, newest first, or its best matches for a text. Empty if `fits` refuses it. Blocks."""
         refuse(window_violations(query))
         where = window_selection(query, self._clock())
         if query.text is None:
@@ -70,7 +70,7 @@ class TimelineQueries:
     def recent(
         self, where: EventSelection, after: EventPosition | None, limit: int, *, fits: Fits | None = None
     ) -> WindowPage:
-        """A page of the newest events; empty where it has no room. Blocks."""
+        """A page of the newest events; empty if `fits` refuses it. Blocks."""
         refuse([*limit_violations(limit, "page_size"), *selection_violations(where)])
         return _if_fits(self._newest(selection(where), after, limit), fits)
 
@@ -88,7 +88,7 @@ class TimelineQueries:
     # By a text
 
     def _fitting(self, where: EventSelection, text: str, query: WindowQuery) -> WindowPage:
-        """The events that fit best; a page holds at most PAGE_BYTES_MAX of them, and the one that reaches it."""
+        """The best matches. A page ends with the event that reaches PAGE_BYTES_MAX."""
         mode = query.mode if self._timeline.has_embeddings else SearchMode.KEYWORD
         sequences = self._timeline.sequences(where)
         counts = self._counts(where, len(sequences))
@@ -101,7 +101,7 @@ class TimelineQueries:
         return WindowPage(events, None, diagnostics, fits, truncated)
 
     def _counts(self, where: EventSelection, matching: int) -> _Counts:
-        """The counts beside `matching`; what is stored between the reads belongs to none of them, or to all."""
+        """The counts beside `matching`. An event that is stored between the reads is in all of them, or in none."""
         context = replace(where, expression=None, start=None, end=None)
         in_window = matching if where.expression is None else self._timeline.count(replace(where, expression=None))
         in_window = max(in_window, matching)
@@ -124,7 +124,7 @@ class TimelineQueries:
         return Found(tuple(events), tuple(fits), truncated=False)
 
     def _read_in_turn(self, scores: TextScores, limit: int) -> Iterator[tuple[StoredEvent, EventScore]]:
-        """Best first; read a few at a time, whatever their size is. What was pruned since makes room for the next."""
+        """Yields events, best first, and reads a few at a time. The next event takes the place of one pruned since."""
         step = min(limit, PAGE_STEP)
         order = _best_first(scores)
         for start in range(0, len(order), step):
@@ -138,14 +138,14 @@ class TimelineQueries:
 
 
 def _if_fits(page: WindowPage, fits: Fits | None) -> WindowPage:
-    """The page, which is asked about as a whole: how large it is, only its bodies tell."""
+    """The page if it fits, or else an empty one. Only its bodies tell how large a page is."""
     if fits is None or not page.events or fits("", sum(len(event.body) for event in page.events)):
         return page
     return replace(page, events=(), scores=())
 
 
 def _best_first(scores: TextScores) -> NDArray[np.intp]:
-    """Rows; of equals, what was stored last."""
+    """The rows, best first; of equal scores, the one stored last comes first."""
     return np.lexsort((-scores.sequences, -scores.relevance))
 
 

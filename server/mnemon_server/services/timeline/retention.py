@@ -1,4 +1,4 @@
-"""Removes events that are older than they may be, and distrusts a sweep that would take too many of them."""
+"""Removes events that are older than the retention allows, and stops a sweep that would remove too many of them."""
 
 import logging
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ INTERVAL_S = 300.0
 WARMING_S = 1.0
 
 RETENTION = "retention"
-"""The name under which it reports to TimelineHealth."""
+"""The name of this reporter in TimelineHealth."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineRetentionSettings:
-    """How long events are kept, and when a sweep is distrusted."""
+    """How long events are kept, and when a sweep is stopped."""
 
     keep_for: timedelta
-    """How long ago an event may have happened."""
+    """Older events are removed."""
     share_max: float = 0.5
-    """Share of all events that a sweep may remove, 0 to 1."""
+    """The largest share of all events that a sweep may remove, 0 to 1."""
     guarded_min: int = 10
-    """How many events there must be for the share to count. Of fewer, all may go: a few old ones are no sign."""
+    """The share counts only with at least this many events: that a few events are old is no sign of a wrong clock."""
     interval_s: float = INTERVAL_S
     """Seconds between two sweeps."""
 
@@ -40,9 +40,8 @@ class TimelineRetentionSettings:
 class TimelineRetention(Periodic):
     """Prunes events that happened longer ago than `keep_for`, in the background.
 
-    A sweep that would remove more than a share of all events is stopped, and so is one by a clock that is doubted; the
-    log is told once, and told again when a sweep goes through. The share holds until somebody prunes by hand or raises
-    it.
+    A sweep that would remove more than a share of all events is stopped, and so is one while the clock is in doubt. The
+    log says so once, and says when a sweep succeeds again. The share applies until someone prunes by hand or raises it.
     """
 
     def __init__(
@@ -58,12 +57,12 @@ class TimelineRetention(Periodic):
         """Removes nothing yet.
 
         Args:
-            timeline: whose events.
+            timeline: has the events.
             settings: how long they are kept.
-            guard: the clock of the vault.
-            pruning: what removes them; that of the EpisodicStore.
-            health: who is told that a sweep was stopped; that of the EpisodicStore.
-            offload: where the timeline is read.
+            guard: guards the clock of the vault.
+            pruning: removes the events; that of the EpisodicStore.
+            health: gets a report if a sweep is stopped; that of the EpisodicStore.
+            offload: runs the reads of the timeline.
         """
         super().__init__("retention could not remove events", interval_s=settings.interval_s)
         self._timeline = timeline
@@ -75,13 +74,13 @@ class TimelineRetention(Periodic):
         self._offload = offload
 
     async def sweep(self) -> int:
-        """Removes what may go, unless too much would; returns how many events went.
+        """Removes the events that are too old, unless that would be too many; returns how many it removed.
 
         Raises:
-            IndexWarmingError: too early.
+            IndexWarmingError: the timeline is still being loaded.
             StorageFailedError, StorageFullError: see Timeline.
         """
-        # Read before the guard looks: a clock that jumps in between takes nothing along.
+        # Read before the guard checks the clock: if it jumps in between, no event is removed because of that.
         before = earlier(self._guard.clock(), self._settings.keep_for)
         problem = await self._clock_problem()
         sequences = None
@@ -102,7 +101,7 @@ class TimelineRetention(Periodic):
         return None
 
     def _find(self, before: datetime) -> tuple[Sequences | None, Problem | None]:
-        """What is to go, or why it may not. Blocks."""
+        """The events to remove, or why they must not be removed. Blocks."""
         expired = self._timeline.expired(before, limit=1)
         old = selection_before(before)
         if not expired.count or old is None:
@@ -116,9 +115,9 @@ class TimelineRetention(Periodic):
         return Problem(
             RETENTION,
             f"retention would remove {count:,} of {total:,} events, more than the share of"
-            f" {self._settings.share_max:g} that a sweep may, and is stopped",
-            "check the clock and how long events are to be kept; if they may go, remove them with PruneEvents, or raise"
-            " the share that a sweep may remove",
+            f" {self._settings.share_max:g} that a sweep may remove, and is stopped",
+            "check the clock and the retention of events; if these events may go, remove them with PruneEvents, or"
+            " raise the share that a sweep may remove",
         )
 
     async def _clock_problem(self) -> Problem | None:
@@ -129,5 +128,5 @@ class TimelineRetention(Periodic):
             RETENTION,
             f"the clock went {describe(jump)}, and retention is stopped until it is put right, or has stayed so"
             " for a day",
-            "put the clock right; if old events are to go before, remove them with PruneEvents",
+            "put the clock right; to remove old events before that, use PruneEvents",
         )

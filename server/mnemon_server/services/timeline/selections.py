@@ -1,4 +1,4 @@
-"""From the events that a caller means to what the timeline is asked."""
+"""Turns the selections of callers into those that the timeline gets."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ FIRST_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def selection(where: EventSelection) -> EventSelection:
-    """The same events, with times that are aware, in UTC."""
+    """The same selection, with aware times in UTC."""
     if where.start is None and where.end is None and where.expression is None:
         return where
     return replace(
@@ -25,7 +25,7 @@ def selection(where: EventSelection) -> EventSelection:
 
 
 def window_selection(query: WindowQuery, now: datetime) -> EventSelection:
-    """The events of the query's window: its range, or its last days up to now."""
+    """The selection of the query's window: its range, or its last days up to now."""
     where = selection(query.where)
     has_range = query.has_range or where.start is not None or where.end is not None
     if has_range and query.last_days is None:
@@ -35,7 +35,7 @@ def window_selection(query: WindowQuery, now: datetime) -> EventSelection:
 
 
 def selection_before(before: datetime, where: EventSelection = EVERYTHING) -> EventSelection | None:
-    """Those of the events that happened before a time; None where there can be none."""
+    """The selected events that happened before a time; None if no event can be that old."""
     where = selection(where)
     if (before := to_utc(before)) == FIRST_TIME:
         return None
@@ -44,5 +44,5 @@ def selection_before(before: datetime, where: EventSelection = EVERYTHING) -> Ev
 
 
 def earlier(time: datetime, by: timedelta) -> datetime:
-    """The time that is earlier by so much, or else the first that there is."""
+    """The time that is earlier by `by`, or the earliest time there is."""
     return time - by if time - FIRST_TIME > by else FIRST_TIME

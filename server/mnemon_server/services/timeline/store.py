@@ -1,4 +1,4 @@
-"""The episodic memory service: a timeline of what happened, recorded, asked for by time and by text, and pruned."""
+"""The episodic memory service: a timeline of events, recorded, queried by time and by text, and pruned."""
 
 import asyncio
 import logging
@@ -55,16 +55,16 @@ class EpisodicSettings:
     """How long storing an event may take, and how long it is kept."""
 
     write_latency: WriteLatency
-    """What the time until an event is stored should not exceed."""
+    """The time to store an event should not exceed it."""
     keep_for: timedelta | None = None
-    """How long events are kept by TimelineRetention, which must run then; None: for ever."""
+    """How long events are kept; TimelineRetention must run then. None keeps them for ever."""
 
 
 class EpisodicStore:
-    """Events over the timeline of a vault. All methods are safe to call from many tasks at once.
+    """The events in the timeline of a vault. All methods are safe to call from many tasks at once.
 
-    Until the timeline's index is loaded, all but `status` raise IndexWarmingError. What is wrong with a request raises
-    InvalidArgumentError, and is no matter of the timeline's health.
+    Until the timeline's index is loaded, all methods but `status` raise IndexWarmingError. An invalid request raises
+    InvalidArgumentError, and does not count as a problem of the timeline.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class EpisodicStore:
         """Takes nothing over: the vault, with its timeline, and the embedder are closed by whoever opened them.
 
         Args:
-            timeline: the vault's.
-            vault: whose log is told when something is wrong.
-            embedder: makes the vectors of queries, where events have any.
-            settings: how long storing an event may take, and how long it is kept.
-            clock: the time at which events are recorded, and up to which the last days go.
+            timeline: the timeline of the vault.
+            vault: its log gets the problems.
+            embedder: makes the vectors of queries, if events have vectors.
+            settings: how long storing an event may take, and how long events are kept.
+            clock: gives the record time of events, and the end of the last days.
         """
         self._timeline = timeline
         self._vault = vault
@@ -95,14 +95,14 @@ class EpisodicStore:
         self._queries = TimelineQueries(timeline, embedder.embed_query, clock=clock)
         self._compaction = SharedCompaction(timeline, self._offload)
         self.pruning = EpisodicPruning(timeline, self._offload)
-        """For TimelineRetention: what removes events."""
+        """Removes events for TimelineRetention."""
         self.health = TimelineHealth(
             vault,
             write_latency=settings.write_latency,
             offload=self._offload,
             reporters=() if settings.keep_for is None else (RETENTION,),
         )
-        """For TimelineRetention: whom it tells."""
+        """Gets the reports of TimelineRetention."""
 
     @property
     def is_warm(self) -> bool:
@@ -112,18 +112,18 @@ class EpisodicStore:
     # Recording
 
     async def record(self, requests: Sequence[RecordEvent]) -> list[Recorded]:
-        """Stores events in their order, one result each; what is wrong with one is no other's business.
+        """Stores events in their order, with one result for each; an invalid event does not affect the others.
 
-        Ids that are empty are drawn here. Results are receipts, and otherwise InvalidArgumentError,
-        RequestIdReusedError, StorageFullError or StorageFailedError. Cancelling it takes nothing back. Calls
-        with up to TOGETHER_MAX events keep the order in which they were begun.
+        An empty id is replaced by a new one. A result is a receipt, or an InvalidArgumentError, RequestIdReusedError,
+        StorageFullError or StorageFailedError. Cancelling the call takes no event back. Calls with up to TOGETHER_MAX
+        events keep the order in which they began.
         """
         self._check_warm()
         started = []
         with ExitStack() as timed:
             for start in range(0, len(requests), TOGETHER_MAX):
                 if start:
-                    # Others get the loop in between.
+                    # Lets other tasks run in between.
                     await asyncio.sleep(0)
                 started.append(self._start(requests[start : start + TOGETHER_MAX], timed))
             results: list[Recorded] = []
@@ -152,9 +152,9 @@ class EpisodicStore:
         return event
 
     async def window(self, query: WindowQuery, *, room: Room | None = None) -> WindowPage:
-        """The newest events of a window of time, or those that fit a text best; see WindowQuery.
+        """The newest events of a time window, or those that match a text best; see WindowQuery.
 
-        EmbeddingError where the text cannot be embedded.
+        Raises EmbeddingError if the text cannot be embedded.
         """
         self._check_warm()
         return await read_within(room, self._offload, self._queries.window, query)
@@ -194,12 +194,12 @@ class EpisodicStore:
             before: those that happened before this time, ...
             where: ... and match this.
             event_ids: or else those with these ids.
-            allow_missing: passes over ids that are not there.
-            dry_run: counts and names them, and removes nothing.
-            request_id: makes a repeated call harmless; it goes on where the first one was cut off.
+            allow_missing: ignores ids that do not exist.
+            dry_run: counts and names the events, and removes nothing.
+            request_id: makes a repeated call harmless; it continues where the first one was interrupted.
 
         Raises:
-            EventNotFoundError: ids are not there, and nothing was removed.
+            EventNotFoundError: some ids do not exist. Nothing was removed.
         """
         self._check_warm()
         pruning = Pruning(
@@ -208,10 +208,10 @@ class EpisodicStore:
         return await (self.pruning.count(pruning) if dry_run else self.pruning.prune(pruning))
 
     def compact(self, request_id: str = "") -> AsyncGenerator[CompactionProgress]:
-        """Compacts the timeline, and says at least every second how far that is, at the end with `done`.
+        """Compacts the timeline. Yields the progress at least every second, at the end with `done`.
 
-        Ending it does not end the compaction. Who asks while one is under way follows that one; a repeated request has
-        the end of the one that it asked for.
+        Closing the generator does not stop the compaction. A call during a compaction follows that one; a repeated
+        request gets the end of the one that it asked for.
         """
         self._check_warm()
         refuse(request_id_violations(request_id))
@@ -220,7 +220,7 @@ class EpisodicStore:
     # Health
 
     async def status(self) -> TimelineStatus:
-        """How the timeline is; tries to open the records anew where they failed. Never raises."""
+        """The status of the timeline. If the records have failed, tries to open them again. Never raises."""
         try:
             status = await self._offload(self._read_status)
         except Exception:
@@ -260,10 +260,10 @@ class EpisodicStore:
 
 
 class _Batch:
-    """Events whose storing has begun."""
+    """Events that are being stored."""
 
     def __init__(self, checked: Sequence[RecordEvent], future: "asyncio.Future[list[Recorded]] | None") -> None:
-        """`checked` are all requests where some are not sound."""
+        """`checked` has all requests if some are invalid, and is empty otherwise."""
         self._checked = checked
         self._future = future
 
