@@ -16,7 +16,7 @@ class MessageTooLargeError(MnemonError):
 
 
 class DeadlineExceededError(MnemonError):
-    """The call took longer than the server allows where the client names no deadline."""
+    """The call took longer than the server allows if the client sets no deadline."""
 
     reason = ErrorReason.DEADLINE_EXCEEDED
 

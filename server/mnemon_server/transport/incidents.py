@@ -1,4 +1,4 @@
-"""Errors that a client may not read go to the log here, under the incident id that the client gets instead."""
+"""Logs errors that a client must not read, under the incident id that the client gets instead."""
 
 import structlog
 
@@ -8,7 +8,7 @@ _log = structlog.get_logger()
 
 
 def report(error: BaseException) -> Failure:
-    """The error as a client may see it; its text is in the log where it is an incident."""
+    """The error as a client may see it; if it is an incident, its text goes to the log."""
     failure = Failure.of(error)
     if failure.incident_id:
         _log.error("incident", incident_id=failure.incident_id, reason=failure.reason, exc_info=error)

@@ -1,4 +1,4 @@
-"""What a client is told of an error: one table from error to status code, and the details that go with it."""
+"""Errors as a client sees them: one table from error to status code, and the details that go with it."""
 
 import secrets
 from collections.abc import Iterator, Mapping

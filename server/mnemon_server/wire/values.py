@@ -47,12 +47,16 @@ STATES_TO_PB: Mapping[HealthStatus, pb.State.ValueType] = {
     HealthStatus.DEGRADED: pb.STATE_DEGRADED,
     HealthStatus.UNHEALTHY: pb.STATE_UNAVAILABLE,
 }
+_NO_SCOPE = Scope()
 _OUTCOMES_TO_PB = {outcome: pb.WriteOutcome.Value(f"WRITE_OUTCOME_{outcome.name}") for outcome in WriteOutcome}
 
 
-def scope_from_pb(message: pb.Scope) -> Scope:
-    """The scope. Fields that are not set are empty."""
-    return Scope(message.user, message.household, message.persona, message.agent, message.project)
+def scope_of(owner: Any) -> Scope:
+    """The scope in the `scope` of a message; fields that are not set are empty."""
+    if not owner.HasField("scope"):
+        return _NO_SCOPE
+    scope: pb.Scope = owner.scope
+    return Scope(scope.user, scope.household, scope.persona, scope.agent, scope.project)
 
 
 def fill_scope(owner: Any, scope: Scope) -> None:

@@ -144,7 +144,7 @@ def test_scopes_come_back() -> None:
     scope = Scope("a", "b", "c", "d", "e")
     message = pb.Document()
     records.fill_scope(message, scope)
-    assert records.scope_from_pb(message.scope) == scope
+    assert records.scope_of(message) == scope
 
 
 def test_a_scope_without_fields_is_left_out() -> None:

@@ -46,6 +46,11 @@ def test_what_a_request_is_about_is_required(read: Any, request_: Any, field: st
     assert fields(read, request_) == [field]
 
 
+def test_how_much_of_a_statement_is_shown_must_be_known() -> None:
+    assert fields(requests.read_view, pb.GetSemanticMemoryRequest(memory_id="m", view="VIEW_FULL")) == []
+    assert fields(requests.read_view, pb.GetSemanticMemoryRequest(view=9)) == ["view", "memory_id"]
+
+
 def test_everything_that_is_wrong_with_a_statement_is_named_at_once() -> None:
     memory = pb.SemanticMemory(
         content=" ",

@@ -27,7 +27,7 @@ from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
 from mnemon_server.transport.convert.episodic_requests import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
 from mnemon_server.transport.convert.shared.reader import Reader
-from mnemon_server.wire.values import scope_from_pb
+from mnemon_server.wire.values import scope_of
 
 KINDS_MAX = 64
 """How many kinds an export may name, repetitions included."""
@@ -49,7 +49,7 @@ def read_export(request: pb.ExportRecordsRequest) -> ExportSelection:
         kinds=frozenset(reader.enum("selection.kinds", number, KINDS) for number in message.kinds),
         namespace=read_namespace(reader, "selection.namespace", message.namespace.labels) if has_namespace else None,
         exact_namespace=message.exact_namespace,
-        scope=scope_from_pb(message.scope),
+        scope=scope_of(message),
     )
     reader.finish()
     return selection
@@ -91,7 +91,7 @@ def _document(reader: Reader, message: pb.ArchivedRecord) -> Document:
         message.id,
         message.content,
         reader.metadata(f"{_RECORD}.metadata", message.metadata),
-        scope=scope_from_pb(message.scope),
+        scope=scope_of(message),
         revision=message.revision,
         create_time=reader.time(f"{_RECORD}.create_time", message, "create_time"),
         update_time=reader.time(f"{_RECORD}.update_time", message, "update_time"),

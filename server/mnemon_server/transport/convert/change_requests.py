@@ -25,7 +25,7 @@ from mnemon_server.domain.feed import (
 )
 from mnemon_server.domain.validation import scope_violations, text_violations
 from mnemon_server.transport.convert.shared.reader import Reader
-from mnemon_server.wire.values import scope_from_pb
+from mnemon_server.wire.values import scope_of
 
 CHANGE_TYPES: Mapping[int, ChangeType] = {
     pb.ChangeType.Value(f"CHANGE_TYPE_{type_.name}"): type_ for type_ in ChangeType
@@ -84,7 +84,7 @@ def _start(reader: Reader, request: pb.WatchChangesRequest | pb.ListChangesReque
 def _filter(reader: Reader, message: pb.ChangeFilter) -> ChangeFilter:
     """Which changes are meant."""
     types = _types(reader, message)
-    scope = scope_from_pb(message.scope)
+    scope = scope_of(message)
     reader.violations += scope_violations(scope, "filter.scope")
     if len(message.record_ids) > RECORD_IDS_MAX:
         reader.note("filter.record_ids", f"must be at most {RECORD_IDS_MAX}")

@@ -42,9 +42,9 @@ def batch_to_bytes(batch: Batch) -> bytes:
     return message.SerializeToString()
 
 
-def watch_message_to_pb(told: Started | Progress) -> pb.WatchChangesResponse:
+def watch_message_to_pb(message: Started | Progress) -> pb.WatchChangesResponse:
     """A message of a watch without changes."""
-    return _started_to_pb(told) if isinstance(told, Started) else _progress_to_pb(told)
+    return _started_to_pb(message) if isinstance(message, Started) else _progress_to_pb(message)
 
 
 def _started_to_pb(started: Started) -> pb.WatchChangesResponse:

@@ -1,7 +1,7 @@
 """Requests to the conflict service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`. A request to take a decision back is a value as it comes.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`. A request to take a decision back is used as it comes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from mnemon_server.transport.convert.semantic_requests import read_statement
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 
 Changes = Mapping[str, Any]
-"""Changes to a part of a rule, for one call; empty where there are none."""
+"""Changes to a part of a rule, for one call."""
 _SOME_STATEMENT = MemoryRef(memory_id="some statement")
 """What is read instead of a reference that is missing."""
 
@@ -44,7 +44,7 @@ class Pair(NamedTuple):
 
 
 def read_detection(request: pb.DetectConflictsRequest) -> Detection:
-    """What is asked for."""
+    """The detection."""
     reader = Reader()
     detection = Detection(
         candidate=_reference(reader, "candidate", request.candidate),
@@ -76,7 +76,7 @@ def read_merge(request: pb.MergeMemoriesRequest) -> Pair:
 
 
 def read_preview(request: pb.PreviewResolutionRequest) -> SemanticMemory:
-    """The statement that would be saved, with its embedding where it has one."""
+    """The statement that would be saved, with its embedding if it has one."""
     require(request, "memory")
     reader = Reader()
     memory = _given(reader, "memory", request.memory)
@@ -106,7 +106,7 @@ def _reference(reader: Reader, field: str, message: pb.MemoryReference) -> Memor
 
 
 def _given(reader: Reader, field: str, message: semantic_pb2.SemanticMemory) -> SemanticMemory:
-    """A statement that is given, with its embedding where it has one."""
+    """A statement that is given, with its embedding if it has one."""
     return replace(read_statement(reader, field, message), embedding=tuple(message.embedding) or None)
 
 
@@ -114,6 +114,6 @@ def _violations(**references: MemoryRef) -> Iterator[FieldViolation]:
     """What is wrong with the statements that a request names, by field."""
     for field, reference in references.items():
         given = reference.memory
-        # How many numbers a vector must have, only the service knows.
+        # Only the service knows how many numbers a vector must have.
         dimension = len(given.embedding) if given and given.embedding else 0
         yield from reference_violations(reference, field, dimension)

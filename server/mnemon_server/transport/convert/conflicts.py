@@ -43,7 +43,7 @@ def merged_to_pb(merged: MergedMemories) -> pb.MergeMemoriesResponse:
 
 
 def preview_to_pb(saved: SavedSemantic) -> pb.PreviewResolutionResponse:
-    """What saving a statement would come to."""
+    """The result that saving a statement would have."""
     message = pb.PreviewResolutionResponse(duplicate=saved.duplicate)
     if saved.memory is not None:
         fill_memory(message.memory, saved.memory)
@@ -53,7 +53,7 @@ def preview_to_pb(saved: SavedSemantic) -> pb.PreviewResolutionResponse:
 
 
 def unmerged_to_pb(unmerged: Unmerged) -> pb.UnmergeMemoryResponse:
-    """What is found again."""
+    """The statements that are found again."""
     message = pb.UnmergeMemoryResponse(removed_id=unmerged.removed_id)
     for memory in unmerged.restored:
         fill_memory(message.restored.add(), memory)

@@ -1,4 +1,4 @@
-"""Conversion of conflicts, of what was decided about them, and of what merging did. Clients only read these."""
+"""Conflicts, decisions about them, and the statistics of mergers as messages. Clients only read these."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -35,7 +35,7 @@ CONTENT_STRATEGIES_TO_PB = {
 
 
 def fill_conflicts(target: Any, conflicts: Iterable[Conflict], room: int) -> bool:
-    """Writes conflicts into a repeated field, in their order and up to `room` bytes; whether there are more."""
+    """Writes conflicts into a repeated field, in their order and up to `room` bytes; returns whether there are more."""
     for conflict in conflicts:
         message = target.add()
         message.memory_id = conflict.memory_id
@@ -65,7 +65,7 @@ def fill_arbitration(target: pb.Arbitration, result: ArbitrationResult) -> None:
 
 def fill_statistics(target: pb.MergeStatistics, statistics: MergeStatistics) -> None:
     """Writes what a merge did into a message of its own."""
-    # All of them may be 0, and are said all the same.
+    # The message is there even if all of its fields are 0.
     target.SetInParent()
     target.content_length = statistics.content_length
     target.keywords_count = statistics.keywords_count

@@ -17,7 +17,7 @@ from mnemon_server.domain.documents import (
     SearchQuery,
     UpdateDocument,
 )
-from mnemon_server.domain.records import METADATA_KEYS_MAX, AckLevel, Scope, View
+from mnemon_server.domain.records import METADATA_KEYS_MAX, AckLevel, View
 from mnemon_server.domain.validation import doc_id_violations, request_id_violations
 from mnemon_server.services.documents.checks import (
     index_violations,
@@ -29,9 +29,7 @@ from mnemon_server.services.documents.filters import filter_violations, strict_v
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require
 from mnemon_server.transport.convert.shared.vectors import vector_from_pb
-from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS, metadata_from_pb, scope_from_pb
-
-_NO_SCOPE = Scope()
+from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS, metadata_from_pb, scope_of
 
 Filtered = pb.SearchDocumentsRequest | pb.ListDocumentsRequest | pb.CountDocumentsRequest | pb.DeleteDocumentsRequest
 """A request that says which documents it is about."""
@@ -148,7 +146,7 @@ def _document(reader: Reader, message: pb.Document) -> Document:
         doc_id=message.doc_id,
         content=message.content,
         metadata=reader.metadata("document.metadata", message.metadata),
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        scope=scope_of(message),
     )
 
 
@@ -160,6 +158,6 @@ def _where(reader: Reader, request: Filtered) -> DocumentFilter:
     message = request.filter
     return DocumentFilter(
         filters=metadata_from_pb(request.filters),
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        scope=scope_of(message),
         expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,
     )

@@ -1,6 +1,6 @@
 """The episodic memory service's answers as messages.
 
-The bodies of events are messages already, and no value is made of them. An answer with many of them is written around
+The bodies of events are messages already, and are not read as values. An answer with many of them is written around
 them: parsed into a message, they would only be written again.
 """
 
@@ -39,7 +39,7 @@ _AT_A_STRETCH = 128
 
 
 def recorded_to_pb(receipt: EventReceipt, known: StoredEvent | None) -> pb.RecordEventResponse:
-    """The acknowledgement of an event; with the known one, where it was known."""
+    """The receipt of an event; if it is a duplicate, with the event that was known."""
     message = pb.RecordEventResponse()
     target = message.receipt
     target.event_id = receipt.event_id
@@ -54,7 +54,7 @@ def recorded_to_pb(receipt: EventReceipt, known: StoredEvent | None) -> pb.Recor
 
 
 async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.BulkRecordEventsResponse:
-    """What became of each event of a run; lets other calls through where it is long."""
+    """The outcome of each event of a run; yields to other calls."""
     message = pb.BulkRecordEventsResponse()
     results = _Results(message)
     pause = Pause()
@@ -66,7 +66,7 @@ async def results_to_pb(outcomes: Sequence[EventReceipt | Failure]) -> pb.BulkRe
 
 
 def window_to_bytes(page: WindowPage, next_page_token: str, view: View = View.STANDARD) -> bytes:
-    """A QueryWindowResponse: the events of a window, and what was looked at for them."""
+    """A QueryWindowResponse: the events of a window, and how they were found."""
     message = pb.QueryWindowResponse(next_page_token=next_page_token, truncated=page.truncated)
     _fill_diagnostics(message.diagnostics, page.diagnostics)
     pieces: list[bytes] = []
@@ -105,7 +105,7 @@ def summary_to_pb(summary: RangeSummary) -> pb.SummarizeRangeResponse:
 
 
 def pruned_to_pb(pruned: PrunedEvents) -> pb.PruneEventsResponse:
-    """What a pruning removed, or would."""
+    """What a pruning removed, or would remove."""
     message = pb.PruneEventsResponse(
         pruned_count=pruned.count,
         event_ids=pruned.event_ids,
@@ -117,7 +117,7 @@ def pruned_to_pb(pruned: PrunedEvents) -> pb.PruneEventsResponse:
 
 
 def progress_to_pb(progress: CompactionProgress) -> pb.CompactTimelineResponse:
-    """How far a compaction is."""
+    """The progress of a compaction."""
     return pb.CompactTimelineResponse(
         processed_bytes=progress.processed_bytes,
         total_bytes=progress.total_bytes,
@@ -129,7 +129,7 @@ def progress_to_pb(progress: CompactionProgress) -> pb.CompactTimelineResponse:
 
 
 def status_to_pb(status: TimelineStatus) -> pb.GetTimelineStatusResponse:
-    """How the timeline is."""
+    """The status of the timeline."""
     message = pb.GetTimelineStatusResponse(
         state=_STATES_TO_PB[status.state],
         message=status.message,
@@ -154,7 +154,7 @@ def status_to_pb(status: TimelineStatus) -> pb.GetTimelineStatusResponse:
 class _Results:
     """Writes the results of a run into its answer.
 
-    One result is filled again and again, and copied: neighbours mostly were committed together, and a copy takes half
+    One result is filled again and again, and copied: neighbours were mostly committed together, and a copy takes half
     of the time that new fields take.
     """
 
@@ -165,7 +165,7 @@ class _Results:
         self._time: datetime | None = None
 
     def add(self, outcome: EventReceipt | Failure) -> None:
-        """Writes what became of the next event."""
+        """Writes the outcome of the next event."""
         if isinstance(outcome, Failure):
             self._append(pb.RecordEventResult(error=outcome.to_item_error()))
             return
@@ -178,7 +178,7 @@ class _Results:
 
 
 def _with_events(events: Iterable[StoredEvent], rest: Any, field: int) -> bytes:
-    """A message with these events in a repeated field, and `rest`, which has none: joined, messages are merged."""
+    """A message with these events in a repeated field, and the other fields of `rest`: joined messages are merged."""
     pieces: list[bytes] = []
     for event in events:
         body = event.body
@@ -212,7 +212,7 @@ def _fill_diagnostics(target: common_pb2.SearchDiagnostics, diagnostics: WindowD
 
 
 def _fill_ends(target: Any, earliest: datetime | None, latest: datetime | None) -> None:
-    """Writes the times of the first and the last event, where there are any."""
+    """Writes the times of the first and the last event, if there are events."""
     if earliest is not None:
         fill_time(target.earliest, earliest)
     if latest is not None:

@@ -1,7 +1,7 @@
 """Requests to the episodic memory service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`. Requests for one event, for the status and for a compaction are values as they come.
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`. Requests for one event, for the status and for a compaction are used as they come.
 """
 
 from datetime import datetime
@@ -21,9 +21,8 @@ from mnemon_server.services.timeline.checks import (
 )
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, require
-from mnemon_server.wire.values import SEARCH_MODES, VIEWS, scope_from_pb, time_from_pb
+from mnemon_server.wire.values import SEARCH_MODES, VIEWS, scope_of, time_from_pb
 
-_NO_SCOPE = Scope()
 _EVERYTHING = EventSelection()
 # Events of a stream share few scopes; finding one takes a seventh of the time that making one does.
 _scope = lru_cache(maxsize=1024)(Scope)
@@ -41,7 +40,7 @@ class Page(NamedTuple):
 
 
 class PruneTarget(NamedTuple):
-    """Which events to remove, unless they are named by their ids: those before a time that match."""
+    """Which events to remove if they are not named by their ids: those before a time that match."""
 
     before: datetime | None
     where: EventSelection
@@ -112,7 +111,7 @@ def read_summary(request: pb.SummarizeRangeRequest) -> EventSelection:
 
 
 def read_pruning(request: pb.PruneEventsRequest) -> PruneTarget:
-    """What is to be removed, where it is not named."""
+    """Which events are to be removed, if they are not named by their ids."""
     reader = Reader()
     # A time that is not one still limits what goes: without it, the rest would mean more events.
     before = (reader.time("before", request, "before") or EPOCH) if request.HasField("before") else None
@@ -135,7 +134,7 @@ def _selection(reader: Reader, request: Filtered, span: Span = _ANY_TIME) -> Eve
     message: pb.EpisodicEventFilter = request.filter
     start, end = span
     return EventSelection(
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        scope=scope_of(message),
         event_types=frozenset(message.event_types),
         min_importance=message.min_importance if message.HasField("min_importance") else None,
         start=start,

@@ -22,7 +22,7 @@ from mnemon_server.domain.memories import (
     MemoryQuery,
     UpdateMemory,
 )
-from mnemon_server.domain.records import AckLevel, Scope
+from mnemon_server.domain.records import AckLevel
 from mnemon_server.domain.validation import request_id_violations
 from mnemon_server.services.memories.checks import (
     bound_violations,
@@ -35,7 +35,7 @@ from mnemon_server.services.memories.filters import filter_violations
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, named, require
 from mnemon_server.transport.convert.shared.vectors import vector_from_pb
-from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS, metadata_from_pb, scope_from_pb
+from mnemon_server.wire.values import ACK_LEVELS, SEARCH_MODES, VIEWS, metadata_from_pb, scope_of
 
 DECAY_POLICIES: Mapping[int, DecayPolicy] = {
     pb.DECAY_POLICY_UNSPECIFIED: DecayPolicy.STABLE,
@@ -43,7 +43,6 @@ DECAY_POLICIES: Mapping[int, DecayPolicy] = {
     pb.DECAY_POLICY_REINFORCEABLE: DecayPolicy.REINFORCEABLE,
     pb.DECAY_POLICY_CONTEXTUAL: DecayPolicy.CONTEXTUAL,
 }
-_NO_SCOPE = Scope()
 _EVERY_MEMORY = MemoryFilter()
 
 
@@ -167,7 +166,7 @@ def _memory(reader: Reader, message: pb.Memory) -> Memory:
     return Memory(
         memory_id=message.memory_id,
         content=message.content,
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        scope=scope_of(message),
         personality=message.personality,
         type=message.type,
         is_global=message.is_global,
@@ -181,7 +180,7 @@ def _filter(reader: Reader, message: pb.MemoryFilter) -> MemoryFilter:
     created_from, created_to = reader.span("filter.created", message.created)
     reinforced_from, reinforced_to = reader.span("filter.reinforced", message.reinforced)
     return MemoryFilter(
-        scope=scope_from_pb(message.scope),
+        scope=scope_of(message),
         personality=message.personality,
         type=message.type,
         is_global=message.is_global if message.HasField("is_global") else None,

@@ -1,7 +1,7 @@
 """Requests to the rules service as values: rules as JSON values, whose form `rules.py` describes.
 
-Each function raises InvalidArgumentError with everything that has no such form; what a rule may say is the registry's
-business. Requests that name a rule are values as they come.
+Each function raises InvalidArgumentError with every field that has no such form; the registry checks what a rule says.
+Requests that name a rule are used as they come.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Changes to a rule, and the keys that they concern; all that are set, if it names none."""
+    """Changes to a rule, and the keys to change: all that are set if the mask is empty."""
 
     changes: dict[str, Any]
     mask: list[str]
@@ -66,7 +66,7 @@ def read_list(request: pb.ListRulesRequest) -> Page:
 
 
 def read_candidate(request: pb.FindMatchingRuleRequest) -> SemanticMemory:
-    """The statement that a rule is looked for."""
+    """The statement for which a rule is sought."""
     require(request, "candidate")
     reader = Reader()
     candidate = read_statement(reader, "candidate", request.candidate)
@@ -75,7 +75,7 @@ def read_candidate(request: pb.FindMatchingRuleRequest) -> SemanticMemory:
 
 
 def read_load(request: pb.LoadRulesRequest) -> list[dict[str, Any]]:
-    """The rules to take."""
+    """The rules to load."""
     if len(request.rules) > RULES_MAX:
         raise InvalidArgumentError.of("rules", f"must be at most {RULES_MAX:,}")
     reader = Reader()
@@ -126,7 +126,7 @@ def _names(enum: EnumDescriptor) -> Mapping[int, str]:
 
 def _seconds(reader: Reader, path: str, message: Duration) -> float:
     """The number that this length of time was: it is rounded once."""
-    # What a rule refuses of it, too: under its key, which is not the name of the field.
+    # A rule refuses the same, but under its key, which is not the name of the field.
     nanoseconds = message.seconds * NANOSECONDS + message.nanos
     if not (DURATION_NS_MIN <= nanoseconds <= DURATION_NS_MAX and 0 <= message.nanos < NANOSECONDS):
         reader.note(path, DURATION_RANGE)

@@ -1,7 +1,7 @@
 """Merge rules as messages. `rule_requests.py` reads them, and a rule comes back as it was.
 
-The keys of a rule are the names of the message's fields; a length of time is a number of seconds, under the name with
-"_s" behind it, and a value of an enumeration is its name in lower case with hyphens. What is not set is not there.
+The keys of a rule are the names of the message's fields. A length of time is a number of seconds, under the name with
+"_s" after it, and a value of an enumeration is its name in lower case with hyphens. An unset field is left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ NANOSECONDS = 10**9
 
 
 def fill_rule(target: pb.MergeRuleConfig, rule: RuleDict, revision: int = 0) -> None:
-    """Writes a rule into a message of its own; with its revision, where it is one that is stored."""
+    """Writes a rule into a message of its own, with its revision if it is stored."""
     _fill_values(target, rule)
     target.revision = revision
 
@@ -62,7 +62,7 @@ def export_to_pb(rules: Iterable[RuleDict], version: int) -> pb.ExportRulesRespo
 
 
 def fill_resolved(target: pb.MergeRuleConfig, rule: ResolvedRule) -> None:
-    """Writes a rule with all that it inherits, which extends nothing any more."""
+    """Writes a rule with all that it inherits, so that it no longer extends another."""
     fill_rule(target, resolved_to_dict(rule))
 
 
@@ -76,14 +76,14 @@ def resolved_to_pb(rule: ResolvedRule) -> pb.ResolveRuleResponse:
 
 
 def deleted_to_pb(deleted: DeletedRule) -> pb.DeleteRuleResponse:
-    """What became of a rule that was to be removed."""
+    """The result of the removal of a rule."""
     message = pb.DeleteRuleResponse(registry_version=deleted.version)
     values.fill_receipt(message.receipt, deleted.receipt)
     return message
 
 
 def loaded_to_pb(loaded: LoadedRules) -> pb.LoadRulesResponse:
-    """What loading rules did."""
+    """The result of loading rules."""
     return pb.LoadRulesResponse(
         registered_count=loaded.registered_count,
         updated_count=loaded.updated_count,
@@ -93,7 +93,7 @@ def loaded_to_pb(loaded: LoadedRules) -> pb.LoadRulesResponse:
 
 
 def field_from_pb(path: str) -> str:
-    """The key of a rule that the path of a field stands for; any other text as it is."""
+    """The key of a rule that the path of a field stands for; any other text is returned as it is."""
     return _DURATIONS.get(path, path)
 
 
@@ -134,11 +134,11 @@ def _number(enum: EnumDescriptor | None, value: Any) -> Any:
 
 
 def enum_prefix(enum: EnumDescriptor) -> str:
-    """What the names of an enumeration's values begin with: of the first one, which is always UNSPECIFIED."""
+    """The prefix of the names of an enumeration's values, taken from the first one, which is always UNSPECIFIED."""
     return enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
 
 
 def _duration(seconds: float) -> Duration:
-    """Exact, and rounded once: as a number of seconds, it comes back as the number that it was."""
+    """The length of time, rounded once: read as a number of seconds, it is the same number again."""
     whole, rest = divmod(round(Fraction(seconds) * NANOSECONDS), NANOSECONDS)
     return Duration(seconds=whole, nanos=rest)

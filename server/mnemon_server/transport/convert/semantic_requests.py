@@ -1,15 +1,14 @@
 """Requests to the semantic memory service as values.
 
-Each function raises InvalidArgumentError with everything that is wrong, where something in a request is no value; see
-`Reader`. Requests for one statement are values as they come, but for their view.
-"""
+Each function raises InvalidArgumentError if a field cannot be read as a value, and then with everything that is wrong;
+see `Reader`."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from mnemon.v1 import semantic_pb2 as pb
 
-from mnemon_server.domain.records import Scope, View
+from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import (
     MIN_SIMILARITY_DEFAULT,
     TOP_K_DEFAULT,
@@ -19,12 +18,13 @@ from mnemon_server.domain.semantic import (
     SemanticMemory,
     SimilarQuery,
 )
+from mnemon_server.domain.validation import doc_id_violations
 from mnemon_server.services.semantic.checks import deletion_violations, query_violations, save_violations
 from mnemon_server.services.semantic.filters import filter_violations
 from mnemon_server.transport.convert.shared.filters import read_filter
 from mnemon_server.transport.convert.shared.reader import Reader, expected_revision, require
 from mnemon_server.transport.convert.shared.vectors import vector_from_pb
-from mnemon_server.wire.values import VIEWS, scope_from_pb
+from mnemon_server.wire.values import VIEWS, scope_of
 
 CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
     pb.CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.IGNORE,
@@ -32,7 +32,6 @@ CONFLICT_POLICIES: Mapping[int, ConflictPolicy] = {
     pb.CONFLICT_POLICY_DETECT: ConflictPolicy.DETECT,
     pb.CONFLICT_POLICY_RESOLVE: ConflictPolicy.RESOLVE,
 }
-_NO_SCOPE = Scope()
 _EVERYTHING = SemanticFilter()
 
 
@@ -77,7 +76,7 @@ def read_view(request: pb.GetSemanticMemoryRequest) -> View:
     """How much of a statement is asked for."""
     reader = Reader()
     view = reader.enum("view", request.view, VIEWS)
-    reader.finish()
+    reader.finish(doc_id_violations(request.memory_id, "memory_id"))
     return view
 
 
@@ -90,7 +89,7 @@ def read_list(request: pb.ListSemanticMemoriesRequest) -> Page:
 
 
 def read_deletion(request: pb.DeleteSemanticMemoriesRequest) -> SemanticFilter:
-    """What is to be deleted, where it is not named."""
+    """Which statements are to be deleted, if they are not named by their ids."""
     reader = Reader()
     where = _filter(reader, request.filter)
     reader.finish(deletion_violations(request.memory_ids, where, request.request_id, expected_revision(request)))
@@ -103,7 +102,7 @@ def read_statement(reader: Reader, field: str, message: pb.SemanticMemory) -> Se
         memory_id="",
         content=message.content,
         summary=message.summary,
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        scope=scope_of(message),
         importance=message.importance if message.HasField("importance") else None,
         keywords=tuple(message.keywords),
         source=message.source,
@@ -116,7 +115,7 @@ def _filter(reader: Reader, message: pb.SemanticMemoryFilter) -> SemanticFilter:
     """Which statements are meant."""
     created_from, created_to = reader.span("filter.created", message.created)
     return SemanticFilter(
-        scope=scope_from_pb(message.scope) if message.HasField("scope") else _NO_SCOPE,
+        scope=scope_of(message),
         created_from=created_from,
         created_to=created_to,
         expression=read_filter(reader, "filter.filter", message.filter) if message.HasField("filter") else None,

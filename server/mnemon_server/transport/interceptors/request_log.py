@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 
 class RequestLog(MethodInterceptor):
-    """The outermost interceptor. The id is the client's `x-request-id` where it sends one; trailers carry it back."""
+    """The outermost interceptor. The id is the client's `x-request-id` if it sends one; trailers carry it back."""
 
     def wrap_single(self, method: Method, inner: Single) -> Single:
         """Logs method, code, duration, request id and peer."""

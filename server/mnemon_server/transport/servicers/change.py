@@ -22,9 +22,9 @@ class ChangeServicer(TenantServicer, changes_pb2_grpc.ChangeServiceServicer):
         query = requests.read_watch(request)
         async with (
             self.vault(context) as vault,
-            aclosing(vault.feed.watch_rendered(query, convert.batch_to_bytes)) as told,
+            aclosing(vault.feed.watch_rendered(query, convert.batch_to_bytes)) as messages,
         ):
-            async for message in told:
+            async for message in messages:
                 yield message if isinstance(message, bytes) else convert.watch_message_to_pb(message)
 
     async def ListChanges(self, request: pb.ListChangesRequest, context: Context) -> pb.ListChangesResponse:  # noqa: N802

@@ -115,7 +115,7 @@ async def _record(store: "EpisodicStore", request: RecordEvent) -> EventReceipt:
 
 
 async def _known(store: "EpisodicStore", receipt: EventReceipt) -> StoredEvent | None:
-    """The event that is stored; None where it was pruned meanwhile."""
+    """The event that is stored; None if it was pruned meanwhile."""
     try:
         return await store.get(receipt.event_id)
     except EventNotFoundError:
