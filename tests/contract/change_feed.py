@@ -25,6 +25,7 @@ from mnemon_server.domain.feed import (
     WatchQuery,
 )
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.memories import Memory
 from mnemon_server.domain.records import Scope
 from mnemon_server.domain.semantic import SemanticMemory
@@ -35,7 +36,6 @@ from mnemon_server.services.facts.stored_form import to_fact
 from mnemon_server.services.feed import tail as event_tail
 from mnemon_server.services.feed.cursors import Cursors
 from mnemon_server.services.feed.feed import ChangeFeed
-from mnemon_server.services.feed.records import RecordReaders
 from mnemon_server.services.shared.offload import Offload
 
 from tests.contract.record_engine import START, ManualClock, write
@@ -478,13 +478,13 @@ def make_feed(vault: Vault, offload: Offload, clock: ManualClock) -> ChangeFeed:
     return ChangeFeed(
         vault.changes,
         vault.subscribe,
-        readers=RecordReaders(
-            documents=vault.collection(DOCUMENTS).get_documents,
-            memories=read_memories,
-            semantic=read_semantic,
-            episodic=vault.timeline.get,
-            facts=read_facts,
-        ),
+        readers={
+            RecordKind.DOCUMENT: vault.collection(DOCUMENTS).get_documents,
+            RecordKind.MEMORY: read_memories,
+            RecordKind.SEMANTIC: read_semantic,
+            RecordKind.EVENT: vault.timeline.get,
+            RecordKind.FACT: read_facts,
+        },
         offload=offload,
         clock=clock,
     )

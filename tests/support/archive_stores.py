@@ -14,12 +14,12 @@ from mnemon_server.domain.archive import (
     ExportSelection,
     ImportOutcome,
     ImportStart,
-    RecordKind,
     VectorModel,
 )
 from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.collections import Collection
 from mnemon_server.domain.documents import Document, Passage
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from mnemon_server.assembly.settings import fusion_of, timeline_settings
 from mnemon_server.config.settings import Settings
-from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
+from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.kinds import COLLECTION_OF, EMBEDDED
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.hnsw import GraphSettings
 from mnemon_server.engines.in_memory import InMemoryVault
@@ -33,6 +34,8 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> 
         tighten(folder.parent)
     model = batcher.model
     backends = (DOCUMENTS, settings.knowledge_store_backend), (MEMORIES, settings.memory_backend)
+    # Collections that ChromaDB indexes do not need a local graph.
+    in_chroma = {collection for collection, backend in backends if backend != "local"}
     return SQLiteVault(
         folder,
         model_identity=model.identity,
@@ -44,6 +47,5 @@ def open_records(settings: Settings, tenant: str, batcher: EmbeddingBatcher) -> 
         context_weight=settings.search_context_weight,
         fusion=fusion_of(settings),
         erasure_delay_s=settings.erasure_delay_s,
-        # Collections that ChromaDB indexes do not need a local graph.
-        graphs_of=[SEMANTIC, FACTS, *(collection for collection, backend in backends if backend == "local")],
+        graphs_of={COLLECTION_OF[kind] for kind in EMBEDDED} - in_chroma,
     )

@@ -8,6 +8,7 @@ from mnemon_server.config.settings import Settings
 from mnemon_server.domain.clock import system_clock
 from mnemon_server.domain.collections import DOCUMENTS, FACTS, MEMORIES, SEMANTIC
 from mnemon_server.domain.facts import Fact
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.embedding.base import EmbeddingModel
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -22,7 +23,7 @@ from mnemon_server.services.documents.store import DocumentStore
 from mnemon_server.services.facts.store import FactStore
 from mnemon_server.services.facts.stored_form import has_expired, to_fact
 from mnemon_server.services.feed.feed import ChangeFeed
-from mnemon_server.services.feed.records import ReadFacts, ReadSemantic, RecordReaders
+from mnemon_server.services.feed.records import ReadRecords
 from mnemon_server.services.feed.retention import ChangeRetention
 from mnemon_server.services.memories.store import MemoryStore
 from mnemon_server.services.rules.store import RuleStore
@@ -93,13 +94,13 @@ def open_feed(settings: Settings, vault: Vault, memories: MemoryStore, offload: 
     return ChangeFeed(
         vault.changes,
         vault.subscribe,
-        readers=RecordReaders(
-            documents=vault.collection(DOCUMENTS).get_documents,
-            memories=memories.read_many,
-            semantic=_reader_of_semantic(vault),
-            episodic=vault.timeline.get,
-            facts=_reader_of_facts(vault),
-        ),
+        readers={
+            RecordKind.DOCUMENT: vault.collection(DOCUMENTS).get_documents,
+            RecordKind.MEMORY: memories.read_many,
+            RecordKind.SEMANTIC: _reader_of_semantic(vault),
+            RecordKind.EVENT: vault.timeline.get,
+            RecordKind.FACT: _reader_of_facts(vault),
+        },
         offload=offload,
         heartbeat_default_s=settings.watch_heartbeat_s,
     )
@@ -140,7 +141,7 @@ def _collection_name(name: str, tenant: str) -> str:
     return name if tenant == DEFAULT_TENANT else f"{name}-{tenant}"
 
 
-def _reader_of_semantic(vault: Vault) -> ReadSemantic:
+def _reader_of_semantic(vault: Vault) -> ReadRecords:
     """Returns a function that reads statements by id, including superseded ones."""
 
     def read(memory_ids: Sequence[str], *, fits: Fits) -> list[SemanticMemory | None]:
@@ -150,7 +151,7 @@ def _reader_of_semantic(vault: Vault) -> ReadSemantic:
     return read
 
 
-def _reader_of_facts(vault: Vault) -> ReadFacts:
+def _reader_of_facts(vault: Vault) -> ReadRecords:
     """Returns a function that reads facts by record id, without expired ones."""
 
     def read(record_ids: Sequence[str], *, fits: Fits) -> list[Fact | None]:

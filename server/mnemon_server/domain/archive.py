@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from mnemon_server.domain.collections import DECISIONS, DOCUMENTS, FACTS, MEMORIES, RULES, SEMANTIC, Collection
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import FieldViolation
+from mnemon_server.domain.kinds import WITHOUT_SCOPE, RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 
@@ -20,30 +20,6 @@ FIGURE_MAX = 2**53 - 1
 increments from it never overflow 64 bits. A larger number is archived as this one.
 """
 FIGURE_RANGE = f"must be 0 to {FIGURE_MAX:,}"
-
-
-class RecordKind(StrEnum):
-    """The kind of a record."""
-
-    DOCUMENT = "document"
-    MEMORY = "memory"
-    FACT = "fact"
-    SEMANTIC = "semantic"
-    DECISION = "decision"
-    RULE = "rule"
-    EVENT = "event"
-
-
-COLLECTIONS: Mapping[RecordKind, Collection] = {
-    RecordKind.DOCUMENT: DOCUMENTS,
-    RecordKind.MEMORY: MEMORIES,
-    RecordKind.FACT: FACTS,
-    RecordKind.SEMANTIC: SEMANTIC,
-    RecordKind.DECISION: DECISIONS,
-    RecordKind.RULE: RULES,
-}
-"""The collection of each kind except EVENT."""
-WITHOUT_SCOPE = frozenset({RecordKind.FACT, RecordKind.RULE})
 
 
 class ImportConflict(StrEnum):

@@ -17,7 +17,6 @@ from mnemon_server.domain.archive import (
     ExportSummary,
     ImportConflict,
     ImportStart,
-    RecordKind,
 )
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, MEMORIES, RULES, SEMANTIC
@@ -25,6 +24,7 @@ from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgumentError
 from mnemon_server.domain.facts import record_id
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.domain.records import Scope
 

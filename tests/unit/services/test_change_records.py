@@ -6,8 +6,9 @@ from typing import Any
 
 from mnemon_server.domain.changes import Change, ChangeType
 from mnemon_server.domain.documents import Document
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.engines.promises.values import Fits
-from mnemon_server.services.feed.records import ChangeRecords, RecordReaders
+from mnemon_server.services.feed.records import ChangeRecords
 
 SIZE = 1_000
 
@@ -27,9 +28,7 @@ async def test_what_a_message_has_no_room_for_is_not_read() -> None:
     def none(ids: Sequence[str], *, fits: Fits) -> list[Any]:
         return [None for _ in ids]
 
-    records = ChangeRecords(
-        RecordReaders(documents=read_documents, memories=none, semantic=none, episodic=none, facts=none)
-    )
+    records = ChangeRecords(dict.fromkeys(RecordKind, none) | {RecordKind.DOCUMENT: read_documents})
     kinds = [ChangeType.KNOWLEDGE_INDEXED, ChangeType.MEMORY_PURGED]
     changes = [change(number, kinds[number % 2]) for number in range(40)]
     found = records.read(changes, 5 * SIZE)

@@ -8,8 +8,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import common_pb2
-from mnemon_server.domain.archive import ExportSelection, ImportConflict, ImportStart, RecordKind
+from mnemon_server.domain.archive import ExportSelection, ImportConflict, ImportStart
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.namespaces import Namespace
 from mnemon_server.transport.convert import archive_requests as requests
 

@@ -8,16 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from mnemon_server.domain.archive import (
-    COLLECTIONS,
-    ArchivedRecord,
-    ArchiveHeader,
-    ExportSelection,
-    ExportSummary,
-    RecordKind,
-    VectorModel,
-)
-from mnemon_server.domain.changes import Change, ChangeFilter, ChangeType
+from mnemon_server.domain.archive import ArchivedRecord, ArchiveHeader, ExportSelection, ExportSummary, VectorModel
+from mnemon_server.domain.changes import Change, ChangeFilter
 from mnemon_server.domain.clock import Clock
 from mnemon_server.domain.document_fields import document_matches
 from mnemon_server.domain.documents import Document
@@ -25,6 +17,7 @@ from mnemon_server.domain.encoding import encode_metadata
 from mnemon_server.domain.episodic import EventSelection
 from mnemon_server.domain.facts import FactFilter
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.kinds import COLLECTION_OF, REMOVALS, RecordKind
 from mnemon_server.engines.promises.records import RecordEngine
 from mnemon_server.engines.promises.vault import Vault
 from mnemon_server.services.facts.filters import living
@@ -43,15 +36,6 @@ RECORD_BYTES_MAX = (4 << 20) - (256 << 10)
 """Of one record: a message has 4 MiB, and frames, ids and times take some of it."""
 EVENTS_MAX = 200
 LOG_MAX = 1_000
-
-REMOVALS = {
-    ChangeType.KNOWLEDGE_DELETED: RecordKind.DOCUMENT,
-    ChangeType.MEMORY_PURGED: RecordKind.MEMORY,
-    ChangeType.FACT_DELETED: RecordKind.FACT,
-    ChangeType.SEMANTIC_PRUNED: RecordKind.SEMANTIC,
-    ChangeType.RULE_DELETED: RecordKind.RULE,
-    ChangeType.EPISODIC_PRUNED: RecordKind.EVENT,
-}
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -87,7 +71,9 @@ class Export:
         self._rules_version = rules_version
         self._offload = offload
         self._now = clock()
-        self._filters = {kind: _filter(selection, kind, self._now) for kind in selection.chosen if kind in COLLECTIONS}
+        self._filters = {
+            kind: _filter(selection, kind, self._now) for kind in selection.chosen if kind in COLLECTION_OF
+        }
         self._events = EventSelection(scope=selection.scope)
         self._last_event = 0
         self._counts: Counter[RecordKind] = Counter()
@@ -190,7 +176,7 @@ class Export:
     # Reading
 
     def _records(self, kind: RecordKind) -> RecordEngine:
-        return self._vault.collection(COLLECTIONS[kind])
+        return self._vault.collection(COLLECTION_OF[kind])
 
     def _documents(self, kind: RecordKind, ids: Sequence[str]) -> list[Document]:
         where = self._filters[kind]

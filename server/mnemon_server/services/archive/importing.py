@@ -4,18 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from mnemon_server.domain.archive import (
-    RECORDS_MAX,
-    ArchivedRecord,
-    ImportConflict,
-    ImportOutcome,
-    ImportStart,
-    RecordKind,
-)
+from mnemon_server.domain.archive import RECORDS_MAX, ArchivedRecord, ImportConflict, ImportOutcome, ImportStart
 from mnemon_server.domain.clock import EPOCH, Clock
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.episodic import EpisodicEvent, EventReceipt
 from mnemon_server.domain.errors import IndexingError, InvalidArgumentError, InvalidOperationError, MnemonError
+from mnemon_server.domain.kinds import EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.timeline import EventWrite
@@ -23,7 +17,7 @@ from mnemon_server.engines.promises.values import PassageInput, RecordStamps
 from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, without_given_vector
 from mnemon_server.services.archive.rules import IncomingRule, checked_rule_record, store_rules
-from mnemon_server.services.archive.vectors import SEARCHED, embedded_passages, given_passages
+from mnemon_server.services.archive.vectors import embedded_passages, given_passages
 from mnemon_server.services.archive.writes import Became, Incoming, store
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
@@ -140,7 +134,7 @@ class Import:
                     f"{RECORD}.passages", "must be empty where no header names their model; or set embed_anew"
                 )
             return given_passages(kind, checked, given, self._dimension)
-        return None if kind in SEARCHED and checked.content.strip() else ()
+        return None if kind in EMBEDDED and checked.content.strip() else ()
 
     def _event(self, event: EpisodicEvent | None) -> EventWrite:
         if event is None:
@@ -157,7 +151,7 @@ class Import:
     async def _embedded(self, checked: Sequence[Checked]) -> list[Checked]:
         """The records, those without passages with them."""
         found = list(checked)
-        for kind in SEARCHED:
+        for kind in EMBEDDED:
             wanted = [n for n, each in enumerate(checked) if _lacks_passages(each, kind)]
             for numbers in _embedded_runs(checked, wanted):
                 records = _of_type(Incoming, checked, numbers)

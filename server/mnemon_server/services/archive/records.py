@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mnemon_server.domain.archive import COLLECTIONS, FIGURE_MAX, FIGURE_RANGE, RecordKind
+from mnemon_server.domain.archive import FIGURE_MAX, FIGURE_RANGE
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import Collection, FieldType
 from mnemon_server.domain.confidence import DEFAULT_DECAY, ConfidenceModel
@@ -20,6 +20,7 @@ from mnemon_server.domain.damage import UNREADABLE
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.errors import FieldViolation, InvalidArgumentError, RecordDamagedError
 from mnemon_server.domain.facts import Fact, FactIndex, FactVersion, PutFact, key_violations, value_violations
+from mnemon_server.domain.kinds import COLLECTION_OF, RecordKind
 from mnemon_server.domain.memories import DecayPolicy
 from mnemon_server.domain.records import INT64_MAX
 from mnemon_server.domain.validation import doc_id_violations, document_violations, normalised, refuse, text_violations
@@ -62,7 +63,7 @@ def checked_document(kind: RecordKind, given: Document) -> Document:
     """
     refuse(doc_id_violations(given.doc_id, f"{RECORD}.id"))
     refuse(stamp_violations(given))
-    collection = COLLECTIONS[kind]
+    collection = COLLECTION_OF[kind]
     refuse(_field_violations(given.fields, collection))
     complete = {each.name: given.fields.get(each.name, _EMPTY.get(each.type)) for each in collection.fields}
     return _READERS[kind](replace(normalised(given), fields=complete))

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mnemon_server.domain.archive import RecordKind
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.facts import PutFact
+from mnemon_server.domain.kinds import EMBEDDED, RecordKind
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.values import PassageInput
@@ -19,8 +19,6 @@ from mnemon_server.services.memories.checks import vector_violations
 from mnemon_server.services.search.embedded_passages import embed_passages, unit_vector
 from mnemon_server.services.semantic.vectors import embed_statements
 
-SEARCHED = frozenset({RecordKind.DOCUMENT, RecordKind.MEMORY, RecordKind.FACT, RecordKind.SEMANTIC})
-"""The kinds whose texts have vectors."""
 PASSAGES_MAX = 65_536
 _UNIT = 1e-5
 
@@ -60,7 +58,7 @@ async def embedded_passages(
 def _violations(
     kind: RecordKind, content: str, passages: Sequence[Passage], dimension: int
 ) -> Iterator[FieldViolation]:
-    if passages and kind not in SEARCHED:
+    if passages and kind not in EMBEDDED:
         yield FieldViolation(f"{RECORD}.passages", "must be empty: records of this kind have no vectors")
         return
     if len(passages) > PASSAGES_MAX:

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnemon_server.domain.archive import COLLECTIONS, ImportConflict, ImportOutcome, RecordKind
+from mnemon_server.domain.archive import ImportConflict, ImportOutcome
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.collections import FACTS, SEMANTIC
 from mnemon_server.domain.documents import Document
 from mnemon_server.domain.encoding import document_digest
 from mnemon_server.domain.errors import InvalidOperationError, MnemonError
 from mnemon_server.domain.filters import RecordFilter
+from mnemon_server.domain.kinds import COLLECTION_OF, KINDS, RecordKind
 from mnemon_server.domain.namespaces import decode_namespace
 from mnemon_server.domain.records import WriteOutcome
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, RecordStamps
@@ -64,7 +65,7 @@ def store(
         became.append(_store(tx, each, stored, on_conflict))
         if places[place] > 1:
             # A later one has the same id.
-            [known[place]] = tx.collection(COLLECTIONS[each.kind]).get_documents([each.document.doc_id])
+            [known[place]] = tx.collection(COLLECTION_OF[each.kind]).get_documents([each.document.doc_id])
     return became
 
 
@@ -92,7 +93,7 @@ def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy
     write = DocumentWrite(
         document=each.document, passages=each.passages or (), change=change, details=details, stamps=each.stamps
     )
-    return _OUTCOMES[tx.collection(COLLECTIONS[each.kind]).put_document(write).outcome]
+    return _OUTCOMES[tx.collection(COLLECTION_OF[each.kind]).put_document(write).outcome]
 
 
 def _is_over(stored: Document, each: Incoming, now: datetime) -> bool:
@@ -110,23 +111,17 @@ def _times(each: RecordStamps | Document) -> tuple[datetime | None, datetime | N
 
 
 def _told(each: Incoming, *, is_new: bool) -> tuple[ChangeType, str]:
-    """What the log says of the change, and its details."""
-    document = each.document
-    match each.kind:
-        case RecordKind.MEMORY if document.hidden:
-            return ChangeType.MEMORY_DELETED, ""
-        case RecordKind.MEMORY:
-            return (ChangeType.MEMORY_CREATED if is_new else ChangeType.MEMORY_UPDATED), ""
-        case RecordKind.FACT:
-            labels, key = decode_namespace(str(document.fields["namespace"])), str(document.fields["fact_key"])
-            return (ChangeType.FACT_CREATED if is_new else ChangeType.FACT_UPDATED), fact_details(labels, key)
-        case RecordKind.SEMANTIC if document.hidden:
-            return ChangeType.SEMANTIC_PRUNED, prune_details(SUPERSEDED)
-        case RecordKind.SEMANTIC:
-            return ChangeType.SEMANTIC_SAVED, ""
-        case RecordKind.DECISION:
-            return ChangeType.CONFLICT_RESOLVED, document.content
-    return ChangeType.KNOWLEDGE_INDEXED, ""
+    """The change of the log, and its details."""
+    document, traits = each.document, KINDS[each.kind]
+    if document.hidden and traits.hidden is not None:
+        return traits.hidden, prune_details(SUPERSEDED) if each.kind is RecordKind.SEMANTIC else ""
+    return (traits.created if is_new else traits.updated), _details(each.kind, document)
+
+
+def _details(kind: RecordKind, document: Document) -> str:
+    if kind is RecordKind.FACT:
+        return fact_details(decode_namespace(str(document.fields["namespace"])), str(document.fields["fact_key"]))
+    return document.content if kind is RecordKind.DECISION else ""
 
 
 def _room(tx: VaultTransaction, incoming: Sequence[Incoming], capacity: Capacity | None) -> int:
@@ -148,5 +143,5 @@ def _known(tx: VaultTransaction, incoming: Sequence[Incoming]) -> dict[Place, Do
     return {
         (kind, doc_id): document
         for kind, wanted in ids.items()
-        for doc_id, document in zip(wanted, tx.collection(COLLECTIONS[kind]).get_documents(wanted), strict=True)
+        for doc_id, document in zip(wanted, tx.collection(COLLECTION_OF[kind]).get_documents(wanted), strict=True)
     }

@@ -1,7 +1,7 @@
 """The change feed of a vault: its log from any place, for as long as anybody watches, without a gap."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,10 +26,11 @@ from mnemon_server.domain.feed import (
     Started,
     WatchQuery,
 )
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.engines.promises.change_log import ChangeLog
 from mnemon_server.services.feed.cursors import Cursors
-from mnemon_server.services.feed.records import ChangeRecords, RecordReaders
+from mnemon_server.services.feed.records import ChangeRecords, ReadRecords
 from mnemon_server.services.feed.tail import ChangeTail
 from mnemon_server.services.shared.offload import Offload
 
@@ -83,7 +84,7 @@ class ChangeFeed:
         change_log: ChangeLog,
         subscribe: Callable[[Callable[[], None]], Callable[[], None]],
         *,
-        readers: RecordReaders,
+        readers: Mapping[RecordKind, ReadRecords],
         offload: Offload,
         heartbeat_default_s: float = HEARTBEAT_DEFAULT_S,
         clock: Clock = system_clock,
@@ -93,7 +94,8 @@ class ChangeFeed:
         Args:
             change_log: the log.
             subscribe: registers what is called, on any thread, after a commit; returns what ends that.
-            readers: what reads the records that changes are about; blocks.
+            readers: what reads the records that changes are about, for each kind that the feed shows. It blocks.
+                Statements include superseded ones. Facts are read by the ids of their records, without expired ones.
             offload: where everything that blocks is done.
             heartbeat_default_s: the longest silence, in seconds, for watchers that name none.
             clock: tells times that have yet to come.

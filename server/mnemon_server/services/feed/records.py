@@ -1,15 +1,13 @@
 """The records that changes are about, as they are now."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
-from mnemon_server.domain.changes import Change, ChangeType
-from mnemon_server.domain.documents import Document
+from mnemon_server.domain.changes import Change
 from mnemon_server.domain.episodic import StoredEvent
 from mnemon_server.domain.facts import Fact
 from mnemon_server.domain.feed import Record
-from mnemon_server.domain.memories import Memory
+from mnemon_server.domain.kinds import SHOWN, RecordKind
 from mnemon_server.domain.semantic import SemanticMemory
 from mnemon_server.services.facts.stored_form import value_text
 from mnemon_server.services.feed.identity import details_of, is_told_of
@@ -17,54 +15,18 @@ from mnemon_server.wire.events import decode
 
 READ_AT_ONCE = 32
 
-ReadDocuments = Callable[..., list[Document | None]]
-"""Takes ids and, as `fits`, what is asked before one is read; so do the others."""
-ReadMemories = Callable[..., list[Memory | None]]
-ReadSemantic = Callable[..., list[SemanticMemory | None]]
-ReadEpisodic = Callable[..., list[StoredEvent | None]]
-ReadFacts = Callable[..., list[Fact | None]]
-_Reader = ReadDocuments | ReadMemories | ReadSemantic | ReadEpisodic | ReadFacts
+ReadRecords = Callable[..., Sequence[Record | None]]
+"""Reads records by id, in their order, None for those that are gone; takes a `Fits` as `fits`."""
 
 NUMBER_BYTES = 9
 """More than its text that a number of a fact may take in a message."""
-
-_OF_DOCUMENTS = (ChangeType.KNOWLEDGE_INDEXED, ChangeType.KNOWLEDGE_DELETED)
-_OF_MEMORIES = (
-    ChangeType.MEMORY_CREATED,
-    ChangeType.MEMORY_UPDATED,
-    ChangeType.MEMORY_REINFORCED,
-    ChangeType.MEMORY_DELETED,
-    ChangeType.MEMORY_UNDELETED,
-    ChangeType.MEMORY_PURGED,
-)
-_OF_SEMANTIC = (ChangeType.SEMANTIC_SAVED, ChangeType.SEMANTIC_PRUNED)
-_OF_FACTS = (ChangeType.FACT_CREATED, ChangeType.FACT_UPDATED, ChangeType.FACT_DELETED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordReaders:
-    """What reads records by id, in their order, None for those that are gone."""
-
-    documents: ReadDocuments
-    memories: ReadMemories
-    semantic: ReadSemantic
-    """Those that gave way to others are there."""
-    episodic: ReadEpisodic
-    facts: ReadFacts
-    """By the ids of their records; what has expired is gone."""
 
 
 class ChangeRecords:
     """Reads the records of changes; blocks."""
 
-    def __init__(self, readers: RecordReaders) -> None:
-        self._readers: Mapping[ChangeType, _Reader] = {
-            **dict.fromkeys(_OF_DOCUMENTS, readers.documents),
-            **dict.fromkeys(_OF_MEMORIES, readers.memories),
-            **dict.fromkeys(_OF_SEMANTIC, readers.semantic),
-            ChangeType.EPISODIC_SAVED: readers.episodic,
-            **dict.fromkeys(_OF_FACTS, readers.facts),
-        }
+    def __init__(self, readers: Mapping[RecordKind, ReadRecords]) -> None:
+        self._readers = {change: readers[kind] for change, kind in SHOWN.items()}
 
     def read(self, changes: Sequence[Change], bytes_max: int) -> tuple[Record | None, ...]:
         """The record of each change, None where it is gone; of the first changes only, where that is enough text.
@@ -91,7 +53,7 @@ class ChangeRecords:
     def _read_some(self, changes: Sequence[Change], bytes_left: int | None) -> list[Record | None]:
         """The records of these changes, up to the first that is not within so many bytes; None is without bound."""
         within = _Within(bytes_left)
-        wanted: dict[_Reader, dict[str, Record | None]] = {}
+        wanted: dict[ReadRecords, dict[str, Record | None]] = {}
         for change in changes:
             if (reader := self._readers.get(change.type)) is not None:
                 wanted.setdefault(reader, {})[change.record_id] = None

@@ -13,9 +13,9 @@ from mnemon_server.domain.archive import (
     ExportSelection,
     ExportSummary,
     ImportOutcome,
-    RecordKind,
 )
 from mnemon_server.domain.errors import MnemonError
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
 from mnemon_server.services.archive.exporting import Part
 from mnemon_server.services.archive.writes import Became

@@ -17,12 +17,12 @@ from mnemon_server.domain.archive import (
     ExportSelection,
     ImportConflict,
     ImportStart,
-    RecordKind,
     VectorModel,
 )
 from mnemon_server.domain.documents import Document, Passage
 from mnemon_server.domain.episodic import EpisodicEvent
 from mnemon_server.domain.errors import InvalidArgumentError
+from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.transport.convert.archive import KINDS, VECTOR_TYPE
 from mnemon_server.transport.convert.episodic_requests import read_event
 from mnemon_server.transport.convert.shared.namespaces import read_namespace
