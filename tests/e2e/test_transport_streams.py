@@ -2,14 +2,17 @@
 
 import asyncio
 import gc
+import json
 import time
 from pathlib import Path
 
 import grpc
+import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2
+from mnemon_server.logs import configure_logging
 
-from tests.support.handlers import Misbehaving, method
+from tests.support.handlers import Misbehaving, method, path
 from tests.support.server import bare_server, health_of, reason, stream_end, until
 
 STREAMS = 200
@@ -97,6 +100,21 @@ async def test_trap_5_a_stalled_reader_does_not_hold_up_others() -> None:
         started = time.monotonic()
         await connection.server.shut_down()
         assert time.monotonic() - started < GRACE_S / 3
+
+
+async def test_readers_that_leave_amid_a_message_are_no_incident_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    configure_logging(log_format="json", level="info")
+    handlers = Misbehaving()
+    async with bare_server(handlers, streams_max=4 * STREAMS) as connection:
+        streams = [method(connection.channel, "flood")(b"700000") for _ in range(STREAMS)]
+        await until(lambda: connection.server.open_streams == STREAMS)
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: connection.server.open_streams == 0)
+        assert await method(connection.channel, "echo")(b"hello") == b"hello"
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    assert [line for line in lines if line["event"] == "incident"] == []
+    assert {line["code"] for line in lines if line.get("method") == path("flood")} == {"CANCELLED"}
 
 
 async def test_a_stream_may_be_longer_than_the_default_deadline() -> None:

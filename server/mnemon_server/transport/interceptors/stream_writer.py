@@ -4,6 +4,8 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
+from grpc import aio
+
 from mnemon_server.domain.errors import NotServingError
 from mnemon_server.transport.errors import SlowReaderError
 from mnemon_server.transport.incidents import report
@@ -80,3 +82,6 @@ class StreamWriter(MethodInterceptor):
                     raise SlowReaderError(
                         f"a message was left unread for {self._write_timeout_s:g} s; read faster, or ask for less"
                     ) from None
+                except aio.InternalError:
+                    # The client has left, and the runtime has yet to say so.
+                    raise asyncio.CancelledError from None
