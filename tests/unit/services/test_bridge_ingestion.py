@@ -196,7 +196,7 @@ async def test_a_full_store_is_waited_for_and_nothing_is_dropped(tmp_path: Path)
         stores.happen(*(happening(f"e{n}") for n in range(5)))
 
         async def is_full() -> bool:
-            return (await bridge.status()).message.startswith("it waits: the capacity of 3 statements")
+            return (await bridge.status()).message.startswith("the bridge waits: the capacity of 3 statements")
 
         await eventually(is_full)
         assert contents(await stores.statements()) == [f"what happened in e{n}" for n in range(3)]

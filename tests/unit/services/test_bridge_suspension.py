@@ -145,7 +145,11 @@ async def test_a_pause_holds_over_restarts_and_loses_nothing(stores: BridgedStor
         assert contents(await stores.statements()) == ["what happened in e1"]
     async with stores.bridge() as bridge:
         status = await bridge.status()
-        assert (status.activity, status.queue_depth, status.message) == (BridgeActivity.PAUSED, 2, "it was paused")
+        assert (status.activity, status.queue_depth, status.message) == (
+            BridgeActivity.PAUSED,
+            2,
+            "the bridge is paused",
+        )
         await asyncio.sleep(0.1)
         assert contents(await stores.statements()) == ["what happened in e1"]
         await bridge.resume()
@@ -158,7 +162,11 @@ async def test_one_that_is_turned_off_says_so_and_heeds_what_it_is_told(stores: 
     stores.happen(happening("e1"))
     off = stores.bridge()
     status = await off.status()
-    assert (status.activity, status.message, status.queue_depth) == (BridgeActivity.PAUSED, "it is turned off", 1)
+    assert (status.activity, status.message, status.queue_depth) == (
+        BridgeActivity.PAUSED,
+        "the bridge is turned off",
+        1,
+    )
     wanted = (await off.update_policy(RoutingPolicy(min_importance=0.95))).policy
     status = await stores.run()
     assert (status.policy, status.skipped_counts) == (wanted, {"importance": 1})

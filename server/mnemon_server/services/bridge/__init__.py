@@ -1,1 +1,1 @@
-"""The bridge: statements out of the events of a timeline."""
+"""The bridge: turns events of the timeline into statements."""

@@ -1,7 +1,7 @@
-"""The bridge: what the timeline tells becomes knowledge, and is taken back when it is pruned.
+"""The bridge: turns events of the timeline into statements, and takes these back when the events are pruned.
 
-It is an ordinary consumer of the event log. Its position is kept in the vault, in the same transaction as what it
-saved or removed, so that nothing is lost and nothing is done twice, whenever it ends.
+It is an ordinary consumer of the event log. It stores its position in the vault, in the same transaction as what it
+saved or removed. So nothing is lost and nothing is done twice, whenever it stops.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from mnemon_server.services.shared.offload import Offload
 from mnemon_server.services.shared.writes import request_key
 
 GATHER_S = 0.02
-"""After a commit, what comes at once behind it is handled together with it."""
+"""After a commit, the bridge waits this long, and handles the commits that follow together with it."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 10.0
 KEEP_DISTANCE = 5_000
-"""So many changes that are none of its business may lie behind the position that is kept."""
+"""The bridge may have passed this many changes that do not concern it before it stores its position."""
 
 log = logging.getLogger(__name__)
 
 
 class Bridge:
-    """Follows the log of a vault for as long as it is open. An async context manager; belongs to one event loop.
+    """Follows the log of a vault as long as it is open. An async context manager; belongs to one event loop.
 
-    One that is never opened is turned off: it can be asked how it is, and what it is told holds once one is opened.
+    A bridge that is never opened is turned off: it tells its status, and stores changes for when one is opened.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Bridge:
         retry_first_s: float = RETRY_FIRST_S,
         retry_max_s: float = RETRY_MAX_S,
     ) -> None:
-        """Reads nothing yet, and takes nothing over.
+        """Reads nothing yet. What it gets still belongs to the caller.
 
         Args:
-            vault: keeps the log, the statements, and the state of the bridge.
-            timeline: what the log tells of.
+            vault: stores the log, the statements, and the state of the bridge.
+            timeline: has the events that the log names.
             semantic: saves the statements.
-            offload: where all of them are read.
-            retry_first_s: seconds until what failed is tried again; twice as long each time.
-            retry_max_s: but no longer.
+            offload: runs the reads.
+            retry_first_s: seconds until the first retry of what failed; they double with each retry.
+            retry_max_s: the most seconds between two retries.
         """
         self._vault = vault
         self._offload = offload
@@ -88,18 +88,18 @@ class Bridge:
         loop = asyncio.get_running_loop()
 
         def on_commit() -> None:
-            # Whoever clears the flag reads the log afterwards, and so sees this commit, too.
+            # The flag is cleared before the log is read, so that the reader also sees this commit.
             if not self._signalled:
                 self._signalled = True
-                # A commit after the end of the loop has nobody to tell.
+                # After the loop has ended, a commit has no bridge to wake.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._wake.set)
 
         self._unsubscribe = self._vault.subscribe(on_commit)
-        # Until it is known how far it came, the log could drop nothing.
+        # Until its position is known, the log must not drop anything.
         with suppress(MnemonError):
             await self._ledger.load()
-        # In a context of its own: what it does is nobody's request.
+        # In its own context: its work is not part of a request.
         self._task = asyncio.create_task(self._run(), context=Context())
         return self
 
@@ -110,16 +110,16 @@ class Bridge:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        # Without it, the log is read once more from where it was kept last.
+        # If this fails, the log is read again from the position that was stored last.
         with suppress(MnemonError, ChangedError):
             await self._ledger.keep()
 
     def keep_after(self) -> int:
-        """The position of the log behind which it has yet to read: what the log's retention must not drop."""
+        """The position up to which the bridge has read the log. Retention must not drop what is behind it."""
         return self._ledger.state.position
 
     async def status(self) -> BridgeStatus:
-        """How it is. Never raises."""
+        """The status of the bridge. Never raises."""
         if not self._ledger.was_loaded:
             with suppress(MnemonError):
                 await self._ledger.load()
@@ -141,7 +141,7 @@ class Bridge:
         )
 
     async def policy(self) -> RoutingPolicy:
-        """The policy that holds now."""
+        """The current policy."""
         await self._ledger.load()
         return self._ledger.policy
 
@@ -153,12 +153,12 @@ class Bridge:
         expected_revision: int | None = None,
         request_id: str = "",
     ) -> UpdatedPolicy:
-        """Takes the fields that the mask names from `change`, for everything that has yet to be handled.
+        """Takes the fields that the mask names from `change`. They apply to all events that are not yet handled.
 
         Raises:
-            InvalidArgumentError: it names the fields, those of `change` under "policy."; nothing was changed.
-            RevisionMismatchError: the policy has not the expected revision.
-            RequestIdReusedError: the request id was another request's.
+            InvalidArgumentError: names the invalid fields, those of `change` under "policy."; nothing was changed.
+            RevisionMismatchError: the policy does not have the expected revision.
+            RequestIdReusedError: the request id belongs to another request.
             StorageFullError, StorageFailedError: see RecordEngine.
         """
         refuse([*change_violations(change, mask), *request_id_violations(request_id)])
@@ -173,12 +173,12 @@ class Bridge:
         return await self._ledger.update_policy(update, key)
 
     async def pause(self, *, request_id: str = "") -> bool:
-        """Stops it until it is resumed, over restarts. Nothing is handled meanwhile, and the log keeps it all.
+        """Stops the bridge until it is resumed, even after a restart. Meanwhile the log keeps what it does not handle.
 
-        Returns whether it was the repetition of a request, and then did nothing.
+        Returns whether the request was a repeated one, which does nothing.
 
         Raises:
-            InvalidArgumentError, RequestIdReusedError: about the request id.
+            InvalidArgumentError, RequestIdReusedError: the request id is invalid, or belongs to another request.
             StorageFullError, StorageFailedError: see RecordEngine.
         """
         refuse(request_id_violations(request_id))
@@ -188,14 +188,14 @@ class Bridge:
         return receipt.replayed
 
     async def resume(self, *, request_id: str = "") -> bool:
-        """Lets it go on where it stopped, be it paused or suspended. Returns and raises as `pause`."""
+        """Continues where the bridge stopped, whether it was paused or suspended. Returns and raises as `pause`."""
         refuse(request_id_violations(request_id))
 
         def program(tx: VaultTransaction, state: State) -> State:
-            return replace(resumed(tx, state, "it was asked to go on"), paused=False)
+            return replace(resumed(tx, state, "a call resumed it"), paused=False)
 
         receipt = await self._ledger.change(program, request=request_key(request_id, "resume-bridge"))
-        log.info("bridge: goes on, as it was asked to")
+        log.info("bridge: resumed by a call")
         self._hurry.set()
         return receipt.replayed
 
@@ -219,7 +219,7 @@ class Bridge:
                 retry_s = min(2 * retry_s, self._retry_max_s)
 
     async def _step(self) -> bool:
-        """Does what is to be done next; returns whether there may be more."""
+        """Does the next step; returns whether there may be another one."""
         await self._ledger.load()
         await self._check_once()
         state = self._ledger.state
@@ -237,7 +237,7 @@ class Bridge:
         return more
 
     async def _check_once(self) -> None:
-        """A position beyond the log is one of another log."""
+        """Begins anew if its position is beyond the log: then it belongs to another log."""
         if not self._is_checked:
             known = await self._offload(self._vault.changes.state)
             if self._ledger.state.position > known.head:
@@ -251,13 +251,13 @@ class Bridge:
         await asyncio.sleep(GATHER_S)
 
     async def _wait_to_retry(self, seconds: float) -> None:
-        """Waits, unless somebody asks it to go on."""
+        """Waits, unless a call resumes it."""
         self._hurry.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), seconds)
 
     async def _make_room(self, error: Exception) -> None:
-        """What can be done about a failure: what was pruned leaves room, and a disk may be well again."""
+        """Does what may end a failure: takes back pruned events, which frees space, and opens the records again."""
         try:
             if isinstance(error, ThrottledError):
                 await self._ledger.load()
@@ -266,14 +266,14 @@ class Bridge:
             elif isinstance(error, StorageFailedError):
                 await self._offload(self._vault.recover)
         except (MnemonError, ChangedError):
-            log.debug("bridge: that did not help", exc_info=True)
+            log.debug("bridge: the storage still fails, or there is still no room", exc_info=True)
 
     def _report(self, problem: str, error: Exception | None = None) -> None:
         if error is not None and type(error) is not self._failed_with:
             log.warning("bridge: waits: %s", problem, exc_info=None if isinstance(error, MnemonError) else error)
         self._problem, self._failed_with = problem, type(error) if error else None
 
-    # How it is
+    # Status
 
     def _activity_of(self, state: State) -> BridgeActivity:
         if state.paused or self._task is None:
@@ -282,18 +282,18 @@ class Bridge:
 
     def _message(self, state: State) -> str:
         if self._task is None:
-            return "it is turned off"
+            return "the bridge is turned off"
         if state.paused:
-            return "it was paused"
+            return "the bridge is paused"
         if state.suspension is not None:
             return f"suspended by the timeline: {state.suspension.message}"
         if self._problem:
-            return f"it waits: {self._problem}"
-        return "what the log no longer tells is read from the timeline" if state.catch_up is not None else ""
+            return f"the bridge waits: {self._problem}"
+        return "the log has a gap: the missing events are read from the timeline" if state.catch_up is not None else ""
 
     async def _queue_depth(self, state: State) -> int:
         async with self._counting:
-            # What cannot be read now is as long as it was.
+            # If it cannot be read now, its last known length stands.
             with suppress(MnemonError, RuntimeError):
                 depth = await self._offload(self._queue.depth, state.position)
                 self._depth = max(0, depth - state.ahead_pruned)

@@ -1,7 +1,7 @@
-"""What the bridge does where the log has a gap: it was trimmed before its turn, or is not the one that it followed.
+"""What the bridge does if the log has a gap: its entries were dropped too early, or it is another log than before.
 
-Both directions are made good from the timeline itself. Statements whose events are gone are reconciled; and events
-that were saved since the last one that was handled are handled, in their order.
+The bridge then reads the timeline itself. It reconciles the statements whose events are gone, and handles the events
+that were saved since the last one that it handled, in their order.
 """
 
 import logging
@@ -29,13 +29,13 @@ from mnemon_server.services.shared.offload import Offload
 IDS_MAX = 1_000
 LINKED = RecordFilter(expression=Condition(LINKS_FIELD, Operator.EXISTS, (True,)), hidden=None)
 Dangling = dict[Scope, list[str]]
-"""Ids of events that are gone, by the users and personas whose statements are linked to them."""
+"""Ids of events that are gone, by the scopes (user and persona) of the statements linked to them."""
 
 log = logging.getLogger(__name__)
 
 
 class BridgeCatchUp:
-    """Closes a gap in steps; a restart goes on with the step that was under way."""
+    """Closes a gap in steps; after a restart, it continues with the interrupted step."""
 
     def __init__(
         self, vault: Vault, timeline: Timeline, ledger: BridgeLedger, steps: BridgeSteps, offload: Offload
@@ -49,7 +49,7 @@ class BridgeCatchUp:
         self._missed: Sequences | None = None
 
     async def begin(self) -> None:
-        """Notes that there is a gap, and where it ends."""
+        """Stores that there is a gap, and where it ends."""
         version, before = self._ledger.version, self._ledger.state
         head, through = await self._offload(self._ends)
         catch_up = CatchUp(through=through)
@@ -58,12 +58,12 @@ class BridgeCatchUp:
         )
         self._missed = None
         log.info(
-            "bridge: the event log has a gap behind %d; what was saved and pruned meanwhile is read from the timeline",
+            "bridge: the event log has a gap behind %d; saved and pruned events of the gap are read from the timeline",
             before.position,
         )
 
     async def step(self) -> bool:
-        """Makes one step; returns whether there may be more to do now."""
+        """Does one step; returns whether there may be another one now."""
         version, state = self._ledger.version, self._ledger.state
         catch_up = state.catch_up
         if catch_up is None:
@@ -77,7 +77,7 @@ class BridgeCatchUp:
         return True
 
     def _ends(self) -> tuple[int, int]:
-        """The head of the log, and the newest event of the timeline, which may be newer than that."""
+        """The head of the log, and the newest event of the timeline, which the log may not name yet."""
         head = self._log.state().head
         sequences = self._timeline.sequences(EventSelection())
         return head, int(sequences[-1]) if len(sequences) else 0
@@ -91,7 +91,7 @@ class BridgeCatchUp:
         await self._ledger.commit(version, lambda _, state: replace(state, catch_up=done))
 
     def _dangling(self, after: int) -> tuple[int | None, Dangling]:
-        """Links of the next statements whose events are gone; the position is None behind the last one."""
+        """The links of the next statements to events that are gone; the position is None after the last statement."""
         if not self._records.has_metadata_key(LINK_KEY):
             return None, {}
         rows = self._records.list_documents(LINKED, after=after, limit=READ_MAX)
@@ -111,7 +111,7 @@ class BridgeCatchUp:
         return gone
 
     async def _take(self, version: int, catch_up: CatchUp) -> None:
-        """Handles some events of the timeline that the log no longer tells of."""
+        """Handles some events of the timeline that the log no longer names."""
         handled = self._ledger.state.timeline_sequence
         if self._missed is None:
             self._missed = await self._offload(self._timeline.sequences, EventSelection())
@@ -127,7 +127,7 @@ class BridgeCatchUp:
         segment_count = self._timeline.status().segment_count
         items = await self._offload(items_of_timeline, stored, policy, segment_count=segment_count)
         if await self._steps.save(version, items, policy):
-            # What is gone by now was passed over.
+            # Events that are gone by now are skipped.
             self._ledger.move(timeline_sequence=sequences[-1])
 
 

@@ -1,4 +1,4 @@
-"""What the log and the timeline say, as what the bridge has to handle."""
+"""Turns entries of the log and events of the timeline into items for the bridge."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -28,7 +28,7 @@ FOLLOWED = ChangeFilter(
 
 
 def runs_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """The changes in their order: saved ones that follow each other together, every other one by itself."""
+    """The changes in their order: consecutive saved events together, every other change on its own."""
     for kind, run in groupby(changes, key=lambda change: change.type):
         if kind is ChangeType.EPISODIC_SAVED:
             yield list(run)
@@ -39,17 +39,17 @@ def runs_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
 def items_of_log(
     timeline: Timeline, changes: Sequence[Change], policy: RoutingPolicy, *, taken_through: int
 ) -> list[Item]:
-    """What is to be done about saved events; those up to `taken_through` were handled before. Reads the timeline."""
+    """The items for saved events; those up to `taken_through` were handled before. Reads the timeline."""
     said = [details_of(change) for change in changes]
     skips = [_skip_reason(policy, one) for one in said]
     wanted = [change.record_id for change, skip in zip(changes, skips, strict=True) if skip is None]
-    # The last one is looked up in any case, to know how far the timeline was handled.
+    # The last one is always looked up: its sequence says how far the timeline was handled.
     ids = list(dict.fromkeys([*wanted, changes[-1].record_id]))
     stored = {one.position.event_id: one for one in timeline.get(ids) if one is not None}
     decoded = {event_id: decode(one.body) for event_id, one in stored.items()}
     items = []
     for change, one, skip in zip(changes, said, skips, strict=True):
-        # An id may have been used again, for an event that comes later, and that other words of the log are about.
+        # The id may have been used again for a later event, which has another entry in the log.
         is_meant = change.record_id in stored and is_told_of(change, one, decoded[change.record_id])
         found = stored[change.record_id] if is_meant else None
         progress = {
@@ -70,7 +70,7 @@ def items_of_log(
 
 
 def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, segment_count: int) -> list[Item]:
-    """What is to be done about events that the log no longer tells of."""
+    """The items for events that the log no longer names."""
     items = []
     for stored in events:
         event = decode(stored.body)
@@ -87,7 +87,7 @@ def items_of_timeline(events: Sequence[StoredEvent], policy: RoutingPolicy, *, s
 
 
 def suspension_of(change: Change) -> Suspension:
-    """The warning that a change is."""
+    """The warning that a change holds."""
     said = details_of(change)
     return Suspension(said["severity"], said["message"], said["remediation"])
 

@@ -1,4 +1,4 @@
-"""The state and the policy of the bridge as they are kept: read once, and written with what they are about."""
+"""The stored state and policy of the bridge: read once, and written in the transaction of the change they describe."""
 
 import asyncio
 import json
@@ -16,18 +16,18 @@ from mnemon_server.services.shared.completions import completion
 from mnemon_server.services.shared.offload import Offload
 
 _Kept = tuple[str | None, str | None]
-"""State and policy as they are kept; None where neither was."""
+"""The stored state and policy; None for one that was never stored."""
 
 
 class ChangedError(Exception):
-    """What was to be written was worked out from a state or a policy that no longer holds; nothing was written."""
+    """The state or the policy changed since the caller read it; nothing was written."""
 
 
 class BridgeLedger:
-    """Belongs to one event loop; any number of tasks may use it.
+    """Reads and writes state and policy. Belongs to one event loop; any number of tasks may use it.
 
-    Every transaction makes sure that what is kept is what was last read or written here. So nothing is written twice,
-    even where it is unknown whether a transaction was committed: the next one finds out.
+    Every transaction checks that the stored values are those last read or written here. So nothing is written twice,
+    even if it is unknown whether a transaction was committed: the next one finds out.
     """
 
     def __init__(self, vault: Vault, offload: Offload) -> None:
@@ -37,34 +37,34 @@ class BridgeLedger:
         self._kept: _Kept | None = None
         self._kept_position = self._version = 0
         self.state = State()
-        """With positions that may be ahead of those that are kept: nothing happened in between."""
+        """Its positions may be ahead of the stored ones: nothing happened in between."""
         self.policy = RoutingPolicy()
         self.was_loaded = False
-        """Whether state and policy were ever read; they may have been changed by somebody else since."""
+        """Whether state and policy were ever read; someone else may have changed them since."""
 
     @property
     def version(self) -> int:
-        """Grows whenever anything but the bridge itself changed the state or the policy, or may have."""
+        """Increases whenever anything but the bridge itself changed, or may have changed, the state or the policy."""
         return self._version
 
     def move(self, **progress: Any) -> None:
-        """Notes, for the time being in memory alone, that there was nothing to do up to some positions."""
+        """Notes in memory that there was nothing to do up to some positions; `keep` stores them."""
         for name, position in progress.items():
-            # What was read meanwhile may be further on.
+            # Another task may have moved a position further meanwhile.
             progress[name] = position if name == "ahead_pruned" else max(position, getattr(self.state, name))
         self.state = replace(self.state, **progress)
 
     async def load(self) -> None:
-        """Reads them, unless that was done."""
+        """Reads state and policy, unless they were read before."""
         async with self._lock:
             await self._load()
 
     async def commit(self, version: int, program: Callable[[VaultTransaction, State], State]) -> None:
-        """Runs a program of the bridge and keeps the state that it returns, in one transaction.
+        """Runs a program of the bridge and stores the state that it returns, in one transaction.
 
         Raises:
-            ChangedError: a call changed something since `version`, or somebody else did.
-            and what the program raises, and the future of a transaction.
+            ChangedError: a call or someone else changed something since `version`.
+            and the errors of the program and of a transaction.
         """
         async with self._lock:
             if version != self._version or self._kept is None:
@@ -78,7 +78,7 @@ class BridgeLedger:
         answer: Callable[[], str] = str,
         request: RequestKey | None = None,
     ) -> TransactionReceipt:
-        """Does the same for a call, whatever was changed before; `answer` is what is kept for its request."""
+        """Does the same for a call, whatever changed before; stores `answer` under its request id."""
         async with self._lock:
             while True:
                 await self._load()
@@ -90,7 +90,7 @@ class BridgeLedger:
     async def update_policy(
         self, change: Callable[[RoutingPolicy], RoutingPolicy], request: RequestKey | None = None
     ) -> UpdatedPolicy:
-        """Changes the policy, for everything that is handled from now on."""
+        """Changes the policy for all events that are handled from now on."""
         text = ""
 
         def program(tx: VaultTransaction, state: State) -> State:
@@ -105,7 +105,7 @@ class BridgeLedger:
         return UpdatedPolicy(policy_of(json.loads(receipt.answer)), receipt.replayed)
 
     async def keep(self, *, distance: int = 1) -> None:
-        """Writes the positions where they are so far ahead of those that are kept."""
+        """Stores the positions if they are at least `distance` ahead of the stored ones."""
         async with self._lock:
             if self._kept is not None and self.state.seen - self._kept_position >= distance:
                 await self._write(lambda _, state: state)
@@ -133,7 +133,7 @@ class BridgeLedger:
             after = text, tx.value(POLICY_KEY)
             return answer()
 
-        # Whatever goes wrong, and be it that nobody waits for it any more: what is kept then is read anew.
+        # If this fails or is cancelled, the stored values are read again.
         self._kept = None
         receipt = await completion(self._vault.transact(run, request=request))
         assert after is not None  # noqa: S101 - a call before has read them

@@ -1,4 +1,4 @@
-"""How many events of the log the bridge has yet to handle: counted once each, however often that is asked."""
+"""Counts the events in the log that the bridge has not handled yet: each once, however often the number is read."""
 
 from array import array
 from bisect import bisect_right
@@ -9,11 +9,11 @@ from mnemon_server.engines.promises.change_log import ChangeLog
 QUEUED = ChangeFilter(types=frozenset({ChangeType.EPISODIC_SAVED, ChangeType.EPISODIC_PRUNED}))
 READ_MAX = 1_000
 COUNTED_MAX = 20_000
-"""So many are counted at once; the next time goes on from there."""
+"""Entries counted at a time; the next call continues from there."""
 
 
 class BridgeQueue:
-    """Counts what lies behind a position. One thread at a time may call it."""
+    """Counts the events behind a position. One thread at a time may call it."""
 
     def __init__(self, log: ChangeLog) -> None:
         self._log = log
@@ -21,7 +21,7 @@ class BridgeQueue:
         self._sequences = array("q")
 
     def depth(self, position: int) -> int:
-        """How many events there are behind the position; of a long queue, at least so many. Reads the log."""
+        """The number of events behind the position; for a long queue, a lower bound. Reads the log."""
         if not self._position <= position <= self._counted_to:
             self._counted_to, self._sequences = position, array("q")
         self._position = position

@@ -1,15 +1,15 @@
-"""What becomes of statements whose events were pruned, all in the transaction that notes it.
+"""What happens to statements whose events were pruned, all in the transaction that stores that they were handled.
 
-A statement stands for as long as somebody vouches for it: an event that it is linked to, or whoever told it directly.
-One that nobody vouches for any more is removed for good, with the decisions about it; what it had taken the place of,
-and is vouched for, takes its place again.
+A statement stands as long as it has a source: an event that it is linked to, or a caller that saved it directly. A
+statement without a source is removed for good, with the decisions about it; a statement that it had superseded, and
+that has a source, takes its place again.
 
-The text of a merged statement is that of its parts, which are hidden behind it. So it stands only for as long as each
-of them does, or else while an event, or a caller, said all of it, the merged text itself. What falls with one part
-gives its place back to the other: what was told directly is found again without what the pruned event had added. A part
-that a caller deleted since is missing, and the merged statement falls with the next link that it loses.
+The text of a merged statement comes from its parts, which are hidden behind it. So it stands only as long as all its
+parts do, or as long as an event or a caller stated the whole merged text. If it falls with one part, the other part
+takes its place again: what a caller saved is found again, without what the pruned event had added. If a caller has
+deleted a part since, the merged statement falls with the next link that it loses.
 
-Demoting takes nothing away: a statement without a link that is left stays as it is, but for its importance and a mark.
+Demoting removes nothing: a statement that has lost its last link keeps everything but its importance, and is marked.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,37 +33,37 @@ from mnemon_server.services.semantic.pruning import SUPERSEDED
 from mnemon_server.services.semantic.stored_form import DocumentReader, find_duplicate, to_semantic
 
 IDS_STEP = 64
-"""Ids looked up at once: each is a search in the index of metadata, and costs half a millisecond."""
+"""Ids looked up together. Each is a search in the index of metadata, and costs half a millisecond."""
 DOCUMENTS_STEP = 500
 LINKS_FIELD = METADATA_PREFIX + LINK_KEY
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What was done about pruned events."""
+    """The result for pruned events."""
 
     action: PruneAction
     event_ids: tuple[str, ...] = ()
-    """Those of them that something was linked to."""
+    """The events that statements were linked to."""
     memory_ids: tuple[str, ...] = ()
-    """What was deleted or demoted."""
+    """The statements that were deleted or demoted."""
     unlinked_ids: tuple[str, ...] = ()
-    """What stands, with fewer links."""
+    """The statements that stand, with fewer links."""
     restored_ids: tuple[str, ...] = ()
-    """What is found again, since what had taken its place is gone."""
+    """The statements that are visible again, since what had superseded them is gone."""
 
 
 def linked_to(semantic: DocumentReader, event_ids: Sequence[str], user: str) -> list[str]:
-    """The ids of the statements of a user that are linked to any of the events, hidden ones, too. Reads for long.
+    """The ids of a user's statements that are linked to any of the events, including hidden ones. May read for long.
 
-    Asked without the scope: where it is there, all of the user's statements are looked at for each event.
+    The query does not name the scope: with it, the engine would look at all of the user's statements for each event.
     """
     found: dict[str, None] = {}
     for start in range(0, len(event_ids), IDS_STEP):
         ids = event_ids[start : start + IDS_STEP]
         linked = AnyOf(tuple(Condition(LINKS_FIELD, Operator.CONTAINS, (event_id,)) for event_id in ids))
         for document in _all(semantic, RecordFilter(expression=linked, hidden=None)):
-            # A text that contains an id is no list of links.
+            # A text that contains an id matches too, but is not a list of links.
             if document.scope.user == user and not set(ids).isdisjoint(links_of(document.metadata)):
                 found[document.doc_id] = None
     return list(found)
@@ -72,10 +72,10 @@ def linked_to(semantic: DocumentReader, event_ids: Sequence[str], user: str) -> 
 def reconcile(
     tx: VaultTransaction, memory_ids: Sequence[str], event_ids: Sequence[str], scope: Scope, policy: RoutingPolicy
 ) -> Reconciled:
-    """Takes back what only these pruned events of one user and persona said, or demotes it.
+    """Removes or demotes the statements that had only these pruned events of one user and persona as sources.
 
-    `memory_ids` are those that `linked_to` found: the bridge alone adds links. What they were merged into since is
-    found through them.
+    `memory_ids` are the results of `linked_to`, which stay complete since only the bridge adds links. They lead to the
+    statements that they were merged into since.
     """
     found = _Linked.load(tx, memory_ids, event_ids, scope)
     linked = {link for document in found.documents.values() for link in links_of(document.metadata)}
@@ -92,15 +92,15 @@ def reconcile(
 
 @dataclass(slots=True)
 class _Linked:
-    """Statements that are linked to what was pruned, and what they leave behind."""
+    """Statements that are linked to pruned events, and the links that they have left."""
 
     tx: VaultTransaction
     gone: frozenset[str]
     documents: dict[str, Document] = field(default_factory=dict)
     alone: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Merged statements that stand without their parts, with the links that are theirs."""
+    """Merged statements that stand without their parts, with their own links."""
     makers: dict[str, Decision | None] = field(default_factory=dict)
-    """The oldest decision whose result a statement is: no decision about it is older than one that made it."""
+    """The oldest decision that resulted in each statement. No decision about it is older than the one that made it."""
 
     @classmethod
     def load(cls, tx: VaultTransaction, memory_ids: Sequence[str], event_ids: Sequence[str], scope: Scope) -> "_Linked":
@@ -120,11 +120,11 @@ class _Linked:
         return found
 
     def left(self, document: Document) -> tuple[str, ...]:
-        """The links that are left."""
+        """The links that a statement has left."""
         return without(links_of(document.metadata), self.gone)
 
     def parts(self, document: Document) -> list[Document | None] | None:
-        """What a statement was merged from, None for what is no longer there; None where it was not merged."""
+        """The parts of a merged statement, with None for one that no longer exists; None if it was not merged."""
         if document.doc_id not in self.makers:
             self._find_makers([document.doc_id])
         maker = self.makers[document.doc_id]
@@ -134,7 +134,7 @@ class _Linked:
         return self._semantic.get_documents(merged_from) if isinstance(merged_from, tuple) and merged_from else None
 
     def took_place_of(self, document: Document) -> Document | None:
-        """What a statement gave way to."""
+        """The statement that superseded this one."""
         holder = str(document.fields.get("superseded_by") or "")
         return self._semantic.get_documents([holder])[0] if holder else None
 
@@ -151,7 +151,7 @@ class _Linked:
 
 
 def _fallen(found: _Linked) -> dict[str, Document]:
-    """Everything that nobody vouches for any more, parts before what was merged from them."""
+    """All statements without a source, parts before the statements merged from them."""
     fallen: dict[str, Document] = {}
     asked = list(found.documents.values())
     while asked:
@@ -167,10 +167,10 @@ def _fallen(found: _Linked) -> dict[str, Document]:
 
 
 def _falls(found: _Linked, document: Document, fallen: Collection[str]) -> bool:
-    """Whether nobody vouches for a statement that lost a link, or a part."""
+    """Whether a statement that lost a link or a part has no source left."""
     left, parts = found.left(document), found.parts(document)
     if parts is None:
-        # What only took the place of something that fell has lost nothing.
+        # A statement that only superseded a fallen one has lost no link.
         return document.doc_id in found.documents and not left
     there = [part for part in parts if part is not None]
     if len(there) < len(parts):
@@ -184,7 +184,7 @@ def _falls(found: _Linked, document: Document, fallen: Collection[str]) -> bool:
 
 
 def _unlink(tx: VaultTransaction, found: _Linked, gone: Collection[str]) -> tuple[str, ...]:
-    """Takes the links from what stands; returns the ids."""
+    """Removes the links from statements that stand; returns their ids."""
     alone = {memory_id: links for memory_id, links in found.alone.items() if memory_id not in gone}
     stands = [memory_id for memory_id in found.documents if memory_id not in gone]
     for memory_id in dict.fromkeys([*stands, *alone]):
@@ -193,14 +193,14 @@ def _unlink(tx: VaultTransaction, found: _Linked, gone: Collection[str]) -> tupl
             continue
         links = alone.get(memory_id, found.left(document))
         importance = _importance(document)
-        # What stands without its parts is no longer made of them.
+        # A statement that stands without its parts no longer names them.
         merged_from = () if memory_id in alone else None
         change(tx, memory_id, with_links(document.metadata, links), importance=importance, merged_from=merged_from)
     return tuple(dict.fromkeys([*stands, *alone]))
 
 
 def _demote(tx: VaultTransaction, found: _Linked, importance_max: float) -> tuple[str, ...]:
-    """Lowers the importance of what has no link left; returns the ids."""
+    """Lowers the importance of statements without a link; returns their ids."""
     demoted = [document for document in found.documents.values() if not found.left(document)]
     for document in demoted:
         known = _importance(document)
@@ -211,9 +211,9 @@ def _demote(tx: VaultTransaction, found: _Linked, importance_max: float) -> tupl
 
 
 def _remove(tx: VaultTransaction, fallen: dict[str, Document]) -> tuple[str, ...]:
-    """Removes the fallen. What had given way to them takes their place, or stands behind what they gave way to.
+    """Removes the fallen statements. What they had superseded takes their place, or stands behind their successor.
 
-    Where the same has been told since, it stands behind that. Returns what is found again.
+    If the same has been saved since, it stands behind that. Returns the ids of the statements that are visible again.
     """
     behind = [one for one in _behind(tx.collection(SEMANTIC), tuple(fallen)) if one.doc_id not in fallen]
     remove(tx, tuple(fallen))
@@ -234,7 +234,7 @@ def _remove(tx: VaultTransaction, fallen: dict[str, Document]) -> tuple[str, ...
 
 
 def _behind(semantic: DocumentReader, memory_ids: Sequence[str]) -> Iterable[Document]:
-    """What gave way to any of these."""
+    """The statements that any of these superseded."""
     return _all(semantic, among("superseded_by", memory_ids, hidden=True)) if memory_ids else ()
 
 

@@ -1,4 +1,4 @@
-"""Which events of the timeline become statements, and what such a statement says. Nothing here reads or writes."""
+"""Which events of the timeline become statements, and with which content. Nothing here reads or writes."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ POLICY_FIELDS = (
     "demoted_importance",
     "conflict_policy",
 )
-"""What of a policy can be changed."""
+"""The fields of a policy that can be changed."""
 SOURCE_DEFAULT = "conversation"
 ELLIPSIS = "…"
 
@@ -41,21 +41,21 @@ class Skip(StrEnum):
     EVENT_TYPE = "event_type"
     NO_CONTENT = "no_content"
     GONE = "gone"
-    """It was pruned before its turn."""
+    """It was pruned before it was handled."""
     KNOWN = "known"
-    """The same was told directly: that stands by itself, and is not linked."""
+    """A caller saved the same statement directly; it stands on its own, and gets no link."""
     REJECTED = "rejected"
-    """The rule for conflicts wants what was known instead."""
+    """The merge rule decided for the known statement."""
     INVALID = "invalid"
-    """No statement can say it, as of an event without a user."""
+    """No valid statement can be made of it, for example of an event without a user."""
     IMPORTED = "imported"
     """It came with an import that keeps its events from the bridge."""
     FAILED = "failed"
-    """It could not be saved however often it was tried, though others can; the log says why."""
+    """It could not be saved in any attempt, although others could; the log says why."""
 
 
 def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None) -> Skip | None:
-    """Why a policy does not let an event through; None where it does. Unknown importance is never enough."""
+    """Why a policy does not let an event through; None if it does. An unknown importance is never enough."""
     is_important = importance is not None and importance >= policy.min_importance
     is_of_type = event_type in policy.event_types
     if policy.mode is RoutingMode.ANY:
@@ -66,7 +66,7 @@ def skip_reason(policy: RoutingPolicy, event_type: str, importance: float | None
 
 
 def statement_of(event: EpisodicEvent, policy: RoutingPolicy) -> SemanticMemory:
-    """What is saved of an event that has content."""
+    """The statement for an event that has content."""
     return SemanticMemory(
         memory_id="",
         content=shortened(event.content, policy.content_max),
@@ -79,7 +79,7 @@ def statement_of(event: EpisodicEvent, policy: RoutingPolicy) -> SemanticMemory:
 
 
 def shortened(content: str, characters_max: int) -> str:
-    """The content, or its beginning up to the end of a word and an ellipsis: at most so many characters."""
+    """The content, or its beginning up to the end of a word, with an ellipsis; at most `characters_max` characters."""
     if len(content) <= characters_max:
         return content
     text = content.strip()
@@ -88,7 +88,7 @@ def shortened(content: str, characters_max: int) -> str:
     beginning = text[: characters_max - len(ELLIPSIS)]
     words = beginning.rstrip()
     if len(words) == len(beginning) and not text[len(beginning)].isspace():
-        # A word is cut, unless it is so long that hardly anything would be left.
+        # The last, incomplete word is left out, unless hardly anything would remain.
         whole = beginning[: _end_of_words(beginning)].rstrip()
         words = whole if 2 * len(whole) >= len(beginning) else beginning
     return words + ELLIPSIS
@@ -125,14 +125,14 @@ def change_violations(change: RoutingPolicy, mask: Sequence[str]) -> Iterable[Fi
 
 
 def changed(policy: RoutingPolicy, change: RoutingPolicy, mask: Iterable[str]) -> RoutingPolicy:
-    """The policy with the fields that the mask names taken from `change`, and the next revision where that differs."""
+    """The policy with the fields that the mask names taken from `change`, and the next revision if that changes it."""
     after = replace(policy, **{name: getattr(change, name) for name in mask})
     after = replace(after, event_types=frozenset(after.event_types) or EVENT_TYPES_DEFAULT)
     return policy if after == policy else replace(after, revision=policy.revision + 1)
 
 
 def policy_values(policy: RoutingPolicy) -> dict[str, Any]:
-    """The policy for JSON."""
+    """The policy as JSON values."""
     return {
         "revision": policy.revision,
         "min_importance": policy.min_importance,
@@ -155,11 +155,11 @@ def policy_of(values: Mapping[str, Any]) -> RoutingPolicy:
         on_prune=PruneAction(values["on_prune"]),
         demoted_importance=values["demoted_importance"],
         conflict_policy=ConflictPolicy(values["conflict_policy"]),
-        # None was kept before policies had one.
+        # Older vaults stored policies without a revision.
         revision=values.get("revision", 1),
     )
 
 
 def _end_of_words(text: str) -> int:
-    """Where the last space begins; 0 where there is none."""
+    """Where the last space begins; 0 if there is no space."""
     return next((i for i in range(len(text) - 1, -1, -1) if text[i].isspace()), 0)

@@ -1,4 +1,4 @@
-"""How events of the timeline become statements: many in one transaction, with the state that says so."""
+"""Saves events of the timeline as statements: many in one transaction, together with the state of the bridge."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -25,25 +25,25 @@ PROBE = SaveSemantic(memory=SemanticMemory("", "whether anything can be saved", 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An event whose turn it is: one that is to be saved, or the reason why it is not."""
+    """An event to handle: one to save, or the reason why it is skipped."""
 
     progress: Mapping[str, Any]
-    """What the state says once it was handled."""
+    """The fields of the state after it was handled."""
     event: EpisodicEvent | None = None
     skip: Skip | None = None
-    """With neither, it was handled before, and is not counted again."""
+    """If there is neither event nor reason, it was handled before, and is not counted again."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the items of a batch."""
+    """The results for the items of a batch."""
 
     routed: int = 0
     linked: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     handled: int = 0
-    """Items, from the first on."""
+    """How many items were handled, from the first on."""
 
     def skip(self, reason: Skip) -> None:
         """Counts an event that did not become a statement."""
@@ -58,7 +58,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Items whose statements are embedded, and for which there is room, for as long as they are prepared."""
+    """Items whose statements are embedded. Room is reserved for them as long as they are prepared."""
 
     items: Sequence[Item]
     programs: Sequence[SaveProgram | MnemonError]
@@ -68,14 +68,14 @@ class Batch:
         """Saves the items in their order, up to the first for which there is no room.
 
         Raises:
-            ThrottledError: there was no room for any.
+            ThrottledError: there was no room for the first one.
         """
         tally, programs = Tally(), iter(self.programs)
         for number, item in enumerate(self.items):
             try:
                 _handle(tx, item, programs, tally)
             except ThrottledError:
-                # It refuses before it writes, and so nothing need be undone.
+                # It refuses before it writes, so there is nothing to undo.
                 if not number:
                     raise
                 break
@@ -86,7 +86,7 @@ class Batch:
 
 @asynccontextmanager
 async def prepared(semantic: SemanticStore, items: Sequence[Item], policy: RoutingPolicy) -> AsyncIterator[Batch]:
-    """What saves the items in a transaction that must be over when the block ends.
+    """Yields the batch that saves the items; its transaction must end before the block does.
 
     Raises:
         EmbeddingError: a text cannot be embedded.
@@ -138,7 +138,7 @@ def _handle(tx: VaultTransaction, item: Item, programs: Iterator[SaveProgram | M
 
 
 def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
-    """The id of the statement that said the same, and had given way before, so that nothing new was stored."""
+    """The id of the superseded statement with the same content, because of which nothing new was stored."""
     if decision is None or decision.arbitration.action is ArbitrationAction.MERGE:
         return ""
     lost_again = decision.arbitration.winner is ArbitrationSide.EXISTING and decision.candidate_id != memory_id
@@ -146,7 +146,7 @@ def _superseded_equal(decision: Decision | None, memory_id: str) -> str:
 
 
 def _link(tx: VaultTransaction, memory_id: str, event: EpisodicEvent, tally: Tally) -> None:
-    """Links what is known, unless it was told directly: that stands by itself."""
+    """Links a known statement to the event, unless a caller saved it directly: that one stands on its own."""
     [known] = tx.collection(SEMANTIC).get_documents([memory_id])
     if known is None or not is_bridged(known.metadata):
         tally.skip(Skip.KNOWN)

@@ -1,4 +1,4 @@
-"""How far the bridge has come, and what it did: kept as JSON in the vault, changed with the statements it is about."""
+"""The position and the counts of the bridge: stored as JSON in the vault, in the transactions that they describe."""
 
 import json
 from collections.abc import Mapping
@@ -22,28 +22,28 @@ class Suspension:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """What is to be taken from the timeline itself, since the log no longer tells of it."""
+    """What is to be read from the timeline itself, since the log no longer names it."""
 
     through: int
-    """Events of the timeline up to this sequence are; behind it, the log tells of them."""
+    """Events up to this sequence are read from the timeline; the log names those behind it."""
     links_after: int | None = 0
-    """Linked statements behind this position have yet to be compared with the timeline; None: all were."""
+    """Linked statements behind this position are still to be compared with the timeline; None if all were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Positions are those of the log. Counts are since the vault was created."""
+    """The state of the bridge. Positions are those of the log. Counts start when the vault is created."""
 
     position: int = 0
-    """Everything up to here was handled."""
+    """Everything up to this position was handled."""
     ahead: int = 0
-    """Warnings, and what was pruned, were handled up to here."""
+    """Warnings and pruned events were handled up to this position."""
     ahead_pruned: int = 0
-    """Pruned events between the two, of those that the log tells of."""
+    """The number of pruned events that the log names between the two positions."""
     timeline_sequence: int = 0
     """The newest event of the timeline that was handled."""
     taken_through: int = 0
-    """Events up to this sequence were taken from the timeline itself, and are passed over where the log names them."""
+    """Events up to this sequence were read from the timeline itself, and are skipped when the log names them."""
     catch_up: CatchUp | None = None
     suspension: Suspension | None = None
     paused: bool = False
@@ -55,7 +55,7 @@ class State:
     lag_us: int | None = None
     segment_count: int = 0
     handled_us: int | None = None
-    """When the last event that was handled was committed, in microseconds since 1970."""
+    """When the last handled event was committed, in microseconds since 1970."""
 
     @property
     def handled_time(self) -> datetime | None:
@@ -64,11 +64,11 @@ class State:
 
     @property
     def seen(self) -> int:
-        """How far the log was looked at."""
+        """The position up to which the log was read."""
         return max(self.position, self.ahead)
 
     def counted(self, *, routed: int = 0, linked: int = 0, skipped: Mapping[str, int] | None = None) -> "State":
-        """With more events that were handled."""
+        """The state with these counts added."""
         counts = dict(self.skipped)
         for reason, count in (skipped or {}).items():
             counts[reason] = counts.get(reason, 0) + count
@@ -76,12 +76,12 @@ class State:
 
 
 def state_to_json(state: State) -> str:
-    """The state as it is kept."""
+    """The state as JSON."""
     return json.dumps(asdict(state), ensure_ascii=False, separators=(",", ":"))
 
 
 def state_from_json(text: str | None) -> State:
-    """The state that `state_to_json` wrote; the first one where nothing was."""
+    """The state that `state_to_json` wrote; the initial state for None."""
     if not text:
         return State()
     values: dict[str, Any] = json.loads(text)

@@ -1,4 +1,4 @@
-"""The steps of the bridge along the log; each is one transaction, or nothing but reading."""
+"""The steps of the bridge along the log. Each is one transaction, or only reads."""
 
 import json
 import logging
@@ -30,12 +30,12 @@ from mnemon_server.services.shared.offload import Offload
 
 READ_MAX = 256
 BATCH_MAX = 64
-"""Statements saved in one transaction: nothing else is written meanwhile."""
+"""Statements saved in one transaction. Other writes wait meanwhile."""
 ATTEMPTS_MAX = 5
 RECORD_ID = "bridge"
 
 WAITS_FOR = (ChangedError, TooManyRequestsError, StorageFullError, StorageFailedError, NotServingError)
-"""What passes, however long it takes, and is nothing that an event could be blamed for."""
+"""Errors that will pass, however long it takes, and that no event causes."""
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +57,11 @@ class BridgeSteps:
         self._attempts = 0
 
     async def advance(self) -> bool | None:
-        """Handles what comes next, in order; returns whether there may be more, None where the log has a gap.
+        """Handles the next changes, in order; returns whether there may be more, or None if the log has a gap.
 
         Raises:
-            ChangedError: a call changed something; the step is to be made anew.
-            and whatever keeps it from being made now.
+            ChangedError: a call changed something; the step must be repeated.
+            and the errors that prevent the step for now.
         """
         version, position = self._ledger.version, self._ledger.state.position
         found = await self._offload(self._log.read, position, limit=READ_MAX, where=FOLLOWED)
@@ -77,9 +77,9 @@ class BridgeSteps:
         return not found.caught_up
 
     async def look_ahead(self) -> bool:
-        """Handles warnings, and what was pruned, before its turn; returns whether something was found to go on with.
+        """Handles warnings and pruned events ahead of their turn; returns whether there may be more to do.
 
-        While the bridge is suspended, up to what ends that.
+        While the bridge is suspended, it goes up to the change that ends the suspension.
         """
         version = self._ledger.version
         found = await self._offload(self._log.read, self._ledger.state.seen, limit=READ_MAX, where=FOLLOWED)
@@ -112,7 +112,7 @@ class BridgeSteps:
         await self._take_back(version, event_ids, scope, RECORD_ID, progress)
 
     async def _handle(self, version: int, run: list[Change], end: int) -> bool:
-        """Handles changes of one kind; returns whether the next may be handled, or must be read anew."""
+        """Handles changes of one kind; returns whether the next ones can be handled, without reading again."""
         change, state = run[0], self._ledger.state
         if change.type is ChangeType.EPISODIC_SAVED:
             policy = self._ledger.policy
@@ -131,7 +131,7 @@ class BridgeSteps:
         return True
 
     async def _save_batch(self, version: int, items: Sequence[Item], policy: RoutingPolicy) -> int:
-        """Saves as many as there is room for, in one transaction; returns how many."""
+        """Saves as many items as there is room for, in one transaction; returns how many."""
         try:
             return await self._commit_batch(version, items, policy)
         except WAITS_FOR:
@@ -158,7 +158,7 @@ class BridgeSteps:
         return handled
 
     async def _is_to_blame(self, items: Sequence[Item]) -> bool:
-        """Whether the one event among the items fails again and again, while others can be saved."""
+        """Whether the only event among the items keeps failing while others can be saved."""
         if sum(item.event is not None for item in items) != 1:
             self._batch_max = 1
             return False
@@ -193,7 +193,7 @@ class BridgeSteps:
 
         await self._ledger.commit(version, program)
         log.info(
-            "bridge: %d pruned events were linked: %d statements %s, %d stand without them, %d are found again",
+            "bridge: %d pruned events had links: %d statements %s, %d stand without them, %d are visible again",
             len(done.event_ids),
             len(done.memory_ids),
             _done_to(done),
@@ -218,11 +218,11 @@ class BridgeSteps:
 
     async def _resume(self, version: int, change: Change, why: str) -> None:
         await self._ledger.commit(version, lambda tx, state: resumed(tx, replace(state, ahead=change.sequence), why))
-        log.info("bridge: goes on: %s", why)
+        log.info("bridge: resumed: %s", why)
 
 
 def resumed(tx: VaultTransaction, state: State, why: str) -> State:
-    """The state without a suspension, whose end the log is told where there was one."""
+    """The state without a suspension. If there was one, its end is logged."""
     if state.suspension is not None:
         details = json.dumps(asdict(Suspension("info", why, "")))
         tx.note_change(ChangeType.BRIDGE_RESUMED, RECORD_ID, details=details)
@@ -230,7 +230,7 @@ def resumed(tx: VaultTransaction, state: State, why: str) -> State:
 
 
 def _sign_of_health(change: Change) -> str:
-    """Why a change ends a suspension; empty where it does not."""
+    """Why a change ends a suspension; empty if it does not."""
     if change.type is ChangeType.EPISODIC_HEALTHY:
         return "the timeline is healthy again"
     lag_s = details_of(change)["lag_us"] / 1e6
@@ -238,7 +238,7 @@ def _sign_of_health(change: Change) -> str:
 
 
 def _batch(items: Sequence[Item], start: int, events_max: int) -> Sequence[Item]:
-    """The items from `start` on, with at most so many events."""
+    """The items from `start` on, with at most `events_max` events."""
     events = 0
     for end in range(start, len(items)):
         events += items[end].event is not None
