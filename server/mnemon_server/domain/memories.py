@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.documents import HealthStatus, Passage
+from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.errors import ConfigurationError
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import (
@@ -22,18 +23,14 @@ from mnemon_server.domain.records import (
 
 LIMIT_DEFAULT, LIMIT_MAX = 10, 1_000
 MIN_CONFIDENCE_DEFAULT = 0.3
-TAG_BYTES_MAX = 256
+TAGS, TAG_BYTES_MAX = ("personality", "type"), 256
+"""The short texts of a memory beside its scope: stored, changed, filtered by and answered under these names."""
 
 FILTER_FIELDS = (
     "memory_id",
     "content",
-    "user",
-    "household",
-    "persona",
-    "agent",
-    "project",
-    "personality",
-    "type",
+    *SCOPE_FIELDS,
+    *TAGS,
     "is_global",
     "decay_policy",
     "create_time",

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.conflicts import Conflict, Decision
+from mnemon_server.domain.encoding import SCOPE_FIELDS
 from mnemon_server.domain.filters import Expression
 from mnemon_server.domain.records import MetadataValue, Scope, View, WriteReceipt
 
@@ -17,13 +18,15 @@ SOURCE_BYTES_MAX = 256
 KEYWORDS_MAX, KEYWORD_BYTES_MAX = 256, 256
 IDS_MAX = 1_000
 
+TEXTS = ("summary", "source", "superseded_by")
+LISTS: Mapping[str, int] = {"keywords": KEYWORDS_MAX, "merged_from": 0}
+"""The texts and the lists of texts of a statement, which are stored and answered under these names. Of a list, how many
+entries a request may have; 0 if only the server sets it.
+"""
+
 FILTER_FIELDS = (
     "memory_id",
-    "user",
-    "household",
-    "persona",
-    "agent",
-    "project",
+    *SCOPE_FIELDS,
     "content",
     "summary",
     "source",

@@ -10,7 +10,6 @@ from mnemon_server.domain.documents import QUERY_BYTES_MAX
 from mnemon_server.domain.errors import FieldViolation
 from mnemon_server.domain.memories import (
     LIMIT_MAX,
-    TAG_BYTES_MAX,
     CreateMemory,
     Memory,
     MemoryQuery,
@@ -26,7 +25,7 @@ from mnemon_server.domain.validation import (
     text_violations,
 )
 from mnemon_server.services.memories.field_masks import change_violations
-from mnemon_server.services.memories.filters import filter_violations, share_violations
+from mnemon_server.services.memories.filters import filter_violations, share_violations, tag_violations
 from mnemon_server.services.shared.field_masks import covers
 
 
@@ -84,8 +83,7 @@ def memory_violations(memory: Memory, field: str = "memory") -> Iterable[FieldVi
     yield from content_violations(memory.content, f"{field}.content")
     yield from metadata_violations(memory.metadata, f"{field}.metadata")
     yield from scope_violations(memory.scope, f"{field}.scope")
-    yield from text_violations(memory.personality, f"{field}.personality", TAG_BYTES_MAX)
-    yield from text_violations(memory.type, f"{field}.type", TAG_BYTES_MAX)
+    yield from tag_violations(memory, field)
 
 
 def vector_violations(vector: Sequence[float] | None, dimension: int, field: str) -> Iterable[FieldViolation]:

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnemon_server.domain.errors import FieldViolation
-from mnemon_server.domain.memories import Memory, UpdateMemory
+from mnemon_server.domain.memories import TAGS, Memory, UpdateMemory
 from mnemon_server.services.shared import field_masks as masks
 
-_FIELDS = ("content", "scope", "personality", "type", "is_global", "decay_policy", "metadata")
+_FIELDS = ("content", "scope", *TAGS, "is_global", "decay_policy", "metadata")
 _OUTPUT_ONLY = ("memory_id", "confidence", "revision", "create_time", "update_time", "reinforce_time", "delete_time")
 
 

@@ -14,7 +14,7 @@ from mnemon_server.domain.filters import (
     RecordFilter,
     expression_violations,
 )
-from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, MemoryFilter
+from mnemon_server.domain.memories import FILTER_FIELDS, TAG_BYTES_MAX, TAGS, Memory, MemoryFilter
 from mnemon_server.domain.records import METADATA_KEYS_MAX, MetadataValue, filter_value_problem, metadata_key_problem
 from mnemon_server.domain.validation import scope_violations, text_violations
 from mnemon_server.services.shared.filter_expressions import joined, utc, with_engine_names
@@ -45,8 +45,7 @@ def fading_filter(
 def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[FieldViolation]:
     """What is wrong with a filter."""
     yield from scope_violations(where.scope, f"{field}.scope")
-    yield from text_violations(where.personality, f"{field}.personality", TAG_BYTES_MAX)
-    yield from text_violations(where.type, f"{field}.type", TAG_BYTES_MAX)
+    yield from tag_violations(where, field)
     yield from _span_violations(where.created_from, where.created_to, f"{field}.created")
     yield from _span_violations(where.reinforced_from, where.reinforced_to, f"{field}.reinforced")
     if where.min_confidence is not None:
@@ -63,6 +62,12 @@ def filter_violations(where: MemoryFilter, field: str = "filter") -> Iterable[Fi
         yield from expression_violations(where.expression, FILTER_FIELDS, f"{field}.filter")
 
 
+def tag_violations(given: Memory | MemoryFilter, field: str) -> Iterable[FieldViolation]:
+    """What is wrong with the tags of a memory or of a filter."""
+    for name in TAGS:
+        yield from text_violations(getattr(given, name), f"{field}.{name}", TAG_BYTES_MAX)
+
+
 def share_violations(value: float, field: str) -> Iterable[FieldViolation]:
     """What is wrong with a bound on a confidence or a score."""
     if not 0.0 <= value <= 1.0:
@@ -76,8 +81,7 @@ def _span_violations(start: datetime | None, end: datetime | None, field: str) -
 
 def _field_conditions(where: MemoryFilter) -> list[Expression | None]:
     return [
-        _condition("personality", Operator.EQ, where.personality or None),
-        _condition("type", Operator.EQ, where.type or None),
+        *(_condition(name, Operator.EQ, getattr(where, name) or None) for name in TAGS),
         _condition("global", Operator.EQ, where.is_global),
         _condition("create_time", Operator.GTE, where.created_from),
         _condition("create_time", Operator.LTE, where.created_to),

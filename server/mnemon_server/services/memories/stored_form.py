@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.collections import MEMORIES
 from mnemon_server.domain.confidence import ConfidenceModel
 from mnemon_server.domain.damage import reads
 from mnemon_server.domain.documents import Document, FieldValue
-from mnemon_server.domain.memories import DecayPolicy, Memory
+from mnemon_server.domain.memories import TAGS, DecayPolicy, Memory
 from mnemon_server.domain.validation import normalised_metadata
 
 
@@ -20,8 +21,7 @@ def to_document(memory: Memory) -> Document:
         normalised_metadata(memory.metadata),
         scope=memory.scope,
         fields={
-            "personality": memory.personality,
-            "type": memory.type,
+            **{name: getattr(memory, name) for name in TAGS},
             "global": memory.is_global,
             "decay_policy": memory.decay_policy.value,
             "reinforce_time": memory.reinforce_time,
@@ -37,12 +37,12 @@ def to_memory(document: Document, confidence: ConfidenceModel, now: datetime) ->
     fields = document.fields
     policy = DecayPolicy(str(fields.get("decay_policy") or DecayPolicy.STABLE.value))
     created, reinforced = document.create_time or EPOCH, _time(fields.get("reinforce_time"))
+    tags: dict[str, Any] = {name: str(fields.get(name) or "") for name in TAGS}
     return Memory(
         memory_id=document.doc_id,
         content=document.content,
         scope=document.scope,
-        personality=str(fields.get("personality") or ""),
-        type=str(fields.get("type") or ""),
+        **tags,
         is_global=bool(fields.get("global")),
         decay_policy=policy,
         metadata=document.metadata,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from mnemon_server.domain.changes import ChangeType
 from mnemon_server.domain.clock import EPOCH
@@ -11,7 +11,7 @@ from mnemon_server.domain.collections import SEMANTIC
 from mnemon_server.domain.documents import Document, FieldValue
 from mnemon_server.domain.filters import Condition, Operator, RecordFilter
 from mnemon_server.domain.records import WriteOutcome, WriteReceipt
-from mnemon_server.domain.semantic import SavedSemantic, SemanticMemory
+from mnemon_server.domain.semantic import LISTS, TEXTS, SavedSemantic, SemanticMemory
 from mnemon_server.domain.validation import normalised_metadata
 from mnemon_server.engines.promises.values import DocumentWrite, PassageInput, Vector
 from mnemon_server.engines.promises.vault import VaultTransaction
@@ -55,15 +55,12 @@ def to_document(memory: SemanticMemory) -> Document:
         normalised_metadata(memory.metadata),
         scope=memory.scope,
         fields={
-            "summary": memory.summary,
-            "source": memory.source,
+            **{name: getattr(memory, name) for name in TEXTS},
+            **{name: tuple(getattr(memory, name)) for name in LISTS},
             "importance": None if memory.importance is None else float(memory.importance),
-            "keywords": tuple(memory.keywords),
             "terms": tuple(sorted(terms_of(memory.keywords, memory.content))),
             "time": None if memory.create_time is None else _utc(memory.create_time),
             "content_hash": content_hash(memory.scope.user, memory.scope.persona, memory.content),
-            "superseded_by": memory.superseded_by,
-            "merged_from": tuple(memory.merged_from),
         },
         hidden=bool(memory.superseded_by),
     )
@@ -73,20 +70,19 @@ def to_semantic(document: Document) -> SemanticMemory:
     """The statement that a document is, with its vector where the document came with it."""
     fields = document.fields
     importance, time = fields.get("importance"), fields.get("time")
+    texts: dict[str, Any] = {name: str(fields.get(name) or "") for name in TEXTS}
+    lists: dict[str, Any] = {name: _texts(fields.get(name)) for name in LISTS}
     return SemanticMemory(
         memory_id=document.doc_id,
         content=document.content,
-        summary=str(fields.get("summary") or ""),
+        **texts,
+        **lists,
         scope=document.scope,
         importance=importance if isinstance(importance, float) else None,
-        keywords=_texts(fields.get("keywords")),
-        source=str(fields.get("source") or ""),
         metadata=document.metadata,
         create_time=time if isinstance(time, datetime) else document.create_time,
         update_time=document.update_time or EPOCH,
         revision=document.revision,
-        merged_from=_texts(fields.get("merged_from")),
-        superseded_by=str(fields.get("superseded_by") or ""),
         embedding=document.embedding,
     )
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from mnemon.v1 import memory_pb2 as pb
 
 from mnemon_server.domain.memories import (
+    TAGS,
     DecayPolicy,
     Explanation,
     ForecastPage,
@@ -44,8 +45,8 @@ def fill_memory(target: pb.Memory, memory: Memory) -> None:
     target.memory_id = memory.memory_id
     target.content = memory.content
     fill_scope(target, memory.scope)
-    target.personality = memory.personality
-    target.type = memory.type
+    for name in TAGS:
+        setattr(target, name, getattr(memory, name))
     if memory.is_global:
         target.is_global = True
     target.decay_policy = _DECAY_POLICIES_TO_PB[memory.decay_policy]

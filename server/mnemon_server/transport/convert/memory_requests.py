@@ -7,7 +7,7 @@ see `Reader`. Requests to get, reinforce and undelete are used as they come.
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mnemon.v1 import memory_pb2 as pb
 
@@ -15,6 +15,7 @@ from mnemon_server.domain.clock import EPOCH
 from mnemon_server.domain.memories import (
     LIMIT_DEFAULT,
     MIN_CONFIDENCE_DEFAULT,
+    TAGS,
     CreateMemory,
     DecayPolicy,
     Memory,
@@ -167,12 +168,15 @@ def _memory(reader: Reader, message: pb.Memory) -> Memory:
         memory_id=message.memory_id,
         content=message.content,
         scope=scope_of(message),
-        personality=message.personality,
-        type=message.type,
+        **_tags(message),
         is_global=message.is_global,
         decay_policy=reader.enum("memory.decay_policy", message.decay_policy, DECAY_POLICIES),
         metadata=reader.metadata("memory.metadata", message.metadata),
     )
+
+
+def _tags(message: pb.Memory | pb.MemoryFilter) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in TAGS}
 
 
 def _filter(reader: Reader, message: pb.MemoryFilter) -> MemoryFilter:
@@ -181,8 +185,7 @@ def _filter(reader: Reader, message: pb.MemoryFilter) -> MemoryFilter:
     reinforced_from, reinforced_to = reader.span("filter.reinforced", message.reinforced)
     return MemoryFilter(
         scope=scope_of(message),
-        personality=message.personality,
-        type=message.type,
+        **_tags(message),
         is_global=message.is_global if message.HasField("is_global") else None,
         metadata=metadata_from_pb(message.metadata),
         created_from=created_from,

@@ -7,6 +7,8 @@ from mnemon.v1 import semantic_pb2 as pb
 
 from mnemon_server.domain.records import View
 from mnemon_server.domain.semantic import (
+    LISTS,
+    TEXTS,
     DeletedSemantic,
     IndexState,
     IndexStatus,
@@ -37,18 +39,17 @@ def fill_memory(target: pb.SemanticMemory, memory: SemanticMemory) -> None:
     """Writes a statement into a message of its own, with its vector if it has one."""
     target.memory_id = memory.memory_id
     target.content = memory.content
-    target.summary = memory.summary
+    for name in TEXTS:
+        setattr(target, name, getattr(memory, name))
+    for name in LISTS:
+        getattr(target, name).extend(getattr(memory, name))
     fill_scope(target, memory.scope)
     if memory.importance is not None:
         target.importance = memory.importance
-    target.keywords.extend(memory.keywords)
-    target.source = memory.source
     if memory.metadata:
         fill_metadata(target.metadata, memory.metadata)
     _fill_times(target, memory)
     target.revision = memory.revision
-    target.merged_from.extend(memory.merged_from)
-    target.superseded_by = memory.superseded_by
     if memory.embedding is not None:
         target.embedding.extend(memory.embedding)
 

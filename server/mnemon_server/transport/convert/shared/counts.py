@@ -21,7 +21,7 @@ from mnemon_server.domain.namespaces import LABELS_MAX
 from mnemon_server.domain.records import METADATA_KEYS_MAX
 from mnemon_server.domain.rules import RULES_MAX
 from mnemon_server.domain.semantic import IDS_MAX as MEMORY_IDS_MAX
-from mnemon_server.domain.semantic import KEYWORDS_MAX
+from mnemon_server.domain.semantic import LISTS as STATEMENT_LISTS
 from mnemon_server.services.facts.checks import NAMES_MAX
 from mnemon_server.services.facts.texts import PATHS_MAX
 from mnemon_server.services.rules.schema import ENTRIES_MAX
@@ -44,14 +44,13 @@ _BY_NAME: Mapping[str, int] = {
     **dict.fromkeys(("users", "personas", "sources", "source_priority"), ENTRIES_MAX),
     **dict.fromkeys(("signals", "required_signals"), ENTRIES_MAX),
     **dict.fromkeys(("kinds", "counts"), KINDS_MAX),
+    **STATEMENT_LISTS,
     "actions_permitted": ACTIONS_MAX,
     "embeddings": 0,
     "event_ids": IDS_MAX,
     "event_types": EVENT_TYPES_MAX,
     "fields": FIELDS_MAX,
-    "keywords": KEYWORDS_MAX,
     "memory_ids": MEMORY_IDS_MAX,
-    "merged_from": 0,
     "names": NAMES_MAX,
     "passages": PASSAGES_MAX,
     "paths": PATHS_MAX,
