@@ -17,13 +17,20 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 import structlog
 
 from mnemon_server.app import open_document_store
 from mnemon_server.config.settings import Settings, load_settings
-from mnemon_server.domain.documents import TOP_K_DEFAULT, Document, SearchResult
+from mnemon_server.domain.documents import (
+    TOP_K_DEFAULT,
+    Document,
+    DocumentFilter,
+    IndexRequest,
+    SearchQuery,
+    SearchResult,
+)
 from mnemon_server.domain.errors import (
     BackendConnectionError,
     ConfigurationError,
@@ -34,8 +41,8 @@ from mnemon_server.domain.errors import (
     MnemonError,
     SearchError,
 )
-from mnemon_server.domain.records import FilterValue, MetadataValue
-from mnemon_server.services.documents.store import DocumentStore, KnowledgeStore
+from mnemon_server.domain.records import FilterValue, MetadataValue, WriteOutcome
+from mnemon_server.services.documents.store import DocumentStore
 
 __all__ = [
     "BackendConnectionError",
@@ -59,6 +66,38 @@ log = structlog.get_logger(__name__)
 DEFAULTS = Settings()
 
 
+@runtime_checkable
+class KnowledgeStore(Protocol):
+    """Documents that are found by meaning. All methods are safe to call from many tasks at once.
+
+    Errors are KnowledgeStoreErrors: EmbeddingError, IndexingError, SearchError, BackendConnectionError; arguments that
+    are wrong raise InvalidArgumentError.
+    """
+
+    async def index_document(
+        self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
+    ) -> bool:
+        """Stores a document, replacing the one with its id as a whole. True once it is on stable storage."""
+
+    async def search(
+        self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
+    ) -> list[SearchResult]:
+        """The `top_k` (at most 100) most relevant documents, best first.
+
+        Filters compare type and value, and join by AND; an invalid key is ignored. A blank query, or a `top_k` of 0 or
+        less, finds nothing.
+        """
+
+    async def get_by_id(self, doc_id: str) -> Document | None:
+        """The document, or None."""
+
+    async def delete(self, doc_id: str) -> bool:
+        """Removes the document; False where there was none."""
+
+    async def health_check(self) -> bool:
+        """Whether the store answers, and its backend answers or is starting. Never raises."""
+
+
 class ConfiguredStore:
     """A `KnowledgeStore` made from settings. It belongs to the event loop that first used it.
 
@@ -76,21 +115,31 @@ class ConfiguredStore:
         self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
     ) -> bool:
         """See KnowledgeStore."""
-        return await (await self._opened()).index_document(doc_id, content, metadata)
+        store = await self._opened()
+        await store.index(IndexRequest(document=Document(doc_id, content, metadata or {})))
+        return True
 
     async def search(
         self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
     ) -> list[SearchResult]:
         """See KnowledgeStore."""
-        return await (await self._opened()).search(query, top_k, filters)
+        store = await self._opened()
+        answer = await store.search(SearchQuery(text=query, top_k=top_k, where=DocumentFilter(filters=filters or {})))
+        return list(answer.results)
 
     async def get_by_id(self, doc_id: str) -> Document | None:
         """See KnowledgeStore."""
-        return await (await self._opened()).get_by_id(doc_id)
+        store = await self._opened()
+        try:
+            return await store.get(doc_id)
+        except DocumentNotFoundError:
+            return None
 
     async def delete(self, doc_id: str) -> bool:
         """See KnowledgeStore."""
-        return await (await self._opened()).delete(doc_id)
+        store = await self._opened()
+        receipt = await store.delete(doc_id, allow_missing=True)
+        return receipt.outcome is WriteOutcome.DELETED
 
     async def health_check(self) -> bool:
         """See KnowledgeStore."""
@@ -99,7 +148,7 @@ class ConfiguredStore:
         except MnemonError as error:
             log.warning("the knowledge store cannot be opened", error=str(error))
             return False
-        return await store.health_check()
+        return (await store.check_health()).is_serving
 
     async def aclose(self) -> None:
         """Closes the engines; what was acknowledged stays."""

@@ -49,7 +49,7 @@ async def store(folder: Path, interval_s: float = 0.05, **options: Any) -> Async
 async def remove_some(opened: DocumentStore) -> None:
     """Two of three documents are indexed, and go: one deleted, one replaced."""
     await put(opened, a="amberword is here", b="birchword is here", c="cedarword is here")
-    await opened.remove("a")
+    await opened.delete("a")
     await put(opened, b="something else")
 
 
@@ -77,7 +77,7 @@ def words_in(folder: Path) -> set[str]:
 
 
 async def found(opened: DocumentStore, text: str) -> list[str]:
-    return [result.doc_id for result in (await opened.find(SearchQuery(text=text, top_k=1))).results]
+    return [result.doc_id for result in (await opened.search(SearchQuery(text=text, top_k=1))).results]
 
 
 async def test_what_was_deleted_or_replaced_leaves_the_files_of_the_index(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ async def test_documents_are_found_while_the_index_is_built_anew(tmp_path: Path)
 
         stop = asyncio.Event()
         searches = asyncio.create_task(search(stop))
-        await opened.remove("d19")
+        await opened.delete("d19")
         await erased(opened)
         stop.set()
         assert await searches

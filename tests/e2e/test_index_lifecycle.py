@@ -50,7 +50,7 @@ async def index(opened: DocumentStore, count: int, ack: AckLevel = AckLevel.DURA
 
 
 async def found(opened: DocumentStore, text: str) -> tuple[list[str], bool]:
-    answer = await opened.find(SearchQuery(text=text, top_k=1))
+    answer = await opened.search(SearchQuery(text=text, top_k=1))
     return [result.doc_id for result in answer.results], answer.diagnostics.exact
 
 
@@ -71,8 +71,8 @@ async def test_a_searchable_write_is_in_the_vector_database_when_it_is_acknowled
         assert (await opened.check_health()).pending == 0
         await settled(opened)
         assert await found(opened, "number7 about rivers") == (["d7"], False)
-        await opened.remove("d7", ack=AckLevel.SEARCHABLE)
-        await opened.remove_matching(DocumentFilter(scope=Scope(user="nobody")), ack=AckLevel.SEARCHABLE)
+        await opened.delete("d7", ack=AckLevel.SEARCHABLE)
+        await opened.delete_many(DocumentFilter(scope=Scope(user="nobody")), ack=AckLevel.SEARCHABLE)
     assert await asyncio.to_thread(with_chroma, tmp_path, "count") == "29"
 
 
@@ -85,7 +85,7 @@ async def test_a_searchable_write_says_when_only_the_vector_database_is_missing(
         assert "is stored" in str(failure)
         assert f"127.0.0.1:{port}" in str(failure)
         assert (await opened.get("d0")).content == "number0 about rivers"
-        answer = await opened.find(SearchQuery(text="number0 rivers"))
+        answer = await opened.search(SearchQuery(text="number0 rivers"))
         assert [result.doc_id for result in answer.results] == ["d0"]
         assert answer.diagnostics.degraded
         with pytest.raises(BackendConnectionError):
@@ -98,7 +98,7 @@ async def test_a_rebuild_reports_progress_and_leaves_nothing_of_what_was_deleted
         await index(opened, 300)
         await opened.index(IndexRequest(document=Document("secret", "xylophonequartz is a secret word")))
         await settled(opened)
-        await opened.remove("secret")
+        await opened.delete("secret")
         progress = [step async for step in opened.rebuild_index()]
         assert progress[-1].done == progress[-1].total == 300
         assert [step.done for step in progress] == sorted(step.done for step in progress)
@@ -128,7 +128,7 @@ async def test_documents_are_found_before_the_index_has_them(tmp_path: Path) -> 
             await opened.index(IndexRequest(document=Document(f"d{i}", f"number{i} about rivers")))
             assert (await found(opened, f"number{i} about rivers"))[0] == [f"d{i}"]
             if i % 3 == 0:
-                await opened.remove(f"d{i}")
+                await opened.delete(f"d{i}")
                 assert f"d{i}" not in (await found(opened, f"number{i} about rivers"))[0]
 
 

@@ -188,6 +188,11 @@ class StoreHealth:
     removal_pending_count: int = 0
     removal_out_of_reach_count: int = 0
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the store answers, and its backend answers or is starting."""
+        return self.status in (HealthStatus.HEALTHY, HealthStatus.STARTING)
+
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mnemon_server.domain.changes import ChangeFilter, ChangeType
 from mnemon_server.domain.collections import DOCUMENTS
-from mnemon_server.domain.documents import Document, IndexRequest, UpdateDocument
+from mnemon_server.domain.documents import Document, IndexRequest, SearchQuery, SearchResult, UpdateDocument
 from mnemon_server.domain.errors import DocumentNotFoundError, InvalidArgumentError, RequestIdReusedError
 from mnemon_server.domain.records import METADATA_KEYS_MAX, Scope, WriteOutcome
 from mnemon_server.embedding.batcher import EmbeddingBatcher
@@ -36,6 +36,11 @@ class Opened:
     async def update(self, document: Document = NOTE, *mask: str, **fields: object) -> WriteOutcome:
         request = UpdateDocument(document=document, mask=mask, **fields)  # type: ignore[arg-type]
         return (await self.store.update(request)).outcome
+
+    async def nearest(self, text: str) -> SearchResult:
+        """The document that fits best."""
+        [found] = (await self.store.search(SearchQuery(text=text, top_k=1))).results
+        return found
 
     async def stored(self) -> Document:
         return await self.store.get("note")
@@ -87,7 +92,7 @@ async def test_a_document_is_embedded_anew_only_where_its_content_changes(opened
     assert opened.embedder.threads == set()
     await opened.update(replace(NOTE, content="coffee at five"), "content")
     assert opened.embedder.batches[-1] == ["coffee at five"]
-    [found] = await opened.store.search("coffee at five", top_k=1)
+    found = await opened.nearest("coffee at five")
     assert (found.doc_id, found.score) == ("note", pytest.approx(1, abs=1e-6))
 
 
@@ -109,7 +114,7 @@ async def test_a_content_that_another_write_replaced_meanwhile_is_embedded_after
     reads = GatheredReads(read_and_be_overtaken, offload)
     await DocumentChanges(records, opened.batcher, reads).update(UpdateDocument(document=NOTE, mask=("content",)))
     assert ((await opened.stored()).content, (await opened.stored()).revision) == (NOTE.content, 3)
-    [found] = await opened.store.search(NOTE.content, top_k=1)
+    found = await opened.nearest(NOTE.content)
     assert found.score == pytest.approx(1, abs=1e-6)
     offload.close()
 

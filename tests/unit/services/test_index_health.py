@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.collections import DOCUMENTS, MEMORIES
+from mnemon_server.domain.documents import Document, IndexRequest, SearchQuery
 from mnemon_server.domain.errors import BackendConnectionError
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.memories import CreateMemory, Memory
@@ -81,14 +82,14 @@ async def stores(folder: Path, database: SlowDatabase) -> AsyncIterator[tuple[Do
 async def test_a_vector_database_that_starts_is_starting_and_not_unwell(tmp_path: Path, *, answers: bool) -> None:
     database = SlowDatabase(answers=answers)
     async with stores(tmp_path / "vault", database) as (documents, memories):
-        assert await documents.index_document("d", "Cats sleep all day")
+        assert await documents.index(IndexRequest(document=Document("d", "Cats sleep all day")))
         await memories.create(CreateMemory(memory=Memory("", "Cats sleep all day")))
-        assert [result.doc_id for result in await documents.search("cats")] == ["d"]
+        assert [result.doc_id for result in (await documents.search(SearchQuery(text="cats"))).results] == ["d"]
         health, status = await documents.check_health(), await memories.status()
         assert (health.status, status.status) == ("starting", "starting")
         assert health.message == status.error == "the vector database is starting; the records answer until then"
         assert (health.document_count, status.memory_count) == (1, 1)
-        assert await documents.health_check()
+        assert health.is_serving
 
         database.started.set()
         seen = {health.status.value}
@@ -106,5 +107,5 @@ async def test_a_vector_database_that_starts_is_starting_and_not_unwell(tmp_path
         else:
             assert (health.status, status.status) == ("degraded", "degraded")
             assert health.message == status.error == "the vector database does not answer"
-        assert await documents.health_check() is answers
+        assert health.is_serving is answers
         assert seen <= {"starting", health.status, status.status}, "it is starting once, and before anything else"

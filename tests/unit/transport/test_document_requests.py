@@ -37,18 +37,18 @@ async def _list(store: DocumentStore, request: pb.ListDocumentsRequest) -> objec
 
 async def _delete(store: DocumentStore, request: pb.DeleteDocumentRequest) -> object:
     ack, revision = requests.read_deletion(request), expected_revision(request)
-    return await store.remove(request.doc_id, request_id=request.request_id, expected_revision=revision, ack=ack)
+    return await store.delete(request.doc_id, request_id=request.request_id, expected_revision=revision, ack=ack)
 
 
 async def _delete_many(store: DocumentStore, request: pb.DeleteDocumentsRequest) -> object:
     where, ack = requests.read_deletions(request)
-    return await store.remove_matching(where, dry_run=request.dry_run, request_id=request.request_id, ack=ack)
+    return await store.delete_many(where, dry_run=request.dry_run, request_id=request.request_id, ack=ack)
 
 
 CALLS: dict[type, Callable[[DocumentStore, Any], Awaitable[object]]] = {
     pb.IndexDocumentRequest: lambda store, request: store.index(requests.read_index(request)),
     pb.UpdateDocumentRequest: lambda store, request: store.update(requests.read_update(request)),
-    pb.SearchDocumentsRequest: lambda store, request: store.find(requests.read_search(request)),
+    pb.SearchDocumentsRequest: lambda store, request: store.search(requests.read_search(request)),
     pb.CountDocumentsRequest: lambda store, request: store.count(requests.read_count(request)),
     pb.GetDocumentRequest: _get,
     pb.ListDocumentsRequest: _list,

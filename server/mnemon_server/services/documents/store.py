@@ -1,14 +1,7 @@
-"""The knowledge store: documents that are found again by meaning and by word.
+"""The document service: documents that are found again by meaning and by word.
 
-`KnowledgeStore` is what an agent's code depends on:
-
-    async with get_knowledge_store() as store:
-        await store.index_document("note-1", "Ada prefers window seats.", {"topic": "travel"})
-        for result in await store.search("Where does Ada like to sit?", top_k=3, filters={"topic": "travel"}):
-            print(result.score, result.content)
-
-`DocumentStore` implements it over a record engine, which keeps the truth, and, for the backend chromadb, a vector index
-that follows it. To move to another backend, configure it: the records stay, and the index is built from them.
+It stands on a record engine, which keeps the truth, and, for the backend chromadb, on a vector index that follows it.
+To move to another backend, configure it: the records stay, and the index is built from them.
 """
 
 import asyncio
@@ -17,10 +10,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 from mnemon_server.domain.documents import (
-    TOP_K_DEFAULT,
     Document,
     DocumentFilter,
     DocumentPage,
@@ -29,7 +21,6 @@ from mnemon_server.domain.documents import (
     RebuildProgress,
     SearchAnswer,
     SearchQuery,
-    SearchResult,
     StoreHealth,
     UpdateDocument,
 )
@@ -44,9 +35,7 @@ from mnemon_server.domain.errors import (
 from mnemon_server.domain.records import (
     AckLevel,
     BulkDeleteReceipt,
-    FilterValue,
     IgnoredFilter,
-    MetadataValue,
     View,
     WriteOutcome,
     WriteReceipt,
@@ -87,40 +76,8 @@ _READ_AS: Mapping[View, Mapping[str, bool]] = {
 """What records are asked for, by what is to be shown of them."""
 
 
-@runtime_checkable
-class KnowledgeStore(Protocol):
-    """Documents that are found by meaning. All methods are safe to call from many tasks at once.
-
-    Errors are KnowledgeStoreErrors: EmbeddingError, IndexingError, SearchError, BackendConnectionError; arguments that
-    are wrong raise InvalidArgumentError.
-    """
-
-    async def index_document(
-        self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
-    ) -> bool:
-        """Stores a document, replacing the one with its id as a whole. True once it is on stable storage."""
-
-    async def search(
-        self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
-    ) -> list[SearchResult]:
-        """The `top_k` (at most 100) most relevant documents, best first.
-
-        Filters compare type and value, and join by AND; an invalid key is ignored. A blank query, or a `top_k` of 0 or
-        less, finds nothing.
-        """
-
-    async def get_by_id(self, doc_id: str) -> Document | None:
-        """The document, or None."""
-
-    async def delete(self, doc_id: str) -> bool:
-        """Removes the document; False where there was none."""
-
-    async def health_check(self) -> bool:
-        """Whether the store answers, and its backend answers or is starting. Never raises."""
-
-
 class DocumentStore:
-    """The knowledge store over its engines; see the module's docstring. Closes its index, not the records."""
+    """Documents over the records of a vault. Closes its index, not the records."""
 
     def __init__(
         self,
@@ -148,38 +105,6 @@ class DocumentStore:
         self._changes = DocumentChanges(records, embedder, self._reads)
         self._search = DocumentSearch(records, embedder.embed_query, backend, settings=search)
 
-    # The protocol
-
-    async def index_document(
-        self, doc_id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None
-    ) -> bool:
-        """See KnowledgeStore."""
-        await self.index(IndexRequest(document=Document(doc_id, content, metadata or {})))
-        return True
-
-    async def search(
-        self, query: str, top_k: int = TOP_K_DEFAULT, filters: Mapping[str, FilterValue] | None = None
-    ) -> list[SearchResult]:
-        """See KnowledgeStore."""
-        where = DocumentFilter(filters=filters or {})
-        return list((await self.find(SearchQuery(text=query, top_k=top_k, where=where))).results)
-
-    async def get_by_id(self, doc_id: str) -> Document | None:
-        """See KnowledgeStore."""
-        refuse(doc_id_violations(doc_id))
-        return await self._reads.get(doc_id)
-
-    async def delete(self, doc_id: str) -> bool:
-        """See KnowledgeStore."""
-        receipt = await self.remove(doc_id, allow_missing=True)
-        return receipt.outcome is WriteOutcome.DELETED
-
-    async def health_check(self) -> bool:
-        """See KnowledgeStore."""
-        return (await self.check_health()).status in (HealthStatus.HEALTHY, HealthStatus.STARTING)
-
-    # Everything
-
     async def index(self, request: IndexRequest) -> WriteReceipt:
         """Stores one document.
 
@@ -201,7 +126,7 @@ class DocumentStore:
         await acknowledge(self._applier, request.ack, receipt.sequence)
         return receipt
 
-    async def find(self, query: SearchQuery, *, room: Room | None = None) -> SearchAnswer:
+    async def search(self, query: SearchQuery, *, room: Room | None = None) -> SearchAnswer:
         """Searches; see SearchQuery. Filters that cannot be applied are named in the answer."""
         refuse(query_violations(query, self._model.dimension))
         return await read_within(room, self._offload, self._search.find, query)
@@ -236,7 +161,7 @@ class DocumentStore:
         refuse(filter_violations(where))
         return await self._offload(self._count, where)
 
-    async def remove(
+    async def delete(
         self,
         doc_id: str,
         *,
@@ -255,7 +180,7 @@ class DocumentStore:
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
 
-    async def remove_matching(
+    async def delete_many(
         self,
         where: DocumentFilter,
         *,

@@ -57,7 +57,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
         query = requests.read_search(request)
         room = self.room(context, vectors=query.view is View.FULL)
         async with self.vault(context) as vault:
-            answer = await vault.documents.find(query, room=room)
+            answer = await vault.documents.search(query, room=room)
         return await convert.answer_to_pb(answer, query.view, truncated=room.is_full)
 
     async def GetDocument(self, request: pb.GetDocumentRequest, context: Context) -> pb.GetDocumentResponse:  # noqa: N802
@@ -95,7 +95,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     ) -> pb.DeleteDocumentResponse:
         ack = requests.read_deletion(request)
         async with self.vault(context) as vault:
-            receipt = await vault.documents.remove(
+            receipt = await vault.documents.delete(
                 request.doc_id,
                 request_id=request.request_id,
                 expected_revision=expected_revision(request),
@@ -109,7 +109,7 @@ class KnowledgeStoreServicer(TenantServicer, knowledge_store_pb2_grpc.KnowledgeS
     ) -> pb.DeleteDocumentsResponse:
         where, ack = requests.read_deletions(request)
         async with self.vault(context) as vault:
-            receipt = await vault.documents.remove_matching(
+            receipt = await vault.documents.delete_many(
                 where, dry_run=request.dry_run, request_id=request.request_id, ack=ack
             )
         return pb.DeleteDocumentsResponse(deleted_count=receipt.deleted_count, replayed=receipt.replayed)
