@@ -1,1 +1,1 @@
-"""Merge rules: their files, their inheritance, which one applies."""
+"""Merge rules: their files, their inheritance, and which rule applies."""

@@ -1,4 +1,4 @@
-"""Merge rules in files: JSON where the name ends in .json, and otherwise YAML."""
+"""Merge rules in files: JSON if the name ends in .json, otherwise YAML."""
 
 import asyncio
 import json
@@ -26,11 +26,11 @@ _RULE_FIELD = re.compile(r"rules\[(\d+)\](?:\.(.*))?", re.DOTALL)
 
 
 async def apply_rules_file(store: RuleStore, path: Path) -> LoadedRules:
-    """Registers the rules of a file, or puts them in place of those of the same name; others stay as they are.
+    """Registers the rules of a file, and replaces rules with the same names; other rules stay as they are.
 
     Raises:
-        ConfigurationError: the file cannot be read, or its rules cannot be; it names the rule and the field. Nothing
-            was changed.
+        ConfigurationError: the file cannot be read, or a rule is invalid; it names the rule and the field. Nothing was
+            changed.
     """
     rules = await asyncio.to_thread(read_rules_file, path)
     try:
@@ -46,7 +46,7 @@ def read_rules_file(path: Path) -> list[Any]:
     """The rules of a file, unchecked: a list of them, or an object with such a list under "rules". Blocks.
 
     Raises:
-        ConfigurationError: it cannot be read, is too large, or is no such list.
+        ConfigurationError: it cannot be read, is too large, or does not hold such a list.
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def _parsed(path: Path, content: bytes) -> Any:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise _refusal(path, f"{line}{error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:
-        # A text that is no UTF-8, a date that is none.
+        # For example, the text is not UTF-8, or a date is invalid.
         raise _refusal(path, str(error).splitlines()[0]) from error
     except RecursionError as error:
         raise _refusal(path, "it is nested too deeply") from error
@@ -83,7 +83,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _from_yaml(content: bytes) -> Any:
-    # In steps, because loading at once drops all but the last of repeated keys in silence.
+    # In steps: loaded in one call, a repeated key would silently lose all but its last value.
     loader = yaml.SafeLoader(content)
     try:
         node = loader.get_single_node()
@@ -96,7 +96,7 @@ def _from_yaml(content: bytes) -> Any:
 def _check_keys(node: yaml.Node | None, seen: set[int]) -> None:
     if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
         return
-    # What is referred to several times may even hold itself.
+    # A node with several references may even contain itself.
     seen.add(id(node))
     inner = node.value
     if isinstance(node, yaml.MappingNode):
@@ -116,7 +116,7 @@ def _listed(path: Path, content: Any) -> list[Any]:
         content = content["rules"]
     if not isinstance(content, list):
         raise _refusal(
-            path, 'it must hold a list of rules, or an object with such a list under "rules" and nothing else'
+            path, 'it must hold a list of rules, or an object with such a list under "rules" and no other key'
         )
     if len(content) > RULES_MAX:
         raise _refusal(path, f"it must hold at most {RULES_MAX:,} rules")
@@ -124,7 +124,7 @@ def _listed(path: Path, content: Any) -> list[Any]:
 
 
 def _described(violation: FieldViolation, rules: Sequence[Any]) -> str:
-    """What is wrong, with the rule counted from 1 and named, as far as it has a name."""
+    """What is wrong, with the number of the rule from 1 on, and its name if it has one."""
     found = _RULE_FIELD.fullmatch(violation.field)
     if found is None:
         return f"{violation.field} {violation.description}"
@@ -136,5 +136,5 @@ def _described(violation: FieldViolation, rules: Sequence[Any]) -> str:
 
 
 def _refusal(path: Path, problem: str) -> ConfigurationError:
-    # Without its folder: a client may read this, where a vault is opened for a call.
+    # Without its folder: a client may read this if its call opens the vault.
     return ConfigurationError(f"the rules file {path.name}: {problem}")

@@ -1,4 +1,4 @@
-"""From a rule and those that it extends to the rule as it applies, and back to a dict."""
+"""Resolves a rule and the rules that it extends into the rule that applies, and turns that back into a dict."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ _NOT_INHERITED = ("name", "extends")
 
 
 def flattened(chain: Sequence[RuleDict]) -> dict[str, Any]:
-    """One rule that extends none and says what a whole chain says; the chain begins with the rule, then its base."""
+    """One rule with all fields of a chain, which extends no rule. The chain has the rule first, then its bases."""
     result: dict[str, Any] = {"name": chain[0]["name"]}
     for rule in reversed(chain):
         result = merged(result, _inheritable(rule))
@@ -31,7 +31,7 @@ def flattened(chain: Sequence[RuleDict]) -> dict[str, Any]:
 
 
 def resolved(chain: Sequence[RuleDict]) -> ResolvedRule:
-    """The rule that a chain begins with, with all that it inherits."""
+    """The first rule of a chain, with everything that it inherits."""
     values = merged(_PROGRAM_DEFAULTS, flattened(chain))
     origins = dict.fromkeys(field_paths(_inheritable(values)), "")
     for rule in reversed(chain):
@@ -52,7 +52,7 @@ def resolved(chain: Sequence[RuleDict]) -> ResolvedRule:
 
 
 def resolved_to_dict(rule: ResolvedRule) -> dict[str, Any]:
-    """The rule with every field set that can be, extending none: a rule of its own that applies in the same way."""
+    """The rule with all possible fields set, which extends no rule and applies in the same way."""
     return {
         "name": rule.name,
         "description": rule.description,

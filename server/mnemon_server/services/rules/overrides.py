@@ -1,4 +1,4 @@
-"""A rule with changes to it that hold for one call."""
+"""Changes to a rule for a single call."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ def overridden(rule: ResolvedRule, section: str, changes: Mapping[str, Any] | No
     """The rule with changes to one of its sections: "detection", "arbitration" or "merge", as RuleDict writes them.
 
     Raises:
-        InvalidArgumentError: every value that cannot be, by a field such as "merge.importance_boost".
+        InvalidArgumentError: names every invalid value, by a field such as "merge.importance_boost".
     """
     if not changes:
         return rule

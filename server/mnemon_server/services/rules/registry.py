@@ -1,4 +1,4 @@
-"""The registry of merge rules, in memory."""
+"""The in-memory registry of merge rules."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -13,26 +13,26 @@ Rule = dict[str, Any]
 
 
 class MergeRuleRegistry:
-    """Merge rules, each found by its name, that inherit from one another. Any thread may call any method.
+    """Merge rules by name, which may inherit from one another. Any thread may call any method.
 
-    Rules are kept as they were written, and resolved when they are read, so that a changed base reaches its children.
-    A change is made as a whole or, where it raises, not at all; the version grows by one with every change that changes
-    something. Errors of the methods are those of the methods of RuleSet that do the work.
+    Rules are stored as they were written, and resolved when they are read, so that a changed base affects its children.
+    A change applies as a whole, or not at all if it raises. The version increases by one with every effective change.
+    The methods raise the errors of the RuleSet methods that do the work.
     """
 
     def __init__(self, rules: RuleSet | None = None) -> None:
-        """Begins with `rules`, or with nothing but "default" at version 1."""
+        """Starts with `rules`, or with only "default" at version 1."""
         self._rules = RuleSet({}) if rules is None else rules
         self._changing = Lock()
 
     @property
     def rules(self) -> RuleSet:
-        """All rules as they are now; later changes do not reach what is returned."""
+        """All current rules; later changes do not affect the returned value."""
         return self._rules
 
     @property
     def version(self) -> int:
-        """1 at first, one more with every change."""
+        """1 at first; increases by one with every change."""
         return self._rules.version
 
     def get(self, name: str) -> Rule:
@@ -40,13 +40,13 @@ class MergeRuleRegistry:
         return copied(self._rules.placed(name).rule)
 
     def find_matching(self, candidate: SemanticMemory, existing: SemanticMemory | None = None) -> ResolvedRule:
-        """The rule that applies to a candidate: of the enabled ones whose conditions hold, the first of the highest
-        priority, and otherwise "default". No condition looks at `existing`, what the candidate conflicts with.
+        """The rule that applies to a candidate: among enabled rules whose conditions hold, the first with the highest
+        priority; if there is no such rule, "default". No condition uses `existing`, which the candidate conflicts with.
         """
         return self._rules.find_matching(candidate)
 
     def resolve(self, name: str) -> ResolvedRule:
-        """The rule with all that it inherits, and which rule gave each field. RuleNotFoundError if it is missing."""
+        """The rule with everything that it inherits, and where each field came from. RuleNotFoundError if missing."""
         return self._rules.resolve(name)
 
     def export(self) -> list[Rule]:
@@ -60,37 +60,37 @@ class MergeRuleRegistry:
         return receipt_of(after, name)
 
     def update(self, name: str, changes: object, mask: Sequence[str] = ()) -> RuleReceipt:
-        """Lays `changes` over the rule: objects are merged key by key, lists are replaced.
+        """Applies `changes` to the rule: objects are merged key by key, lists are replaced.
 
-        With a mask, only its fields are changed: what `changes` say of them takes the place of what is there, and what
-        they do not say is inherited again.
+        With a mask, only the fields that it names change: they get their values from `changes`, and a field that
+        `changes` do not set is inherited again.
         """
         _, after = self._change(lambda rules: rules.updated(name, changes, mask))
         return receipt_of(after, name)
 
     def delete(self, name: str, *, force: bool = False) -> bool:
-        """Removes a rule; False where there was none. With `force`, rules that extend it keep what they inherited."""
+        """Removes a rule; False if it did not exist. With `force`, rules that extend it keep what they inherited."""
         before, after = self._change(lambda rules: rules.deleted(name, force=force))
         return after is not before
 
     def load(self, rules: Sequence[object], *, replace_all: bool = False, lenient: bool = False) -> LoadedRules:
-        """Takes rules in any order: all of them or none.
+        """Registers rules in any order: all of them, or none if it raises.
 
         Args:
-            rules: as `export` gives them; each is taken as a whole, in place of one of the same name.
-            replace_all: remove all others, and take over this order.
-            lenient: a base that is not there is taken as "default", rather than refused.
+            rules: as `export` returns them; each one replaces any rule with the same name as a whole.
+            replace_all: removes all other rules, and uses the order of `rules`.
+            lenient: replaces an unknown base by "default" instead of refusing it.
         """
         before, after = self._change(lambda now: now.loaded(rules, replace_all=replace_all, lenient=lenient))
         changes = after.difference(before)
         return LoadedRules(len(changes.registered), len(changes.updated), len(changes.deleted), after.version)
 
     def reset(self) -> None:
-        """Removes all rules, and takes "default" back to what it was."""
+        """Removes all rules, and restores the original "default"."""
         self._change(RuleSet.reset)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same rules are there in the same order, at whatever version."""
+        """Whether both have the same rules in the same order; the versions may differ."""
         return self._rules == other.rules if isinstance(other, MergeRuleRegistry) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
@@ -109,6 +109,6 @@ def copied(rule: RuleDict) -> Rule:
 
 
 def receipt_of(rules: RuleSet, name: str) -> RuleReceipt:
-    """A rule as it stands in `rules`."""
+    """The receipt for a rule of `rules`."""
     placed = rules.placed(name)
     return RuleReceipt(copied(placed.rule), placed.revision, rules.version)

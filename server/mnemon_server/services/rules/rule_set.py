@@ -1,6 +1,6 @@
-"""Merge rules at one version: a value that never changes, and so can be used by any number of threads.
+"""Merge rules at one version: an immutable value, which any number of threads can use.
 
-Every change makes a new set out of this one, or raises; what is raised has changed nothing.
+Every change returns a new set, or raises and changes nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,14 +35,14 @@ from mnemon_server.services.rules.schema import check_mask, checked_rule, merged
 
 _PRIORITY_MAX, _PLACE_BITS = 2**31 - 1, 31
 _LAST_POSITION = 2**63
-"""Behind every place of the lowest priority."""
+"""Larger than any position of the lowest priority."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRule:
-    """A rule as it was written, and its place in the order of registration, which it keeps; "default" has place 0.
+    """A rule as it was written, with its permanent place in the order of registration; "default" has place 0.
 
-    Its revision is that of the document that holds it, which grows by one whenever either of them changes.
+    Its revision is that of its document, and increases by one whenever rule or place changes.
     """
 
     rule: RuleDict
@@ -52,7 +52,7 @@ class PlacedRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleChanges:
-    """What became of rules from one set to the next, by name."""
+    """The differences between two sets, by the names of the rules."""
 
     registered: tuple[str, ...]
     updated: tuple[str, ...]
@@ -66,7 +66,7 @@ class RuleSet:
     """All rules as they were written, by name, "default" first and the others by their places."""
 
     def __init__(self, rules: Mapping[str, PlacedRule], version: int = 1) -> None:
-        """Takes rules that fit together; "default" is added where it is not among them."""
+        """Takes rules that are valid together; adds "default" if it is missing."""
         others = sorted((placed for name, placed in rules.items() if name != DEFAULT_RULE), key=lambda one: one.place)
         default = rules.get(DEFAULT_RULE, DEFAULT_AT_FIRST)
         self.rules: Mapping[str, PlacedRule] = {placed.rule["name"]: placed for placed in (default, *others)}
@@ -76,24 +76,24 @@ class RuleSet:
     # Reading
 
     def resolve(self, name: str) -> ResolvedRule:
-        """The rule with all that it inherits, and where from. RuleNotFoundError if it does not exist."""
+        """The rule with everything that it inherits, and from which rules. RuleNotFoundError if it does not exist."""
         if (found := self._resolved.get(name)) is None:
-            # Two threads may both come here, and then write the same.
+            # Two threads may do this at the same time; both write the same value.
             found = self._resolved[name] = resolved(self._chain(name))
         return found
 
     def find_matching(self, candidate: SemanticMemory) -> ResolvedRule:
-        """The first of the enabled rules, as they are asked, whose conditions hold; "default" where none does."""
+        """The first enabled rule, in the order of matching, whose conditions hold; otherwise "default"."""
         matching = (rule for rule in self._asked if _holds(rule.conditions, candidate))
         return next(matching, None) or self.resolve(DEFAULT_RULE)
 
     def listed(self, order: RuleOrder) -> list[tuple[int, PlacedRule]]:
-        """All rules in this order, each with a position that grows, and that no other change of rules moves."""
+        """All rules in this order, with ascending positions, which do not change when other rules do."""
         position = self._matching_position if order is RuleOrder.MATCHING else _registration_position
         return sorted(((position(placed), placed) for placed in self.rules.values()), key=lambda pair: pair[0])
 
     def difference(self, before: "RuleSet") -> RuleChanges:
-        """What was changed since `before`."""
+        """The differences from `before` to this set."""
         there = before.rules
         return RuleChanges(
             registered=tuple(name for name in self.rules if name not in there),
@@ -106,13 +106,13 @@ class RuleSet:
     # Changing
 
     def registered(self, rule: object) -> "RuleSet":
-        """With one more rule.
+        """The set with one more rule.
 
         Raises:
-            InvalidArgumentError: a value that cannot be.
-            RuleExistsError: there is one of this name.
-            UnknownBaseRuleError, CircularInheritanceError: it extends one that is not there, or itself.
-            InvalidOperationError: there are as many as there may be.
+            InvalidArgumentError: a value is invalid.
+            RuleExistsError: a rule with this name exists.
+            UnknownBaseRuleError, CircularInheritanceError: it extends a rule that does not exist, or itself.
+            InvalidOperationError: the set is full.
         """
         kept = checked_rule(rule)
         if kept["name"] in self.rules:
@@ -120,16 +120,16 @@ class RuleSet:
         return self._with([kept])
 
     def updated(self, name: str, changes: object, mask: Sequence[str] = ()) -> "RuleSet":
-        """With `changes` laid over a rule, or, with a mask, with its fields as they are in `changes`.
+        """The set with `changes` applied to a rule: to all fields that they set, or to those that a mask names.
 
         Raises:
-            InvalidArgumentError: a value that cannot be, another name, or a mask that names what is no field.
-            RuleNotFoundError: there is no such rule.
-            UnknownBaseRuleError, CircularInheritanceError: its new base is not there, or extends it.
+            InvalidArgumentError: a value is invalid, the name differs, or the mask names an unknown field.
+            RuleNotFoundError: the rule does not exist.
+            UnknownBaseRuleError, CircularInheritanceError: its new base does not exist, or extends it.
         """
         laid_over = checked_rule({"name": name, **changes} if isinstance(changes, Mapping) else changes)
         if laid_over["name"] != name:
-            raise InvalidArgumentError.of("rule.name", f"must be {name!r}, or be left out: a rule keeps its name")
+            raise InvalidArgumentError.of("rule.name", f"must be {name!r} or unset: a rule cannot be renamed")
         rule = self.placed(name).rule
         if mask:
             check_mask(mask)
@@ -137,18 +137,18 @@ class RuleSet:
         return self._with([checked_rule(merged(rule, laid_over))])
 
     def deleted(self, name: str, *, force: bool = False) -> "RuleSet":
-        """Without a rule; this same set where there is none of that name.
+        """The set without a rule; the same set if the rule does not exist.
 
         Args:
-            name: which rule.
-            force: also where others extend it; they are given what they had inherited, and extend none.
+            name: the name of the rule.
+            force: removes it even if other rules extend it; they get what they inherited, and extend no rule.
 
         Raises:
             InvalidOperationError: it is "default".
-            RuleInUseError: others extend it.
+            RuleInUseError: other rules extend it.
         """
         if name == DEFAULT_RULE:
-            raise InvalidOperationError('the rule "default" cannot be deleted; reset the rules to take it back')
+            raise InvalidOperationError('the rule "default" cannot be deleted; reset the rules to restore it')
         if name not in self.rules:
             return self
         children = [child for child, placed in self.rules.items() if placed.rule.get("extends") == name]
@@ -159,17 +159,17 @@ class RuleSet:
         return self._changed(remaining | frozen)
 
     def loaded(self, rules: Sequence[object], *, replace_all: bool = False, lenient: bool = False) -> "RuleSet":
-        """With all of these rules, in any order, each as a whole in place of one of its name.
+        """The set with all of these rules, in any order. Each one replaces any rule with the same name as a whole.
 
         Args:
             rules: the rules.
-            replace_all: exactly with these, in their order; a "default" that is not among them becomes what it was.
-            lenient: a base that is not there is taken as "default".
+            replace_all: the set has only these rules, in their order, and the original "default" unless they name it.
+            lenient: replaces an unknown base by "default".
 
         Raises:
-            InvalidArgumentError: a value that cannot be, or one name twice.
-            UnknownBaseRuleError, CircularInheritanceError: they do not fit together.
-            InvalidOperationError: there would be more than there may be.
+            InvalidArgumentError: a value is invalid, or a name occurs twice.
+            UnknownBaseRuleError, CircularInheritanceError: a base does not exist, or a rule extends itself.
+            InvalidOperationError: there would be too many rules.
         """
         kept = [checked_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules)]
         _refuse_repeated_names(kept)
@@ -179,13 +179,13 @@ class RuleSet:
         return self._replaced_by(kept) if replace_all else self._with(kept)
 
     def reset(self) -> "RuleSet":
-        """With nothing but "default" as it was at first."""
+        """The set with only the original "default"."""
         return self._changed({})
 
-    # Fitting together
+    # Combining
 
     def _with(self, rules: Sequence[dict[str, Any]]) -> "RuleSet":
-        """Those of a known name keep their places, new ones get places behind all others."""
+        """The set with these rules: known names keep their places, new ones follow behind all others."""
         placed = dict(self.rules)
         last = max(one.place for one in placed.values())
         for rule in rules:
@@ -195,7 +195,7 @@ class RuleSet:
         return self._changed(placed)
 
     def _replaced_by(self, rules: Sequence[dict[str, Any]]) -> "RuleSet":
-        """In the order given; a rule keeps its place as far as that allows."""
+        """The set with exactly these rules, in this order; a rule keeps its place if the order allows that."""
         placed, last = {}, 0
         for rule in rules:
             name = rule["name"]
@@ -220,7 +220,7 @@ class RuleSet:
         return RuleSet({name: self._revised(placed) for name, placed in changed.rules.items()}, changed.version)
 
     def _revised(self, placed: PlacedRule) -> PlacedRule:
-        """A rule of the next set, with the revision that it has there."""
+        """The rule with the revision that it has in the next set."""
         known = self.rules.get(placed.rule["name"])
         if known is None:
             return replace(placed, revision=1)
@@ -228,7 +228,7 @@ class RuleSet:
         return replace(placed, revision=known.revision + is_changed)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same rules are there in the same order, at whatever version."""
+        """Whether both have the same rules in the same order; the versions may differ."""
         if not isinstance(other, RuleSet):
             return NotImplemented
         return [one.rule for one in self.rules.values()] == [one.rule for one in other.rules.values()]
@@ -244,7 +244,7 @@ class RuleSet:
         return found
 
     def _chain(self, name: str) -> list[RuleDict]:
-        """The rule, its base, the base of that, and so on."""
+        """The rule, its base, the base of its base, and so on."""
         chain = [self.placed(name).rule]
         while (base := chain[-1].get("extends")) is not None:
             chain.append(self.rules[base].rule)
@@ -252,7 +252,7 @@ class RuleSet:
 
     @cached_property
     def _asked(self) -> tuple[ResolvedRule, ...]:
-        """The rules that compete, as they are asked; equal priorities stay in the order of their places."""
+        """The enabled rules in the order of matching; rules of equal priority are in the order of their places."""
         competing = [self.resolve(name) for name in self.rules if name != DEFAULT_RULE]
         return tuple(sorted((rule for rule in competing if rule.enabled), key=lambda rule: -rule.priority))
 
@@ -289,7 +289,7 @@ def _is_within(importance: float | None, low: float | None, high: float | None) 
 def _refuse_repeated_names(rules: Sequence[RuleDict]) -> None:
     first = {rule["name"]: index for index, rule in reversed([*enumerate(rules)])}
     refuse(
-        FieldViolation(f"rules[{index}].name", "must be another than that of every rule before it")
+        FieldViolation(f"rules[{index}].name", "must differ from the names of the rules before it")
         for index, rule in enumerate(rules)
         if first[rule["name"]] != index
     )
@@ -311,5 +311,5 @@ def _check_bases(bases: Mapping[str, str | None]) -> None:
     try:
         TopologicalSorter({name: [base] for name, base in bases.items() if base is not None}).prepare()
     except CycleError as error:
-        # Its nodes go from base to child.
+        # The nodes of the error go from base to child.
         raise CircularInheritanceError(error.args[1][::-1]) from error

@@ -1,4 +1,4 @@
-"""What a merge rule may say: every key with the values that it takes, and how one rule is laid over another."""
+"""The schema of merge rules: every key with its valid values, and how the fields of two rules are merged."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from mnemon_server.domain.validation import SCOPE_BYTES_MAX, refuse, text_violat
 from mnemon_server.services.shared.field_masks import MASK_PATHS_MAX
 
 ENTRIES_MAX = 256
-"""Of a list, and of the priorities by source."""
+"""Most entries of a list, and of the priorities by source."""
 WEIGHT_MAX = 1_000.0
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -34,7 +34,7 @@ _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A value: `expected` ends the sentence "must be"; `kept` is the shape in which an accepted one is stored."""
+    """A value. `expected` ends the sentence "must be"; `kept` returns the form in which an accepted value is stored."""
 
     expected: str
     accepts: Callable[[Any], bool]
@@ -49,28 +49,28 @@ class Keys:
 
     @property
     def expected(self) -> str:
-        """Which keys it may have."""
+        """The keys that it may have."""
         return f"one of {', '.join(self.nodes)}"
 
     def node(self, key: object) -> "Node | None":
-        """What the value of this key must be; None where there is no such key."""
+        """What the value of this key must be; None if there is no such key."""
         return self.nodes.get(key) if isinstance(key, str) else None
 
 
 @dataclass(frozen=True, slots=True)
 class AnyKeys:
-    """An object with up to ENTRIES_MAX keys of the caller's own."""
+    """An object with up to ENTRIES_MAX keys that the caller chooses."""
 
     key: Kind
     value: Kind
 
     @property
     def expected(self) -> str:
-        """What its keys must be."""
+        """What a key must be."""
         return self.key.expected
 
     def node(self, key: object) -> "Node | None":
-        """What the value of this key must be; None where the key cannot be."""
+        """What the value of this key must be; None if the key is invalid."""
         return self.value if self.key.accepts(key) else None
 
 
@@ -157,9 +157,7 @@ SCHEMA = Keys(
             {
                 "semantic_threshold": _SHARE,
                 "keyword_threshold": _SHARE,
-                "time_window_s": _number(
-                    1e-6, DURATION_MAX.total_seconds(), "more than 0 seconds, at least a millionth"
-                ),
+                "time_window_s": _number(1e-6, DURATION_MAX.total_seconds(), "a number of seconds, at least 0.000001"),
                 "importance_delta": _BELOW_ONE,
                 "signals": _SIGNALS,
                 "required_signals": _SIGNALS,
@@ -196,11 +194,11 @@ SCHEMA = Keys(
 
 
 def checked_rule(rule: object, field: str = "rule") -> dict[str, Any]:
-    """The rule as it is kept: a copy, with its keys in the order of the schema, and without empty objects.
+    """The rule as it is stored: a copy, with its keys in the order of the schema, and without empty objects.
 
     Raises:
-        InvalidArgumentError: every value that cannot be, by a field such as "rule.arbitration.merge_threshold", with
-            what would be right.
+        InvalidArgumentError: names every invalid value, by a field such as "rule.arbitration.merge_threshold", and
+            what is valid.
     """
     refuse([*_violations(SCHEMA, rule, field), *_violations_of_name(rule, field)])
     kept: dict[str, Any] = _kept(SCHEMA, rule)
@@ -214,7 +212,7 @@ def rule_json(rule: RuleDict) -> str:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with everything that `over` sets: objects key by key, anything else in place of what is there."""
+    """`base` with everything that `over` sets: objects are merged key by key, other values are replaced."""
     result = dict(base)
     for key, value in over.items():
         there = result.get(key)
@@ -226,13 +224,13 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_mask(paths: Sequence[str]) -> None:
-    """Raises InvalidArgumentError where a mask names what is no field of a rule, or the rule's name."""
+    """Raises InvalidArgumentError if a mask names an unknown field, or the rule's name."""
     if len(paths) > MASK_PATHS_MAX:
         refuse([FieldViolation("update_mask", f"must name at most {MASK_PATHS_MAX} fields")])
     refuse(
         FieldViolation(
             "update_mask",
-            f"{path[:80]!r} is no field of a rule that can be changed, "
+            f"{path[:80]!r} is not a field of a rule that can be changed, "
             'such as "extends" or "arbitration.merge_threshold"; a map is changed as a whole',
         )
         for path in paths
@@ -241,7 +239,7 @@ def check_mask(paths: Sequence[str]) -> None:
 
 
 def only_fields(rule: RuleDict, paths: Sequence[str]) -> dict[str, Any]:
-    """What the rule says of the fields of these paths, such as "arbitration.merge_threshold" or "conditions"."""
+    """The fields of the rule at these paths, such as "arbitration.merge_threshold" or "conditions"."""
     result: dict[str, Any] = {}
     for path in paths:
         keys = path.split(".")
@@ -262,7 +260,7 @@ def without_fields(rule: RuleDict, paths: Sequence[str]) -> dict[str, Any]:
 
 
 def field_paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The paths of all values that are set, such as "arbitration.weights.recency"."""
+    """Yields the paths of all values that are set, such as "arbitration.weights.recency"."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from field_paths(value, f"{prefix}{key}.")
@@ -287,7 +285,7 @@ def _violations_of_keys(node: Keys | AnyKeys, value: Mapping[Any, Any], field: s
     for key, item in value.items():
         inner = node.node(key)
         if inner is None:
-            yield FieldViolation(f"{field}.{str(key)[:80]}", f"is no key here; a key must be {node.expected}")
+            yield FieldViolation(f"{field}.{str(key)[:80]}", f"is not a key here; a key must be {node.expected}")
         else:
             yield from _violations(inner, item, f"{field}.{key}")
 

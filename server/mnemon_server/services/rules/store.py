@@ -1,8 +1,8 @@
-"""The rules service: the registry of merge rules, kept in the vault.
+"""The rules service: the registry of merge rules, stored in the vault.
 
-A rule is a document of the collection RULES, under its name. The registry is put together from them and kept in memory
-for as long as the vault's stamp stays: its version with a digest of all rules, so that what a transaction read that was
-taken back is never mistaken for another's.
+A rule is a document of the collection RULES, under its name. The registry is built from these documents, and cached as
+long as the vault's stamp does not change. The stamp is the version with a digest of all rules, so that the rules of a
+transaction that was rolled back are never mistaken for those of another.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ from mnemon_server.services.shared.writes import request_key
 READER_THREADS = 2
 
 _STAMP = "rules.version"
-"""The value of the vault that holds the stamp; absent where no rule was ever changed."""
+"""The key of the vault's value that holds the stamp; absent if no rule was ever changed."""
 PLACE = "place"
-"""The key of a document's metadata that holds the rule's place in the order of registration."""
+"""The metadata key of a document that holds the rule's place in the order of registration."""
 
 NO_STAMPS: Mapping[str, RecordStamps] = {}
 
@@ -54,10 +54,10 @@ Change = Callable[[MergeRuleRegistry], dict[str, Any]]
 
 
 class RuleStore:
-    """Merge rules over a vault. All methods are safe to call from many tasks at once.
+    """The merge rules of a vault. All methods are safe to call from many tasks at once.
 
-    A change is one transaction, and the log tells of every rule that it changed. It raises what MergeRuleRegistry
-    raises, or as the future of a RecordEngine's write. A repeated call with the same `request_id` gets the first
+    A change is one transaction, and the log names every rule that it changed. It raises the errors of
+    MergeRuleRegistry, and those of a RecordEngine's write. A repeated call with the same `request_id` gets the first
     answer.
     """
 
@@ -68,13 +68,13 @@ class RuleStore:
         self._known: tuple[str | None, RuleSet] = (None, RuleSet({}))
 
     def registry_in(self, tx: VaultTransaction | None = None) -> MergeRuleRegistry:
-        """The rules as the transaction sees them, or as they were committed last. Blocks; any thread may call it.
+        """The rules that the transaction sees, or the last committed ones. Blocks; any thread may call it.
 
-        Changes of what is returned stay there.
+        Changes of the returned registry do not affect the store.
         """
         source = self._vault if tx is None else tx
         known = self._known
-        # Outside of a transaction the rules may change while they are read: then the stamp differs again.
+        # Outside a transaction, the rules may change while they are read: then the stamp differs again.
         while (stamp := source.value(_STAMP)) != known[0]:
             known = self._known = (stamp, _read(source, stamp))
         return MergeRuleRegistry(known[1])
@@ -82,9 +82,9 @@ class RuleStore:
     def write_in(
         self, tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps] = NO_STAMPS
     ) -> None:
-        """Makes the rules that the transaction sees, which are `before`, those of `after`; `stamps` are by name."""
+        """Replaces the rules that the transaction sees, which are `before`, by `after`; `stamps` are by name."""
         stamp = _write(tx, before, after, stamps)
-        # With stamps come revisions that only the vault knows.
+        # Stamps change revisions in a way that only the vault knows.
         if not stamps:
             self._known = (stamp, after)
 
@@ -108,7 +108,7 @@ class RuleStore:
         return (await self._rules()).find_matching(candidate)
 
     async def resolve(self, name: str) -> ResolvedRule:
-        """The rule with all that it inherits. RuleNotFoundError if it does not exist."""
+        """The rule with everything that it inherits. RuleNotFoundError if it does not exist."""
         return (await self._rules()).resolve(name)
 
     async def export(self) -> tuple[tuple[RuleDict, ...], int]:
@@ -136,7 +136,7 @@ class RuleStore:
         """Changes the rule that `changes` name; see MergeRuleRegistry.
 
         Raises:
-            RevisionMismatchError: the rule has not the expected revision.
+            RevisionMismatchError: the rule does not have the expected revision.
         """
         kept = checked_rule(changes)
 
@@ -159,8 +159,8 @@ class RuleStore:
         """Removes a rule. With `force`, rules that extend it keep what they inherited.
 
         Raises:
-            RuleNotFoundError: it does not exist, unless `allow_missing`; then the outcome is MISSING.
-            RevisionMismatchError: it has not the expected revision.
+            RuleNotFoundError: it does not exist. With `allow_missing`, the outcome is MISSING instead.
+            RevisionMismatchError: it does not have the expected revision.
         """
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class RuleStore:
         lenient: bool = False,
         request_id: str = "",
     ) -> LoadedRules:
-        """Takes rules in any order: all of them or none; see MergeRuleRegistry."""
+        """Registers rules in any order: all of them or none; see MergeRuleRegistry."""
         kept = [checked_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules)]
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class RuleStore:
         return LoadedRules(**answer)
 
     async def reset(self, *, request_id: str = "") -> int:
-        """Removes all rules, and takes "default" back to what it was; returns the registry's version."""
+        """Removes all rules, and restores the original "default"; returns the registry's version."""
 
         def change(registry: MergeRuleRegistry) -> dict[str, Any]:
             registry.reset()
@@ -206,14 +206,14 @@ class RuleStore:
         return int(answer["version"])
 
     async def aclose(self) -> None:
-        """Waits for what has begun; calls after it fail. The vault stays open."""
+        """Waits for the reads that have begun; calls after it fail. The vault stays open."""
         await asyncio.to_thread(self._offload.close)
 
     async def _rules(self) -> RuleSet:
         return (await self._offload(self.registry_in)).rules
 
     async def _change(self, change: Change, request: RequestKey | None) -> tuple[dict[str, Any], TransactionReceipt]:
-        """What `change` returned for the registry of the transaction; of a replay, the first time."""
+        """The answer of `change` for the registry of the transaction; for a replay, the first answer."""
 
         def program(tx: VaultTransaction) -> str:
             registry = self.registry_in(tx)
@@ -245,7 +245,7 @@ def _read(source: Vault | VaultTransaction, stamp: str | None) -> RuleSet:
 
 
 def _write(tx: VaultTransaction, before: RuleSet, after: RuleSet, stamps: Mapping[str, RecordStamps]) -> str:
-    """Makes the rules of `before` those of `after`, and returns the new stamp."""
+    """Writes the differences between `before` and `after`, and returns the new stamp."""
     collection = tx.collection(RULES)
     for name, placed in before.rules.items():
         if name not in after.rules:
