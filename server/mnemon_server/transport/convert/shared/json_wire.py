@@ -26,7 +26,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
 _NUMBERS = re.compile(r"(?:-?[0-9][0-9.eE+-]*,){8,1024}")
 """Many numbers of a list, which are read together."""
-_PLAIN = re.compile(r'"([^"\\]*)"')
+_SHORT = re.compile(r'"([^"\\]{0,256})"')
 
 
 def struct_bytes(text: str) -> bytes:
@@ -95,8 +95,12 @@ def _list(text: str, at: int) -> tuple[bytearray, int]:
 
 
 def _string(text: str, at: int) -> tuple[bytes, int]:
-    if plain := _PLAIN.match(text, at):
+    if plain := _SHORT.match(text, at):
         return plain[1].encode(), plain.end()
+    # In a long one the expression would take milliseconds for a megabyte, and no thread runs meanwhile.
+    end = text.find('"', at + 1)
+    if text[at] == '"' and end > 0 and text.find("\\", at, end) < 0:
+        return text[at + 1 : end].encode(), end + 1
     content, end = _scan_string(text, _after(text, at, '"'))
     return content.encode(), end
 
