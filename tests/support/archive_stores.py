@@ -24,9 +24,9 @@ from mnemon_server.domain.records import Scope
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.embedding.hashing import HashingEmbedder
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.archive.exporting import Part
+from mnemon_server.services.archive.exporting import ExportMessage
 from mnemon_server.services.archive.store import ArchiveStore
-from mnemon_server.services.archive.writes import Became
+from mnemon_server.services.archive.writes import ImportResult
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
 
@@ -48,7 +48,9 @@ class OpenedArchive:
     def __init__(self, store: ArchiveStore, vault: Vault, rules: RuleStore, clock: MovingClock) -> None:
         self.store, self.vault, self.rules, self.clock = store, vault, rules, clock
 
-    async def take(self, *records: ArchivedRecord, header: ArchiveHeader | None = HEADER, **terms: Any) -> list[Became]:
+    async def take(
+        self, *records: ArchivedRecord, header: ArchiveHeader | None = HEADER, **terms: Any
+    ) -> list[ImportResult]:
         """What became of the records of one message."""
         return await self.store.begin_import(ImportStart(header=header, **terms)).take(records)
 
@@ -56,7 +58,7 @@ class OpenedArchive:
         """The same as words: an outcome, or what is wrong."""
         return [str(each) for each in await self.take(*records, **terms)]
 
-    async def parts(self, selection: ExportSelection | None = None, **terms: Any) -> list[Part]:
+    async def parts(self, selection: ExportSelection | None = None, **terms: Any) -> list[ExportMessage]:
         """What an export gives."""
         return [part async for part in self.store.export(selection or ExportSelection(), **terms)]
 
@@ -111,6 +113,6 @@ def changed(record: ArchivedRecord, **changes: Any) -> ArchivedRecord:
     return replace(record, document=replace(record.document, **changes))
 
 
-def created(became: Iterable[Became]) -> bool:
+def created(results: Iterable[ImportResult]) -> bool:
     """Whether all records are new."""
-    return all(each is ImportOutcome.CREATED for each in became)
+    return all(each is ImportOutcome.CREATED for each in results)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from mnemon_server.domain.archive import ExportSelection, ExportSummary
-from mnemon_server.services.archive.exporting import Part
+from mnemon_server.services.archive.exporting import ExportMessage
 
 from tests.support.archive_stores import memory, open_archive
 
@@ -15,7 +15,7 @@ PARTS_MAX = 20
 async def test_an_export_ends_though_somebody_writes_with_every_part_that_is_read(engine: str, tmp_path: Path) -> None:
     async with open_archive(engine, tmp_path) as opened:
         await opened.take(memory("first"))
-        parts: list[Part] = []
+        parts: list[ExportMessage] = []
         async for part in opened.store.export(ExportSelection()):
             parts.append(part)
             assert len(parts) < PARTS_MAX, "the export goes on with what is written while it is read"

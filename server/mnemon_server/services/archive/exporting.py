@@ -39,7 +39,8 @@ LOG_MAX = 1_000
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
-Part = ArchiveHeader | list[ArchivedRecord] | ExportSummary
+ExportMessage = ArchiveHeader | list[ArchivedRecord] | ExportSummary
+"""One message of an export: the header first, then records, the summary last."""
 
 
 class Export:
@@ -79,7 +80,7 @@ class Export:
         self._counts: Counter[RecordKind] = Counter()
         self._changed = 0
 
-    async def run(self) -> AsyncIterator[Part]:
+    async def run(self) -> AsyncIterator[ExportMessage]:
         """The header, the records, and the summary."""
         head, sequences = await self._offload(self._begin)
         yield await self._offload(self._header, head)

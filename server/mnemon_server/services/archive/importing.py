@@ -18,7 +18,7 @@ from mnemon_server.engines.promises.vault import Vault, VaultTransaction
 from mnemon_server.services.archive.records import RECORD, checked_document, without_given_vector
 from mnemon_server.services.archive.rules import IncomingRule, checked_rule_record, store_rules
 from mnemon_server.services.archive.vectors import embedded_passages, given_passages
-from mnemon_server.services.archive.writes import Became, Incoming, store
+from mnemon_server.services.archive.writes import ImportResult, Incoming, store
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
 from mnemon_server.services.shared.completions import completion
@@ -32,8 +32,8 @@ TOGETHER_MAX = 250
 EMBEDDED_MAX, EMBEDDED_CHARACTERS_MAX = 64, 1 << 20
 """Records whose texts are handed to the model at once, and how long they are together, unless it is one alone."""
 
-Given = ArchivedRecord | MnemonError
-"""A record, or why it could not even be read."""
+ImportItem = ArchivedRecord | MnemonError
+"""A record, or why it could not be read."""
 
 
 Ready = Incoming | IncomingRule | EventWrite
@@ -75,7 +75,7 @@ class Import:
         self._offload = offload
         self._clock = clock
 
-    async def take(self, given: Sequence[Given]) -> list[Became]:
+    async def take(self, items: Sequence[ImportItem]) -> list[ImportResult]:
         """Stores the records of one message, one result each; a bad one fails alone.
 
         Raises:
@@ -83,20 +83,20 @@ class Import:
             EmbeddingError, TooManyRequestsError: texts cannot be embedded.
             IndexWarmingError: see Timeline.
         """
-        checked = await self._embedded(await self._offload(self._checked, given))
-        became: dict[int, Became] = {n: each for n, each in enumerate(checked) if isinstance(each, MnemonError)}
+        checked = await self._embedded(await self._offload(self._checked, items))
+        results: dict[int, ImportResult] = {n: each for n, each in enumerate(checked) if isinstance(each, MnemonError)}
         for numbers in _runs(checked, Incoming, TOGETHER_MAX):
-            became |= zip(numbers, await self._store(_of_type(Incoming, checked, numbers)), strict=True)
+            results |= zip(numbers, await self._store(_of_type(Incoming, checked, numbers)), strict=True)
         for numbers in _runs(checked, IncomingRule, RECORDS_MAX):
-            became |= zip(numbers, await self._store_rules(_of_type(IncomingRule, checked, numbers)), strict=True)
+            results |= zip(numbers, await self._store_rules(_of_type(IncomingRule, checked, numbers)), strict=True)
         for numbers in _runs(checked, EventWrite, TOGETHER_MAX):
-            became |= zip(numbers, await self._store_events(_of_type(EventWrite, checked, numbers)), strict=True)
-        return [became[n] for n in range(len(given))]
+            results |= zip(numbers, await self._store_events(_of_type(EventWrite, checked, numbers)), strict=True)
+        return [results[n] for n in range(len(items))]
 
     # Checking
 
-    def _checked(self, given: Sequence[Given]) -> list[Checked]:
-        return [each if isinstance(each, MnemonError) else self._check(each) for each in given]
+    def _checked(self, items: Sequence[ImportItem]) -> list[Checked]:
+        return [each if isinstance(each, MnemonError) else self._check(each) for each in items]
 
     def _check(self, given: ArchivedRecord) -> Checked:
         try:
@@ -162,37 +162,39 @@ class Import:
 
     # Writing
 
-    async def _store(self, incoming: Sequence[Incoming]) -> list[Became]:
-        became: list[Became] = []
+    async def _store(self, incoming: Sequence[Incoming]) -> list[ImportResult]:
+        results: list[ImportResult] = []
 
         def program(tx: VaultTransaction) -> str:
-            nonlocal became
-            became = store(tx, incoming, self._start.on_conflict, self._capacity)
+            nonlocal results
+            results = store(tx, incoming, self._start.on_conflict, self._capacity)
             return ""
 
         await completion(self._vault.transact(program))
-        return became
+        return results
 
-    async def _store_rules(self, rules: Sequence[IncomingRule]) -> list[Became]:
-        became: list[Became] = []
+    async def _store_rules(self, rules: Sequence[IncomingRule]) -> list[ImportResult]:
+        results: list[ImportResult] = []
         version = self._start.header.rules_version if self._start.header else 0
 
         def program(tx: VaultTransaction) -> str:
-            nonlocal became
-            became = store_rules(tx, self._rules, rules, self._start.on_conflict, version)
+            nonlocal results
+            results = store_rules(tx, self._rules, rules, self._start.on_conflict, version)
             return ""
 
         await completion(self._vault.transact(program))
-        return became
+        return results
 
-    async def _store_events(self, writes: Sequence[EventWrite]) -> list[Became]:
+    async def _store_events(self, writes: Sequence[EventWrite]) -> list[ImportResult]:
         ids = [write.event.event_id for write in writes]
         known = await self._offload(self._vault.timeline.get, ids)
         stored = [None if each is None else decode(each.body) for each in known]
         receipts = await completion(self._vault.timeline.append(writes))
         return [self._recorded(*each) for each in zip(writes, stored, receipts, strict=True)]
 
-    def _recorded(self, write: EventWrite, stored: EpisodicEvent | None, receipt: EventReceipt | MnemonError) -> Became:
+    def _recorded(
+        self, write: EventWrite, stored: EpisodicEvent | None, receipt: EventReceipt | MnemonError
+    ) -> ImportResult:
         if isinstance(receipt, MnemonError):
             return receipt
         if not receipt.duplicate:

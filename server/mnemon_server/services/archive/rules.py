@@ -13,7 +13,7 @@ from mnemon_server.domain.validation import refuse
 from mnemon_server.engines.promises.values import RecordStamps
 from mnemon_server.engines.promises.vault import VaultTransaction
 from mnemon_server.services.archive.records import RECORD, stamp_violations
-from mnemon_server.services.archive.writes import Became, decided
+from mnemon_server.services.archive.writes import ImportResult, decided
 from mnemon_server.services.rules.registry import MergeRuleRegistry
 from mnemon_server.services.rules.rule_set import RuleSet
 from mnemon_server.services.rules.schema import checked_rule, rule_json
@@ -55,18 +55,18 @@ def checked_rule_record(given: Document, stamps: RecordStamps | None) -> Incomin
 
 def store_rules(
     tx: VaultTransaction, store: RuleStore, rules: Sequence[IncomingRule], policy: ImportConflict, version: int
-) -> list[Became]:
+) -> list[ImportResult]:
     """Loads rules, each of which fails alone; `version` is the registry's where it holds none yet."""
     known = tx.collection(RULES).get_documents([each.name for each in rules])
-    became: dict[int, Became] = {}
+    results: dict[int, ImportResult] = {}
     for number, (each, stored) in enumerate(zip(rules, known, strict=True)):
         if stored is not None:
             # Where a rule stands among the others is the registry's affair.
             document = Document(each.name, rule_json(each.rule), metadata=stored.metadata)
             outcome = decided(stored, document, each.stamps, policy)
             if outcome is not None:
-                became[number] = outcome
-    wanted = sorted(set(range(len(rules))) - became.keys(), key=lambda number: rules[number].place)
+                results[number] = outcome
+    wanted = sorted(set(range(len(rules))) - results.keys(), key=lambda number: rules[number].place)
     registry = store.registry_in(tx)
     before = registry.rules
     failed = _load(registry, {number: rules[number].rule for number in wanted})
@@ -78,8 +78,8 @@ def store_rules(
         store.write_in(tx, before, after, stamps)
     for number in wanted:
         is_new = known[number] is None
-        became[number] = failed.get(number) or (ImportOutcome.CREATED if is_new else ImportOutcome.REPLACED)
-    return [became[number] for number in range(len(rules))]
+        results[number] = failed.get(number) or (ImportOutcome.CREATED if is_new else ImportOutcome.REPLACED)
+    return [results[number] for number in range(len(rules))]
 
 
 def _load(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:

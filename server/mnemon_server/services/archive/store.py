@@ -17,7 +17,7 @@ from mnemon_server.domain.errors import EmbeddingModelMismatchError, InvalidArgu
 from mnemon_server.domain.validation import refuse
 from mnemon_server.embedding.batcher import EmbeddingBatcher
 from mnemon_server.engines.promises.vault import Vault
-from mnemon_server.services.archive.exporting import Export, Part
+from mnemon_server.services.archive.exporting import Export, ExportMessage
 from mnemon_server.services.archive.importing import Import
 from mnemon_server.services.rules.store import RuleStore
 from mnemon_server.services.semantic.health import Capacity
@@ -56,7 +56,7 @@ class ArchiveStore:
         self._clock = clock
         self._offload = Offload(READER_THREADS, "archive")
 
-    async def export(self, selection: ExportSelection, *, vectors: bool = True) -> AsyncGenerator[Part, None]:
+    async def export(self, selection: ExportSelection, *, vectors: bool = True) -> AsyncGenerator[ExportMessage, None]:
         """A header, runs of records, and a summary; see ExportRecords of the protos.
 
         Raises:

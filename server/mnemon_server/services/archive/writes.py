@@ -31,8 +31,8 @@ _OUTCOMES: Mapping[WriteOutcome, ImportOutcome] = {
 }
 
 Place = tuple[RecordKind, str]
-Became = ImportOutcome | MnemonError
-"""What became of a record, or why it was not stored."""
+ImportResult = ImportOutcome | MnemonError
+"""How a record was stored, or why it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +48,30 @@ class Incoming:
 
 def store(
     tx: VaultTransaction, incoming: Sequence[Incoming], on_conflict: ImportConflict, capacity: Capacity | None
-) -> list[Became]:
+) -> list[ImportResult]:
     """Stores records in their order; a bad one fails alone."""
     known = _known(tx, incoming)
     places = Counter((each.kind, each.document.doc_id) for each in incoming)
     room = _room(tx, incoming, capacity)
-    became: list[Became] = []
+    results: list[ImportResult] = []
     for each in incoming:
         place = each.kind, each.document.doc_id
         stored = known[place]
         if stored is None and capacity is not None and _takes_room(each):
             room -= 1
             if room < 0:
-                became.append(capacity.error())
+                results.append(capacity.error())
                 continue
-        became.append(_store(tx, each, stored, on_conflict))
+        results.append(_store(tx, each, stored, on_conflict))
         if places[place] > 1:
             # A later one has the same id.
             [known[place]] = tx.collection(COLLECTION_OF[each.kind]).get_documents([each.document.doc_id])
-    return became
+    return results
 
 
-def decided(stored: Document, new: Document, stamps: RecordStamps | None, policy: ImportConflict) -> Became | None:
+def decided(
+    stored: Document, new: Document, stamps: RecordStamps | None, policy: ImportConflict
+) -> ImportResult | None:
     """What becomes of a record whose id is taken; None where it takes the place of what is there."""
     is_same = document_digest(stored) == document_digest(new)
     if is_same and (stamps is None or _times(stamps) == _times(stored)):
@@ -83,7 +85,7 @@ def decided(stored: Document, new: Document, stamps: RecordStamps | None, policy
     return ImportOutcome.KEPT
 
 
-def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy: ImportConflict) -> Became:
+def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy: ImportConflict) -> ImportResult:
     if stored is not None and _is_over(stored, each, tx.now):
         remove_fact(tx.collection(FACTS), stored, EXPIRED)
         stored = None

@@ -17,8 +17,8 @@ from mnemon_server.domain.archive import (
 from mnemon_server.domain.errors import MnemonError
 from mnemon_server.domain.kinds import RecordKind
 from mnemon_server.domain.records import Scope
-from mnemon_server.services.archive.exporting import Part
-from mnemon_server.services.archive.writes import Became
+from mnemon_server.services.archive.exporting import ExportMessage
+from mnemon_server.services.archive.writes import ImportResult
 from mnemon_server.transport.status import Failure
 from mnemon_server.wire.events import encode
 from mnemon_server.wire.values import (
@@ -34,31 +34,35 @@ KINDS_TO_PB = {kind: pb.RecordKind.ValueType(number) for number, kind in KINDS.i
 _OUTCOMES_TO_PB = {each: pb.ImportOutcome.Value(f"IMPORT_OUTCOME_{each.name}") for each in ImportOutcome}
 
 
-def part_to_pb(part: Part) -> pb.ExportRecordsResponse:
+def export_to_pb(export: ExportMessage) -> pb.ExportRecordsResponse:
     """One message of an export."""
-    match part:
+    match export:
         case ArchiveHeader():
-            return pb.ExportRecordsResponse(header=_header_to_pb(part))
+            return pb.ExportRecordsResponse(header=_header_to_pb(export))
         case ExportSummary():
             summary = pb.ExportSummary(
-                counts=_counts_to_pb(part.counts), changed_count=part.changed_count, removed_count=part.removed_count
+                counts=_counts_to_pb(export.counts),
+                changed_count=export.changed_count,
+                removed_count=export.removed_count,
             )
             return pb.ExportRecordsResponse(summary=summary)
         case _:
             response = pb.ExportRecordsResponse(records=pb.ArchivedRecords())
-            for record in part:
+            for record in export:
                 _fill_record(response.records.records.add(), record)
             return response
 
 
-def results_to_pb(became: Iterable[Became], report: Callable[[BaseException], Failure]) -> pb.ImportRecordsResponse:
+def results_to_pb(
+    results: Iterable[ImportResult], report: Callable[[BaseException], Failure]
+) -> pb.ImportRecordsResponse:
     """The outcomes of the records of a message; `report` turns an error into what a client may see."""
     return pb.ImportRecordsResponse(
         results=[
             pb.ImportResult(error=report(each).to_item_error())
             if isinstance(each, MnemonError)
             else pb.ImportResult(done=_OUTCOMES_TO_PB[each])
-            for each in became
+            for each in results
         ]
     )
 

@@ -7,7 +7,7 @@ from mnemon.v1 import archive_pb2 as pb
 from mnemon.v1 import archive_pb2_grpc
 
 from mnemon_server.domain.errors import InvalidArgumentError
-from mnemon_server.services.archive.importing import Given, Import
+from mnemon_server.services.archive.importing import Import, ImportItem
 from mnemon_server.transport.convert import archive as convert
 from mnemon_server.transport.convert import archive_requests as requests
 from mnemon_server.transport.convert.shared.pause import Pause
@@ -26,10 +26,10 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
         # If the client leaves midway, the export ends before the vault is given back.
         async with (
             self.vault(context) as vault,
-            aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as parts,
+            aclosing(vault.archive.export(selection, vectors=not request.omit_vectors)) as messages,
         ):
-            async for part in parts:
-                yield convert.part_to_pb(part)
+            async for message in messages:
+                yield convert.export_to_pb(message)
 
     async def ImportRecords(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.ImportRecordsRequest], context: Context
@@ -40,19 +40,19 @@ class ArchiveServicer(TenantServicer, archive_pb2_grpc.ArchiveServiceServicer):
                 if importing is None:
                     importing = vault.archive.begin_import(requests.read_start(request))
                 requests.check_count(request)
-                became = await importing.take([given async for given in _all_given(request.records)])
-                yield convert.results_to_pb(became, report)
+                results = await importing.take([item async for item in _items(request.records)])
+                yield convert.results_to_pb(results, report)
 
 
-async def _all_given(records: Iterable[pb.ArchivedRecord]) -> AsyncIterator[Given]:
+async def _items(records: Iterable[pb.ArchivedRecord]) -> AsyncIterator[ImportItem]:
     """Each record as a value, or why it cannot be read; yields to other calls."""
     pause = Pause()
     for record in records:
-        yield _given(record)
+        yield _item(record)
         await pause.where_due()
 
 
-def _given(message: pb.ArchivedRecord) -> Given:
+def _item(message: pb.ArchivedRecord) -> ImportItem:
     try:
         return requests.read_record(message)
     except InvalidArgumentError as error:
