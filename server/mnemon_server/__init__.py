@@ -1,3 +1,3 @@
-"""The Mnemon server: one gRPC service that remembers for agents."""
+"""The Mnemon server: a gRPC server that gives AI agents a memory."""
 
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line, or says what is not installed."""
+    """Runs the command line, or reports a missing package."""
     try:
         _run()
     finally:
@@ -14,7 +14,7 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Writes out what is left to say; where nobody reads it any more, that is no failure of the command's."""
+    """Flushes the output. A closed pipe is not an error of the command."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""The one place where the server is put together. Everything that holds something is closed in reverse order."""
+"""Assembles the server. Everything that holds resources is closed in reverse order."""
 
 import asyncio
 import os
@@ -25,28 +25,28 @@ from mnemon_server.transport.tenancy import DEFAULT_TENANT
 Report = Callable[[str], None]
 
 WAITING_TEXTS_MAX = 65_536
-"""The passages of one bulk message of the largest size have room three times over."""
+"""Three times the number of passages in the largest bulk message."""
 
 
 @asynccontextmanager
 async def running_server(
     settings: Settings, *, report: Report, extra_handlers: tuple[grpc.GenericRpcHandler, ...] = ()
 ) -> AsyncIterator[GrpcServer]:
-    """Serves until the block is left, and then ends politely.
+    """Serves until the block is left, then shuts down gracefully.
 
     Args:
         settings: what to serve, and where.
-        report: gets a sentence about each step of the start that can take long.
+        report: called with a sentence before each slow step of the start.
         extra_handlers: further services.
 
     Raises:
-        ConfigurationError: the address, the data folder or the model cannot be had, with what would help.
+        ConfigurationError: the address, the data folder or the model is not available; the message says how to fix it.
     """
     async with AsyncExitStack() as stack:
-        # The address first: a second server on it must not touch the data.
+        # Bind the address first: a second server on the same address must not touch the data.
         server = await stack.enter_async_context(GrpcServer(settings, extra_handlers=extra_handlers))
         vaults = await stack.enter_async_context(open_vaults(settings, report=report))
-        # What is wrong with the data folder is said at the start, not at the first call.
+        # Open the default vault now, so that problems with the data folder appear at the start, not at the first call.
         async with vaults.use(DEFAULT_TENANT):
             pass
         stack.push_async_callback(server.shut_down)
@@ -58,7 +58,7 @@ async def running_server(
 async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[VaultPool]:
     """The vaults of all tenants, and the embedder that they share."""
     async with AsyncExitStack() as stack:
-        # Before the model: what is wrong with the tools is said at once.
+        # Before the model is loaded, so that invalid tools are reported at once.
         registry = await stack.enter_async_context(open_registry(settings))
         embedder = await asyncio.to_thread(open_configured_embedder, settings, report)
         stack.callback(embedder.close)
@@ -70,26 +70,26 @@ async def open_vaults(settings: Settings, *, report: Report) -> AsyncIterator[Va
         async def open_vault(tenant: str) -> OpenVault:
             return await open_vault_of(settings, tenant, batcher, registry)
 
-        # What is kept in memory alone would be lost with an idle vault.
+        # A vault in memory would lose its data if it were closed when idle.
         idle_s = None if is_in_memory(settings) else settings.vault_idle_s
         yield await stack.enter_async_context(VaultPool(open_vault, open_max=settings.vaults_open_max, idle_s=idle_s))
 
 
 @asynccontextmanager
 async def open_document_store(settings: Settings, *, report: Report) -> AsyncIterator[DocumentStore]:
-    """The knowledge store of the settings, with its engines."""
+    """The knowledge store for these settings, with its engines."""
     async with open_vaults(settings, report=report) as vaults, vaults.use(DEFAULT_TENANT) as vault:
         yield vault.documents
 
 
 def user_cache_folder() -> Path:
-    """Where converted models are kept for all servers of this user."""
+    """The user's folder of converted models, which all servers of the user share."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "mnemon"
 
 
 def open_configured_embedder(settings: Settings, report: Report) -> Embedder:
-    """The embedder of the settings; the caller closes it."""
+    """The embedder for these settings. The caller must close it."""
     return open_embedder(
         settings.embedding_model,
         precision=cast("Precision", settings.embedding_precision),

@@ -25,7 +25,7 @@ _DEFAULT_COMMAND = "serve"
 
 
 class _Group(click.Group):
-    """A group with a default command, for a call without one."""
+    """A command group with a default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h")):
@@ -34,7 +34,7 @@ class _Group(click.Group):
 
 
 def _configured(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds a flag for every setting, and hands the command the settings that result."""
+    """Adds a flag for every setting, and passes the resulting settings to the command."""
 
     def load(config: Path | None, **arguments: Any) -> None:
         flags = {name: arguments.pop(name) for name in SETTINGS}
@@ -46,7 +46,7 @@ def _configured(command: Callable[..., None]) -> Callable[..., None]:
 
     for row in reversed(list(SETTINGS.values())):
         load = _option(row)(load)
-    file_help = f"TOML file with settings; {CONFIG_FILE_VARIABLE} names one as well."
+    file_help = f"TOML file with settings; {CONFIG_FILE_VARIABLE} can name it, too."
     load = click.option("--config", type=click.Path(path_type=Path), help=file_help)(load)
     load.__name__, load.__doc__ = command.__name__, command.__doc__
     return load
@@ -65,7 +65,7 @@ def _option(row: Setting) -> Callable[[Callable[..., None]], Callable[..., None]
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """The Mnemon server. Without a command, it serves."""
+    """The Mnemon server. The default command is serve."""
 
 
 cli.add_command(timeline)
@@ -75,7 +75,7 @@ cli.add_command(verify)
 @cli.command()
 @_configured
 def serve(loaded: LoadedSettings) -> None:
-    """Serve until SIGTERM or Ctrl-C; a second one ends at once."""
+    """Serve until SIGTERM or Ctrl-C. A second signal ends the process immediately."""
     from mnemon_server.commands.serving import run_server
 
     try:
@@ -87,7 +87,7 @@ def serve(loaded: LoadedSettings) -> None:
 @cli.command()
 @_configured
 def prepare(loaded: LoadedSettings) -> None:
-    """Get the embedding model ready beforehand, so that serve starts at once; print its identity."""
+    """Prepare the embedding model ahead of time, so that serve starts at once; print its identity."""
     from mnemon_server.app import user_cache_folder
     from mnemon_server.embedding.factory import prepare_model
 
@@ -109,7 +109,7 @@ def prepare(loaded: LoadedSettings) -> None:
 @cli.command()
 @_configured
 def reembed(loaded: LoadedSettings) -> None:
-    """Give every document the vectors of the configured model; the server must not run meanwhile."""
+    """Replace the vectors of all documents by those of the configured model. The server must not be running."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -123,7 +123,7 @@ def reembed(loaded: LoadedSettings) -> None:
                 bar.update(task, completed=done, total=total)
     except MnemonError as error:
         _fail(error)
-    click.echo(f"{total} documents were embedded anew")
+    click.echo(f"{total} documents have new vectors")
 
 
 @cli.command("check-config")
@@ -131,7 +131,7 @@ def reembed(loaded: LoadedSettings) -> None:
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the table of all settings, without values.")
 @_configured
 def check_config(loaded: LoadedSettings, *, as_json: bool, as_markdown: bool) -> None:
-    """Print every setting with its value and where that came from; fail where one is wrong."""
+    """Print every setting with its value and origin; fail if one is invalid."""
     if as_markdown:
         click.echo(render_markdown(), nl=False)
         return
@@ -143,19 +143,21 @@ def check_config(loaded: LoadedSettings, *, as_json: bool, as_markdown: bool) ->
     for row in rows:
         click.echo(f"{row['name']:{width}}  {row['value'] or '(empty)'}  ({row['origin']})")
     for name in loaded.unknown_variables:
-        click.echo(f"note: {name} is set, and is not a setting", err=True)
+        click.echo(f"note: {name} is set but is not a setting", err=True)
 
 
 @cli.command()
-@click.option("--address", help="Address of the server; by default, where the settings say that it listens.")
+@click.option("--address", help="Address of the server; by default the one in the settings.")
 @click.option(
     "--service", default="readiness", show_default=True, help="liveness, readiness, or a service's full name."
 )
 @click.option("--timeout", "timeout_s", default=3.0, show_default=True, help="Seconds to wait for an answer.")
-@click.option("--ca", type=click.Path(path_type=Path, exists=True), help="PEM file with the authority; speaks TLS.")
-@click.option("--server-name", help="The name in the server's certificate, where it is not the address.")
+@click.option(
+    "--ca", type=click.Path(path_type=Path, exists=True), help="PEM file with the certificate authority; enables TLS."
+)
+@click.option("--server-name", help="The name in the server's certificate, if it differs from the address.")
 def health(address: str | None, service: str, timeout_s: float, ca: Path | None, server_name: str | None) -> None:
-    """Ask a running server how it is: exit code 0 where it serves, else 1."""
+    """Query the health of a running server: exit code 0 if it is serving, otherwise 1."""
     from mnemon_server.transport.health_client import ask_health
 
     try:

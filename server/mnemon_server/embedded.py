@@ -1,10 +1,10 @@
-"""A vault inside of this process: the ordinary server on a socket of its own, and the client of the SDK to it.
+"""A vault inside this process: a normal server on a private socket, with a client connected to it.
 
     with open_embedded("data") as memory:
         memory.facts.put(("user", "ada"), "seat", {"content": "Ada prefers window seats."})
 
-Everything that a client does on a server it does here, with the same promises. The server runs in a thread, on an event
-loop of its own; its socket lies in a folder that only this user can open.
+The client can do everything that it can with a separate server, with the same guarantees. The server runs on a thread
+with its own event loop. Its socket is in a folder that only this user can access.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from mnemon import AsyncClient, Client
 
 BACKEND = "local"
-"""What indexes documents unless a setting says so: nothing that needs a process of its own."""
+"""The default index for documents: one that needs no process of its own."""
 _SOCKET = "mnemon.sock"
 
 
 @contextmanager
 def open_embedded(data_dir: str | PathLike[str], **settings: Any) -> Iterator["Client"]:
-    """A client of the vault in a folder; both are closed with the block.
+    """A client of the vault in a folder. Both are closed at the end of the block.
 
     Args:
-        data_dir: the folder; no other process may use it meanwhile.
-        settings: those of `mnemon-server` by their names, but for `listen`. No file and no environment is read.
+        data_dir: the folder. No other process may use it at the same time.
+        settings: settings of `mnemon-server` by name, except `listen`. No file and no environment variable is read.
 
     Raises:
-        ConfigurationError: a setting is wrong, or the folder cannot be had, as where another process uses it.
-        EmbeddingError: the model cannot be had; the message says the ways to get it.
+        ConfigurationError: a setting is invalid, or the folder is not available, e.g. used by another process.
+        EmbeddingError: the model is not available. The message says how to get it.
     """
     from mnemon import Client
 
@@ -54,7 +54,7 @@ def open_embedded(data_dir: str | PathLike[str], **settings: Any) -> Iterator["C
 
 @asynccontextmanager
 async def open_embedded_async(data_dir: str | PathLike[str], **settings: Any) -> AsyncIterator["AsyncClient"]:
-    """The same with a client for the running event loop, which the server does not run on."""
+    """Like `open_embedded`, with a client for the running event loop. The server uses another one."""
     from mnemon import AsyncClient
 
     leave_logs_to_the_program()
@@ -68,11 +68,11 @@ async def open_embedded_async(data_dir: str | PathLike[str], **settings: Any) ->
 
 
 class _Serving:
-    """A server on a thread with an event loop of its own. A context manager that gives its address."""
+    """A server on a thread with its own event loop. As a context manager, it returns the server's address."""
 
     def __init__(self, data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> None:
         chosen = _settings(data_dir, arguments)
-        # Nobody else can open a folder that is made this way.
+        # No other user can access a folder that is created this way.
         self._folder = tempfile.TemporaryDirectory(prefix="mnemon-")
         self._settings = replace(chosen, listen=f"unix:{self._folder.name}/{_SOCKET}")
         self._task: Future[asyncio.Task[None]] = Future()
@@ -92,16 +92,16 @@ class _Serving:
         self.stop()
 
     def start(self) -> str:
-        """The address, once it serves; raises what keeps it from that. Blocks."""
+        """Starts the server and returns its address. Raises the error if it cannot start. Blocks."""
         self._thread.start()
         self._ready.result()
         return self._settings.listen
 
     def stop(self) -> None:
-        """Ends it politely, also while it starts. Blocks. Calling it again does nothing."""
+        """Shuts the server down gracefully, even while it starts. Blocks. Further calls have no effect."""
         if self._thread.ident is not None:
             task = self._task.result()
-            # Where it has ended already, its loop is closed.
+            # The loop is closed if the server has already ended.
             with suppress(RuntimeError):
                 task.get_loop().call_soon_threadsafe(task.cancel)
             self._thread.join()
@@ -111,13 +111,13 @@ class _Serving:
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the start is told
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the start gets the error
             if not self._ready.done():
                 self._ready.set_exception(error)
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine that runs is one's
+        assert task is not None  # noqa: S101 - a running coroutine belongs to a task
         self._task.set_result(task)
         async with app.running_server(self._settings, report=_say_nothing):
             self._ready.set_result(None)
@@ -126,9 +126,9 @@ class _Serving:
 
 def _settings(data_dir: str | PathLike[str], arguments: Mapping[str, Any]) -> Settings:
     if "listen" in arguments:
-        raise ConfigurationError("an embedded vault listens on a socket of its own: leave out listen")
+        raise ConfigurationError("an embedded vault listens on a private socket: omit listen")
     return settings_from_arguments({"knowledge_store_backend": BACKEND, **arguments, "data_dir": Path(data_dir)})
 
 
 def _say_nothing(_: str) -> None:
-    """For a program that did not ask how a start goes on."""
+    """Ignores progress reports."""

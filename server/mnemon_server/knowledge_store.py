@@ -1,4 +1,4 @@
-"""The knowledge store as a library: what an agent in the same process imports.
+"""The knowledge store as a library for an agent in the same process.
 
     from mnemon_server.knowledge_store import get_knowledge_store
 
@@ -6,8 +6,8 @@
         await store.index_document("note-1", "Ada prefers window seats.", {"topic": "travel"})
         results = await store.search("Where does Ada like to sit?", top_k=3, filters={"topic": "travel"})
 
-Stores open on first use, so that making one never fails for a backend that is away. All of them keep the protocol
-`KnowledgeStore`, and code that depends on the protocol moves from one to another by configuration alone.
+Stores open on first use, so creating one does not fail if a backend is unavailable. All of them implement the protocol
+`KnowledgeStore`. Code that depends on the protocol can switch between them by configuration alone.
 """
 
 import asyncio
@@ -99,9 +99,9 @@ class KnowledgeStore(Protocol):
 
 
 class ConfiguredStore:
-    """A `KnowledgeStore` made from settings. It belongs to the event loop that first used it.
+    """A `KnowledgeStore` created from settings. It belongs to the event loop that first used it.
 
-    `async with` may be entered several times; leaving the last one closes the store, and a later use opens it again.
+    `async with` may be nested. Leaving the outermost block closes the store; a later use opens it again.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -151,7 +151,7 @@ class ConfiguredStore:
         return (await store.check_health()).is_serving
 
     async def aclose(self) -> None:
-        """Closes the engines; what was acknowledged stays."""
+        """Closes the engines. Acknowledged data stays stored."""
         async with self._opening:
             self._store = None
             await self._stack.aclose()
@@ -175,10 +175,10 @@ class ConfiguredStore:
 
 
 class ChromaDBStore(ConfiguredStore):
-    """Documents in the records of `data_dir`, indexed by ChromaDB: embedded, or on a server where `host` is set.
+    """Documents in the records of `data_dir`, indexed by ChromaDB: embedded, or on a server if `host` is set.
 
-    While ChromaDB cannot be reached, `health_check` is False, searches are answered from the records, and writes are
-    kept for it. Nothing is lost.
+    While ChromaDB is unavailable, `health_check` returns False, searches use the records, and writes are applied to
+    ChromaDB later. No data is lost.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class ChromaDBStore(ConfiguredStore):
 
 
 class LocalStore(ConfiguredStore):
-    """Documents in the records of `data_dir`; every search compares all of them."""
+    """Documents in the records of `data_dir`. Every search compares all of them."""
 
     def __init__(self, *, data_dir: Path = DEFAULTS.data_dir, embedding_model: str = DEFAULTS.embedding_model) -> None:
         super().__init__(
@@ -215,7 +215,7 @@ class LocalStore(ConfiguredStore):
 
 
 class InMemoryStore(ConfiguredStore):
-    """Documents in memory, gone when it is closed."""
+    """Documents in memory. Closing the store deletes them."""
 
     def __init__(self, *, embedding_model: str = DEFAULTS.embedding_model) -> None:
         super().__init__(replace(DEFAULTS, knowledge_store_backend="in_memory", embedding_model=embedding_model))
@@ -225,13 +225,13 @@ _stores: dict[Settings, ConfiguredStore] = {}
 
 
 def get_knowledge_store() -> ConfiguredStore:
-    """The knowledge store that the environment configures; the same one for as long as the configuration is.
+    """The knowledge store for the environment's configuration. The same object is returned while that is unchanged.
 
-    `KNOWLEDGE_STORE_BACKEND`, `_HOST`, `_PORT`, `_COLLECTION` and `_EMBEDDING_MODEL` are read beside the settings of
-    `server/CONFIGURATION.md`; no host means embedded.
+    Reads `KNOWLEDGE_STORE_BACKEND`, `_HOST`, `_PORT`, `_COLLECTION` and `_EMBEDDING_MODEL` in addition to the settings
+    in `server/CONFIGURATION.md`. Without a host, ChromaDB is embedded.
 
     Raises:
-        ConfigurationError: a value cannot be; the message names the setting and what would be right.
+        ConfigurationError: a value is invalid. The message names the setting and what would be valid.
     """
     settings = load_settings(environ=os.environ).settings
     if settings not in _stores:

@@ -1,7 +1,7 @@
-"""The log: one line per event on standard error, as JSON for programs or plain for people.
+"""The log: one line per event on standard error, as JSON for programs or as plain text for people.
 
-Whatever a client, a library or a model wrote may be in an event. What could move the cursor of a terminal, change its
-colours or begin another line is written as an escape such as `\\x1b`, here and nowhere else.
+An event may contain text from a client, a library or a model. Characters that could move a terminal's cursor, change
+its colours or start a new line are written as escapes such as `\\x1b`. Only this module does that.
 """
 
 import io
@@ -16,21 +16,21 @@ import structlog
 
 
 class _StandardError(io.TextIOBase):
-    """Standard error as it is at the moment. A log that nobody can read any more must not fail what is logged."""
+    """The current standard error. A closed one must not cause errors in the code that logs."""
 
     def write(self, text: str) -> int:
-        """Writes where possible."""
+        """Writes if possible."""
         with suppress(OSError, ValueError):
             sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flushes where possible."""
+        """Flushes if possible."""
         with suppress(OSError, ValueError):
             sys.stderr.flush()
 
 
-# Control characters, line ends of Unicode, what turns the direction of text, and halves of surrogate pairs.
+# Control characters, Unicode line ends, characters that change text direction, and unpaired surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 _SEVERAL_LINES = frozenset({"exception", "stack"})
@@ -38,7 +38,7 @@ _STANDARD_ERROR = cast("TextIO", _StandardError())
 
 
 def configure_logging(*, log_format: str, level: str) -> None:
-    """Sends the product's events, and the records of libraries from warnings upwards, to standard error."""
+    """Sends the product's events, and libraries' records from level warning, to standard error."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -63,7 +63,7 @@ def configure_logging(*, log_format: str, level: str) -> None:
 
 
 def leave_logs_to_the_program() -> None:
-    """Hands the product's events to `logging`, unless the program has set up structlog itself."""
+    """Sends the product's events to `logging`, unless the program has configured structlog itself."""
     if structlog.is_configured():
         return
     structlog.configure(
@@ -79,7 +79,7 @@ def leave_logs_to_the_program() -> None:
 
 
 def _rendering(log_format: str) -> list[Any]:
-    # Plain tracebacks: the decorated ones print local variables, and with them what users stored.
+    # Plain tracebacks, because the decorated ones print local variables, which may hold user data.
     before = [structlog.processors.format_exc_info, _escaped]
     if log_format == "json":
         return [*before, structlog.processors.JSONRenderer(ensure_ascii=False)]
@@ -92,7 +92,7 @@ def _rendering(log_format: str) -> list[Any]:
 
 
 def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The event with its texts as they can be shown; a traceback keeps its lines."""
+    """The event with its texts escaped. A traceback keeps its line breaks."""
     for key, value in event.items():
         event[key] = _shown(value, _UNSAFE_IN_LINES if key in _SEVERAL_LINES else _UNSAFE)
     return event

@@ -1,4 +1,4 @@
-"""The vector store as a library: what code in the same process imports.
+"""The vector store as a library for code in the same process.
 
     from mnemon_server.vector_store import LocalVectorStore
 
@@ -7,9 +7,9 @@
         for found in store.search("Where does Ada like to sit?", n_results=3, where={"topic": "travel"}):
             print(found.similarity, found.content)
 
-Stores open on first use, so that making one never fails for a backend that is away. All of them keep the protocol
-`VectorStore`, and what was stored stays where it is when the backend is changed: the records of `path` are the truth,
-and an index in ChromaDB is built from them.
+Stores open on first use, so creating one does not fail if a backend is unavailable. All of them implement the protocol
+`VectorStore`. A change of the backend keeps the stored texts: the records in `path` are authoritative, and an index in
+ChromaDB is built from them.
 """
 
 import threading
@@ -64,9 +64,9 @@ BACKENDS = ("local", "chromadb")
 
 
 class ConfiguredVectorStore:
-    """A `VectorStore` made from settings; its `data_dir` is the folder of the records.
+    """A `VectorStore` created from settings. Its `data_dir` is the folder of the records.
 
-    `with` may be entered several times; leaving the last one closes the store, and a later use opens it again.
+    `with` may be nested. Leaving the outermost block closes the store; a later use opens it again.
     """
 
     def __init__(self, settings: Settings, *, uses_chroma: bool) -> None:
@@ -79,7 +79,7 @@ class ConfiguredVectorStore:
 
     @property
     def configuration(self) -> tuple[Settings, bool]:
-        """What makes two stores the same."""
+        """The values that identify a store."""
         return self._settings, self._uses_chroma
 
     def store(self, id: str, content: str, metadata: Mapping[str, MetadataValue] | None = None) -> None:  # noqa: A002
@@ -118,7 +118,7 @@ class ConfiguredVectorStore:
         return store.heartbeat()
 
     def close(self) -> None:
-        """Closes the engines; what was stored stays."""
+        """Closes the engines. Stored texts stay."""
         with self._lock:
             self._store = None
             self._stack.close()
@@ -180,17 +180,17 @@ class ConfiguredVectorStore:
 
 
 class LocalVectorStore(ConfiguredVectorStore):
-    """Texts in the folder `path`, and their vectors in memory."""
+    """Texts in the folder `path`, with their vectors in memory."""
 
     def __init__(self, path: Path = DEFAULT_PATH, *, embedding_model: str = DEFAULTS.embedding_model) -> None:
         super().__init__(replace(DEFAULTS, data_dir=Path(path), embedding_model=embedding_model), uses_chroma=False)
 
 
 class ChromaVectorStore(ConfiguredVectorStore):
-    """Texts in the folder `path`, indexed by ChromaDB: embedded in that folder, or on a server where `host` is set.
+    """Texts in the folder `path`, indexed by ChromaDB: embedded in that folder, or on a server if `host` is set.
 
-    While ChromaDB cannot be reached, `heartbeat` is False, searches are answered from the records, and writes are kept
-    for it. Nothing is lost.
+    While ChromaDB is unavailable, `heartbeat` returns False, searches use the records, and writes are applied to
+    ChromaDB later. No data is lost.
     """
 
     def __init__(
@@ -229,13 +229,13 @@ def get_vector_store(
     collection: str = COLLECTION,
     embedding_model: str = DEFAULTS.embedding_model,
 ) -> VectorStore:
-    """The vector store of a configuration, the same one every time: "local", or "chromadb" (embedded without a host).
+    """The vector store of a configuration, always the same object: "local", or "chromadb" (embedded without a host).
 
     Raises:
-        ConfigurationError: there is no such backend; the message names those that there are.
+        ConfigurationError: the backend is unknown. The message names the known ones.
     """
     if backend not in BACKENDS:
-        raise ConfigurationError(f"no vector store is called {backend!r}: choose one of {', '.join(BACKENDS)}")
+        raise ConfigurationError(f"{backend!r} is not a vector store; choose one of {', '.join(BACKENDS)}")
     if backend == "local":
         store: ConfiguredVectorStore = LocalVectorStore(path, embedding_model=embedding_model)
     else:

@@ -111,10 +111,10 @@ def test_a_server_is_refused_the_folder_of_an_embedded_vault(tmp_path: Path, soc
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"listen": "127.0.0.1:0"}, "leave out listen"),
-        ({"colour": "red"}, "'colour' is not a setting; they are: listen, "),
-        ({"streams_max": 0}, r"setting streams_max \(argument\): 0 is not possible; it must be 1 or more"),
-        ({"tls_key": "key.pem"}, "tls_certificate and tls_key go together"),
+        ({"listen": "127.0.0.1:0"}, "omit listen"),
+        ({"colour": "red"}, "'colour' is not a setting; the settings are: listen, "),
+        ({"streams_max": 0}, r"setting streams_max \(argument\): 0 is invalid; it must be 1 or more"),
+        ({"tls_key": "key.pem"}, "tls_certificate and tls_key belong together"),
         ({"tools_file": "/nowhere/tools.toml"}, r"tools\.toml: it cannot be read"),
     ],
 )

@@ -208,13 +208,13 @@ def test_check_config_prints_every_value_with_its_origin(tmp_path: Path) -> None
     assert (rows["collection"]["value"], rows["collection"]["origin"]) == ("notes", "environment MNEMON_COLLECTION")
     plain = run_command("check-config", MNEMON_COLLECTION="notes", MNEMON_TYPO="x")
     assert "notes  (environment MNEMON_COLLECTION)" in plain.stdout
-    assert "MNEMON_TYPO is set, and is not a setting" in plain.stderr
+    assert "MNEMON_TYPO is set but is not a setting" in plain.stderr
 
 
 def test_check_config_fails_where_a_value_is_wrong() -> None:
     failed = run_command("check-config", MNEMON_CHROMA_PORT="many")
     assert failed.returncode == 1
-    assert "setting chroma_port (environment MNEMON_CHROMA_PORT): 'many' is not possible" in failed.stderr
+    assert "setting chroma_port (environment MNEMON_CHROMA_PORT): 'many' is invalid" in failed.stderr
 
 
 def test_the_version_is_printed() -> None:

@@ -34,7 +34,7 @@ async def test_documents_move_to_another_model_and_their_index_with_them(tmp_pat
 
     done = reembed(tmp_path, DEFAULT_MODEL)
 
-    assert (done.returncode, done.stdout) == (0, "3 documents were embedded anew\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "3 documents have new vectors\n"), done.stderr
     async with store(tmp_path, DEFAULT_MODEL) as moved:
         await until_healthy(moved)
         # Meaning, which only the new model knows: no word is shared.

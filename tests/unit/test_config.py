@@ -59,7 +59,7 @@ def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: st
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
-        ("chroma_port", "x", r"chroma_port \(.*\): 'x' is not possible; it must be a whole number"),
+        ("chroma_port", "x", r"chroma_port \(.*\): 'x' is invalid; it must be a whole number"),
         ("chroma_port", "0", "must be from 1 to 65535"),
         ("chroma_port", "65536", "must be from 1 to 65535"),
         ("unary_calls_max", "-1", "must be 1 or more"),
@@ -71,7 +71,7 @@ def test_the_names_of_the_knowledge_store_are_honoured_and_ours_win(variable: st
         (
             "tool_actions_permitted",
             "create,fly",
-            "'create,fly' is not possible; it must be one or more of create, update",
+            "'create,fly' is invalid; it must be one or more of create, update",
         ),
         ("tool_actions_permitted", ",", "must be one or more of create, update, delete"),
         ("tool_namespace", "user-{id}", "setting tool_namespace: .* must be one key in braces"),
@@ -94,7 +94,7 @@ def test_a_value_that_cannot_be_is_refused_with_what_would_be_right(name: str, r
         ("collection = 7", "must be text"),
         ("default_deadline_s = false", "must be a number"),
         ("data_dir = 7", "must be a path"),
-        ("tool_namespace = 7", "must be a list of texts, or a text with commas between them"),
+        ("tool_namespace = 7", "must be a list of texts, or a text separated by commas"),
         ("tool_namespace = ['a', 7]", "must be a list of texts"),
         ("listen = [", "cannot be read"),
     ],
@@ -114,10 +114,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"tls_certificate": "a.pem"}, "tls_certificate and tls_key go together"),
-        ({"tls_key": "a.key"}, "tls_certificate and tls_key go together"),
+        ({"tls_certificate": "a.pem"}, "tls_certificate and tls_key belong together"),
+        ({"tls_key": "a.key"}, "tls_certificate and tls_key belong together"),
         ({"tls_client_ca": "ca.pem"}, "tls_client_ca needs tls_certificate"),
-        ({"listen": "0.0.0.0:50051"}, "set tls_certificate and tls_key .* or say --insecure"),
+        ({"listen": "0.0.0.0:50051"}, "set tls_certificate and tls_key .* or set --insecure"),
         ({"listen": "[::]:50051"}, "can be reached from other machines"),
         ({"listen": "example.org:50051"}, "can be reached from other machines"),
     ],

@@ -1,4 +1,4 @@
-"""Addresses that the server listens on, and who can reach them."""
+"""Addresses on which the server listens, and which machines can reach them."""
 
 import ipaddress
 import re
@@ -24,7 +24,7 @@ class Address:
         """Reads HOST:PORT, [IPv6]:PORT or unix:PATH.
 
         Raises:
-            ConfigurationError: it is none of them.
+            ConfigurationError: the text has none of these forms.
         """
         if text.startswith(_UNIX) and len(text) > len(_UNIX):
             return cls(socket_path=text.removeprefix(_UNIX))
@@ -45,11 +45,11 @@ class Address:
 
     @property
     def dialled(self) -> "Address":
-        """The address under which this machine reaches it."""
+        """The address to which a client on this machine connects."""
         return Address(_WILDCARDS.get(self.host, self.host), self.port, self.socket_path)
 
     def at_port(self, port: int) -> "Address":
-        """The same host, at the port that port 0 became."""
+        """The same host with the port that was assigned for port 0."""
         return self if self.socket_path else Address(self.host, port)
 
     def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""The settings of the server: one table, filled from defaults, a TOML file, the environment and flags in this order."""
+"""The settings of the server: one table, filled from defaults, a TOML file, the environment and flags, in this
+order.
+"""
 
 import dataclasses
 import math
@@ -28,7 +30,7 @@ def _row(
     also: str = "",
     secret: bool = False,
 ) -> dict[str, Any]:
-    """What a row says beside name, type and default; `also` is a second environment variable."""
+    """The metadata of a row besides name, type and default. `also` is a second environment variable."""
     return {
         "help": text,
         "choices": choices,
@@ -41,134 +43,142 @@ def _row(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting with its default. The name gives the environment variable and the flag; see `SETTINGS`."""
+    """Every setting with its default. Environment variable and flag are derived from its name; see `SETTINGS`."""
 
     listen: str = field(
         default="127.0.0.1:50051",
-        metadata=_row("Address to serve on: HOST:PORT, [IPv6]:PORT or unix:PATH. Port 0 is any."),
+        metadata=_row("Address to serve on: HOST:PORT, [IPv6]:PORT or unix:PATH. Port 0 selects a free port."),
     )
     insecure: bool = field(
         default=False, metadata=_row("Serve without TLS on an address that other machines can reach.")
     )
     tls_certificate: Path | None = field(
-        default=None, metadata=_row("PEM file with the server's certificate chain. Read again on change.")
+        default=None, metadata=_row("PEM file with the server's certificate chain. Reloaded when it changes.")
     )
     tls_key: Path | None = field(default=None, metadata=_row("PEM file with the certificate's private key."))
     tls_client_ca: Path | None = field(
-        default=None, metadata=_row("PEM file with authorities; clients must show a certificate of theirs.")
+        default=None,
+        metadata=_row("PEM file with certificate authorities; clients must present a certificate from one of them."),
     )
-    data_dir: Path = field(default=Path("data"), metadata=_row("Folder that keeps everything."))
+    data_dir: Path = field(default=Path("data"), metadata=_row("Folder for all data."))
     knowledge_store_backend: str = field(
         default="chromadb",
         metadata=_row(
-            "What indexes the vectors of the knowledge store; in_memory keeps nothing.",
+            "Index for the vectors of the knowledge store; in_memory stores nothing on disk.",
             choices=("chromadb", "local", "in_memory"),
             also="KNOWLEDGE_STORE_BACKEND",
         ),
     )
     chroma_host: str = field(
-        default="", metadata=_row("Host of a Chroma server; empty runs Chroma embedded.", also="KNOWLEDGE_STORE_HOST")
+        default="",
+        metadata=_row("Host of a Chroma server; if empty, Chroma runs embedded.", also="KNOWLEDGE_STORE_HOST"),
     )
     chroma_port: int = field(
         default=8000,
         metadata=_row("Port of the Chroma server.", at_least=1, at_most=65_535, also="KNOWLEDGE_STORE_PORT"),
     )
-    chroma_ssl: bool = field(default=False, metadata=_row("Speak TLS to the Chroma server."))
+    chroma_ssl: bool = field(default=False, metadata=_row("Use TLS for the Chroma server."))
     chroma_erasure_interval_s: float = field(
         default=600.0,
         metadata=_row(
-            "Seconds after a deletion until embedded ChromaDB is built anew, without what was deleted since.",
+            "Seconds after a deletion until embedded ChromaDB is rebuilt without the deleted data.",
             at_least=0.001,
         ),
     )
     collection: str = field(
         default="knowledge",
-        metadata=_row("Name of the collection that holds the documents.", also="KNOWLEDGE_STORE_COLLECTION"),
+        metadata=_row("Name of the collection of the documents.", also="KNOWLEDGE_STORE_COLLECTION"),
     )
     memory_backend: str = field(
         default="local",
         metadata=_row(
-            "What indexes the vectors of memories; chromadb is the one that the settings above describe.",
+            "Index for the vectors of memories; chromadb uses the settings above.",
             choices=("local", "chromadb"),
         ),
     )
     memory_collection: str = field(
-        default="memories", metadata=_row("Name of the collection that holds memories, where chromadb indexes them.")
+        default="memories", metadata=_row("Name of the collection of memories, if chromadb indexes them.")
     )
     reinforceable_half_life_h: float = field(
         default=720.0,
-        metadata=_row("Hours until a reinforceable memory that nobody reinforces has confidence 0.5.", at_least=0.001),
+        metadata=_row(
+            "Hours after which a reinforceable memory has confidence 0.5 unless it is reinforced.", at_least=0.001
+        ),
     )
     reinforceable_curve: str = field(
-        default="exponential", metadata=_row("How a reinforceable memory fades.", choices=("exponential", "linear"))
+        default="exponential",
+        metadata=_row("Decay curve of reinforceable memories.", choices=("exponential", "linear")),
     )
     contextual_half_life_h: float = field(
-        default=168.0, metadata=_row("Hours until a contextual memory has confidence 0.5.", at_least=0.001)
+        default=168.0, metadata=_row("Hours after which a contextual memory has confidence 0.5.", at_least=0.001)
     )
     contextual_curve: str = field(
-        default="exponential", metadata=_row("How a contextual memory fades.", choices=("exponential", "linear"))
+        default="exponential", metadata=_row("Decay curve of contextual memories.", choices=("exponential", "linear"))
     )
     rules_file: Path | None = field(
         default=None,
         metadata=_row(
-            "JSON or YAML file with merge rules, put in place of those of the same name whenever a vault is opened."
+            "JSON or YAML file with merge rules; they replace rules of the same name whenever a vault is opened."
         ),
     )
     semantic_capacity: int = field(
         default=1_000_000,
-        metadata=_row("Most statements of the semantic memory; more are refused with a hint.", at_least=1),
+        metadata=_row(
+            "Maximum number of statements in semantic memory; further ones are refused with a retry delay.", at_least=1
+        ),
     )
     semantic_write_latency_target_ms: float = field(
         default=1000.0,
         metadata=_row(
-            "Milliseconds that a save of the semantic memory may take; above that, saves are held back.", at_least=0.001
+            "Target time of a save in semantic memory, in milliseconds; if saves take longer, they are limited.",
+            at_least=0.001,
         ),
     )
     timeline_retention_days: float | None = field(
         default=None,
         metadata=_row(
-            "Days that an event of the timeline is kept; auto is for ever.", at_least=0.001, at_most=1_000_000
+            "Days for which events of the timeline are kept; auto keeps them forever.",
+            at_least=0.001,
+            at_most=1_000_000,
         ),
     )
     timeline_prune_share_max: float = field(
         default=0.5,
         metadata=_row(
-            "Largest share of the timeline that the retention may remove at once; above that, it stops and warns.",
+            "Maximum share of the timeline that the retention removes at once; above that, it stops and warns.",
             at_least=0,
             at_most=1,
         ),
     )
     timeline_prune_guard_min_events: int = field(
         default=10,
-        metadata=_row("Events from which on that share counts; of a timeline with fewer, all may go.", at_least=1),
+        metadata=_row("Minimum number of events for that limit to apply; with fewer, all may be removed.", at_least=1),
     )
     timeline_segment_max_mib: int = field(
         default=64,
-        metadata=_row(
-            "Size from which on a segment of the timeline is followed by the next.", at_least=1, at_most=1024
-        ),
+        metadata=_row("Size at which a new segment of the timeline begins.", at_least=1, at_most=1024),
     )
     timeline_segment_max_events: int = field(
-        default=100_000, metadata=_row("Most events of a segment.", at_least=1, at_most=10_000_000)
+        default=100_000, metadata=_row("Maximum number of events in a segment.", at_least=1, at_most=10_000_000)
     )
     timeline_segment_max_age_s: float = field(
-        default=3600.0, metadata=_row("Time after which a segment is followed by the next.", at_least=0.001)
+        default=3600.0, metadata=_row("Age at which a new segment begins.", at_least=0.001)
     )
     timeline_scrub_interval_h: float = field(
         default=24.0,
-        metadata=_row("Hours between two looks at every byte of the timeline.", at_least=0.001),
+        metadata=_row("Hours between two checks of all data in the timeline.", at_least=0.001),
     )
     timeline_write_latency_target_ms: float = field(
         default=1000.0,
         metadata=_row(
-            "Milliseconds that recording an event may take; above that, a warning is raised.", at_least=0.001
+            "Target time for recording an event, in milliseconds; above that, a warning is raised.", at_least=0.001
         ),
     )
     timeline_embeddings: bool = field(
-        default=False, metadata=_row("Make vectors of the events, too, so that a window can be searched by meaning.")
+        default=False, metadata=_row("Compute vectors of events, so that they can be searched by meaning.")
     )
     bridge_enabled: bool = field(
-        default=True, metadata=_row("Save events of the timeline as statements, as the routing policy says.")
+        default=True, metadata=_row("Save events of the timeline as statements according to the routing policy.")
     )
     tools_file: Path | None = field(
         default=None,
@@ -176,97 +186,104 @@ class Settings:
     )
     tool_endpoints_allowed: Texts = field(
         default=(),
-        metadata=_row("Hosts, or HOST:PORT, that a tool of that file may be run by; no other is ever called."),
+        metadata=_row("Hosts, or HOST:PORT, that tools in that file may call; no others are called."),
     )
     tool_calls_max: int = field(
         default=64,
-        metadata=_row("Calls in flight to one tool of that file; more are refused with a hint.", at_least=1),
+        metadata=_row(
+            "Maximum number of concurrent calls of one tool in that file; further ones are refused with a retry delay.",
+            at_least=1,
+        ),
     )
     tool_actions_permitted: Texts = field(
         default=MEMORY_ACTIONS,
-        metadata=_row("What the tool manage_memory may do at most.", choices=MEMORY_ACTIONS),
+        metadata=_row("Actions that the tool manage_memory may perform.", choices=MEMORY_ACTIONS),
     )
     tool_namespace: Texts = field(
         default=(),
         metadata=_row(
-            "Labels of the namespace of the memory tools where a call names none; one in braces, as {user_id}, is "
+            "Labels of the memory tools' namespace for calls that name none; a label in braces, such as {user_id}, is "
             "filled from the call's configuration."
         ),
     )
     change_retention_days: float = field(
-        default=7.0, metadata=_row("Days that a change is kept for watchers that come late.", at_least=0.001)
+        default=7.0, metadata=_row("Days for which changes are kept for watchers.", at_least=0.001)
     )
     change_retention_max: int = field(
-        default=1_000_000, metadata=_row("Changes that are kept; the oldest go first.", at_least=1)
+        default=1_000_000,
+        metadata=_row("Maximum number of changes that are kept; the oldest are removed first.", at_least=1),
     )
     watch_heartbeat_s: float = field(
         default=15.0,
-        metadata=_row("Longest silence of a watch whose client names none.", at_least=5, at_most=60),
+        metadata=_row("Default interval between heartbeats of a watch.", at_least=5, at_most=60),
     )
     vaults_open_max: int = field(
         default=64,
-        metadata=_row("Vaults open at once; the one that was idle longest is closed for the next.", at_least=1),
+        metadata=_row(
+            "Maximum number of open vaults; the least recently used one is closed to open another.", at_least=1
+        ),
     )
     vault_idle_s: float = field(
-        default=600.0, metadata=_row("Time after which a vault that nobody uses is closed.", at_least=0.001)
+        default=600.0, metadata=_row("Time after which an unused vault is closed.", at_least=0.001)
     )
     graph_vectors_min: int = field(
         default=20_000,
-        metadata=_row("From this many vectors on, a local index searches through a graph.", at_least=1),
+        metadata=_row("Number of vectors from which a local index uses a graph.", at_least=1),
     )
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
         metadata=_row(
-            "Model that makes the vectors; hashing needs no weights and knows no meaning (for tests).",
+            "Embedding model; hashing needs no weights but ignores meaning (for tests).",
             also="KNOWLEDGE_STORE_EMBEDDING_MODEL",
         ),
     )
     embedding_precision: str = field(
-        default="int8", metadata=_row("Arithmetic of the default model.", choices=("int8", "fp32"))
+        default="int8", metadata=_row("Precision of the default model.", choices=("int8", "fp32"))
     )
     embedding_model_dir: Path | None = field(
         default=None, metadata=_row("Folder with the model's weights and tokenizer.")
     )
     embedding_allow_download: bool = field(
-        default=True, metadata=_row("Fetch weights that are nowhere on this machine.")
+        default=True, metadata=_row("Download weights that are not on this machine.")
     )
     embedding_threads: int = field(
-        default=0, metadata=_row("Runs of the model at the same time; 0 is one per core.", at_least=0)
+        default=0, metadata=_row("Maximum number of concurrent runs of the model; 0 means one per core.", at_least=0)
     )
     embedding_cache_entries: int = field(
-        default=10_000, metadata=_row("Vectors of recent texts that are kept in memory.", at_least=0)
+        default=10_000, metadata=_row("Number of vectors of recent texts that are cached in memory.", at_least=0)
     )
     model_cache_dir: Path | None = field(
-        default=None, metadata=_row("Folder for converted models; empty is the user's cache folder.")
+        default=None, metadata=_row("Folder for converted models; by default the user's cache folder.")
     )
     exact_scan_passages_max: int = field(
         default=20_000,
-        metadata=_row("Up to this many candidates, a search compares every one and can miss none.", at_least=0),
+        metadata=_row("Number of candidates up to which a search compares all of them and misses none.", at_least=0),
     )
     erasure_delay_s: float = field(
         default=3.0,
         metadata=_row(
-            "Seconds after which what was deleted or replaced is in no file of the server, but for those of ChromaDB.",
+            "Seconds after which deleted or replaced data is erased from the server's files, except those of ChromaDB.",
             at_least=0.001,
         ),
     )
     vector_cache_mib: int = field(
         default=512,
         metadata=_row(
-            "Most memory for the vectors of one collection and their graph; beyond it, scans read the file.", at_least=0
+            "Maximum memory for the vectors of one collection and their graph; if exceeded, scans read the file.",
+            at_least=0,
         ),
     )
     fusion: str = field(
         default="absolute",
         metadata=_row(
-            "What a hybrid search adds up: scores that compare across queries, scores scaled query by query, or ranks.",
+            "What a hybrid search adds: scores that compare across queries, scores scaled per query, or ranks.",
             choices=("absolute", "weighted", "rrf"),
         ),
     )
     fusion_vector_weight: float | None = field(
         default=None,
         metadata=_row(
-            "Share of meaning in a hybrid search; the rest is words. Auto is 0.6 for weighted, else 0.5.",
+            "Weight of meaning in a hybrid search; keywords have the rest. Auto is 0.6 for weighted, otherwise 0.5.",
             at_least=0,
             at_most=1,
         ),
@@ -274,79 +291,88 @@ class Settings:
     fusion_rrf_k: int = field(
         default=60,
         metadata=_row(
-            "With rrf, how little the first ranks stand out: a rank counts (k + 1) / (k + rank).", at_least=1
+            "The constant k of rrf: a rank contributes (k + 1) / (k + rank). A larger k favours the first ranks less.",
+            at_least=1,
         ),
     )
     search_context_weight: float = field(
         default=0.75,
         metadata=_row(
-            "What a word counts for the records stored just before and after; 0 looks at each record alone.",
+            "Weight of a word for the records stored just before and after; 0 scores each record alone.",
             at_least=0,
             at_most=1,
         ),
     )
     search_reranking: bool = field(
         default=False,
-        metadata=_row("Look again at the best 100 of a hybrid search: who speaks, and is it an answer?"),
+        metadata=_row("Rerank the best 100 results of a hybrid search by who speaks and whether it is an answer."),
     )
     max_message_mib: int = field(
-        default=4, metadata=_row("Largest message that is accepted or sent.", at_least=1, at_most=512)
+        default=4, metadata=_row("Maximum size of a message in either direction.", at_least=1, at_most=512)
     )
     unary_calls_max: int = field(
-        default=512, metadata=_row("Single calls in work at once; more are refused with a hint.", at_least=1)
+        default=512,
+        metadata=_row(
+            "Maximum number of concurrent single calls; further ones are refused with a retry delay.", at_least=1
+        ),
     )
     answer_memory_mib: int = field(
         default=32,
         metadata=_row(
-            "Memory for all answers in work; beyond it, calls wait for their share for a while, and then are refused.",
+            "Memory for all answers in progress; if it is used up, calls wait for a while and are then refused.",
             at_least=1,
             at_most=65_536,
         ),
     )
     streams_max: int = field(
-        default=256, metadata=_row("Streams open at once; more are refused with a hint.", at_least=1)
+        default=256,
+        metadata=_row("Maximum number of open streams; further ones are refused with a retry delay.", at_least=1),
     )
     default_deadline_s: float = field(
         default=60.0,
-        metadata=_row("Time for a single call whose client names no deadline; streams have none.", at_least=0.001),
+        metadata=_row("Deadline of single calls whose clients set none; streams have no deadline.", at_least=0.001),
     )
     request_timeout_s: float = field(
         default=10.0,
-        metadata=_row("Time within which the request of a call must arrive; streams have none.", at_least=0.001),
+        metadata=_row(
+            "Time within which the request of a call must arrive; does not apply to streams of requests.",
+            at_least=0.001,
+        ),
     )
     stream_write_timeout_s: float = field(
-        default=20.0, metadata=_row("Time that a client may leave a message of a stream unread.", at_least=0.001)
+        default=20.0, metadata=_row("Time for which a client may leave a message of a stream unread.", at_least=0.001)
     )
     shutdown_grace_s: float = field(
-        default=10.0, metadata=_row("Time for calls in work to end at shutdown.", at_least=0)
+        default=10.0, metadata=_row("Time that running calls have to finish at shutdown.", at_least=0)
     )
     shutdown_drain_s: float | None = field(
         default=None,
         metadata=_row(
-            "Time between saying NOT_SERVING and refusing connections at shutdown; auto is 0 on loopback, else 3.",
+            "Time from NOT_SERVING to refusing connections at shutdown; auto is 0 on loopback, otherwise 3.",
             at_least=0,
         ),
     )
     health_check_interval_s: float = field(
-        default=5.0, metadata=_row("Time between two looks at the store's health.", at_least=0.01)
+        default=5.0, metadata=_row("Time between two checks of the store's health.", at_least=0.01)
     )
     log_format: str = field(
-        default="console", metadata=_row("Shape of the log on standard error.", choices=("json", "console"))
+        default="console", metadata=_row("Format of the log on standard error.", choices=("json", "console"))
     )
     log_level: str = field(
-        default="info", metadata=_row("Least level that is logged.", choices=("debug", "info", "warning", "error"))
+        default="info", metadata=_row("Minimum level that is logged.", choices=("debug", "info", "warning", "error"))
     )
     reflection: bool | None = field(
-        default=None, metadata=_row("Tell clients which services and messages there are; auto is only on loopback.")
+        default=None, metadata=_row("Enable gRPC reflection; auto enables it on loopback only.")
     )
     connections_max: int = field(
-        default=1000, metadata=_row("Connections open at once; more are closed at once.", at_least=1)
+        default=1000,
+        metadata=_row("Maximum number of open connections; further ones are closed immediately.", at_least=1),
     )
     max_connection_age_s: int | None = field(
         default=None,
         metadata=_row(
-            "Age at which a connection is closed politely, its streams within half an hour; 0 is never, auto is never "
-            "on loopback, else 3600.",
+            "Age at which a connection is closed gracefully, its streams within half an hour; 0 and, on "
+            "loopback, auto mean never; elsewhere, auto is 3600.",
             at_least=0,
         ),
     )
@@ -364,12 +390,14 @@ SETTINGS: Mapping[str, Setting] = {row.name: row for row in _rows()}
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and where each value came from: default, file PATH, environment NAME, or flag --NAME."""
+    """Settings, with the origin of each value: default, file PATH, environment NAME, or flag --NAME."""
 
     settings: Settings
     origins: Mapping[str, str]
     unknown_variables: tuple[str, ...] = ()
-    """Variables that look like settings and are none. Not an error: Kubernetes makes some for a service `mnemon`."""
+    """Variables that look like settings but are not. No error, because Kubernetes creates some for a service
+    `mnemon`.
+    """
 
 
 def load_settings(
@@ -377,10 +405,10 @@ def load_settings(
 ) -> LoadedSettings:
     """Fills the table: default, then the TOML file, then the environment, then flags.
 
-    Without `file`, the file that MNEMON_CONFIG names is read, where it names one. Flags that are None are not given.
+    If `file` is None, the file named by MNEMON_CONFIG is read, if that is set. Flags that are None count as not given.
 
     Raises:
-        ConfigurationError: an unknown key in the file, a value that cannot be, or settings that contradict each other.
+        ConfigurationError: an unknown key in the file, an invalid value, or settings that contradict each other.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(SETTINGS, "default")
@@ -394,13 +422,13 @@ def load_settings(
 
 
 def settings_from_arguments(arguments: Mapping[str, Any]) -> Settings:
-    """Settings that a program gives, and defaults; None is not given.
+    """Settings from a program's arguments, with defaults for the rest. None counts as not given.
 
     Raises:
-        ConfigurationError: a name that is no setting, a value that cannot be, or settings that contradict each other.
+        ConfigurationError: an unknown name, an invalid value, or settings that contradict each other.
     """
     if unknown := [name for name in arguments if name not in SETTINGS]:
-        raise ConfigurationError(f"{unknown[0]!r} is not a setting; they are: {', '.join(SETTINGS)}")
+        raise ConfigurationError(f"{unknown[0]!r} is not a setting; the settings are: {', '.join(SETTINGS)}")
     given = {name: raw for name, raw in arguments.items() if raw is not None}
     settings = Settings(**{name: parse_value(SETTINGS[name], raw, "argument") for name, raw in given.items()})
     _check_together(settings)
@@ -408,14 +436,14 @@ def settings_from_arguments(arguments: Mapping[str, Any]) -> Settings:
 
 
 def render_markdown() -> str:
-    """The table for people: `server/CONFIGURATION.md` is this text."""
+    """The table for people. `server/CONFIGURATION.md` is this text."""
     lines = [
         "# Configuration",
         "",
-        "Every setting of `mnemon-server`. A flag wins over an environment variable, which wins over the file",
-        f"that `--config` or `{CONFIG_FILE_VARIABLE}` names (TOML, with the names below as keys), which wins over the",
+        "All settings of `mnemon-server`. A flag overrides an environment variable, which overrides the file",
+        f"that `--config` or `{CONFIG_FILE_VARIABLE}` names (TOML, with the names below as keys), which overrides the",
         "default.",
-        "`mnemon-server check-config` prints each value with where it came from.",
+        "`mnemon-server check-config` prints each value and its origin.",
         "",
         "This page is printed by `mnemon-server check-config --markdown`.",
         "",
@@ -443,13 +471,15 @@ def _from_file(file: Path | None) -> Iterator[tuple[str, Any, str]]:
         raise ConfigurationError(f"the configuration file {file} cannot be read: {error}") from error
     for name, raw in content.items():
         if name not in SETTINGS:
-            raise ConfigurationError(f"{name!r} in the file {file} is not a setting; they are: {', '.join(SETTINGS)}")
+            raise ConfigurationError(
+                f"{name!r} in the file {file} is not a setting; the settings are: {', '.join(SETTINGS)}"
+            )
         yield name, raw, f"file {file}"
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     for row in SETTINGS.values():
-        # An empty variable is how Compose and shells say "not set".
+        # Compose and shells use an empty variable for "not set".
         variable = next((name for name in row.variables if environ.get(name)), None)
         if variable is not None:
             yield row.name, environ[variable], f"environment {variable}"
@@ -468,15 +498,15 @@ def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _check_together(settings: Settings) -> None:
     if (settings.tls_certificate is None) != (settings.tls_key is None):
-        raise ConfigurationError("tls_certificate and tls_key go together: set both, or neither")
+        raise ConfigurationError("tls_certificate and tls_key belong together: set both, or neither")
     if settings.tls_client_ca is not None and settings.tls_certificate is None:
         raise ConfigurationError("tls_client_ca needs tls_certificate and tls_key")
     _check_tool_namespace(settings.tool_namespace)
     address = Address.parse(settings.listen)
     if not (address.is_local or settings.tls_certificate or settings.insecure):
         raise ConfigurationError(
-            f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS on it, "
-            "or say --insecure (MNEMON_INSECURE=true) where the network is trusted"
+            f"{address} can be reached from other machines: set tls_certificate and tls_key to serve TLS, "
+            "or set --insecure (MNEMON_INSECURE=true) if the network is trusted"
         )
 
 

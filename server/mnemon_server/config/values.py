@@ -1,4 +1,4 @@
-"""One row of the table of settings: how its value is read, checked and shown."""
+"""One row of the table of settings: how its value is parsed, validated and shown."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ VARIABLE_PREFIX = "MNEMON_"
 AUTOMATIC = "auto"
 
 Texts = tuple[str, ...]
-"""The type of a setting that is a list: in TOML a list, elsewhere a text with commas."""
+"""The type of a setting that is a list: a list in TOML, otherwise a text separated by commas."""
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -34,17 +34,17 @@ class Setting:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Environment variables that set it, the first one wins."""
+        """Environment variables that set it. The first one that is set is used."""
         own = f"{VARIABLE_PREFIX}{self.name.upper()}"
         return (own, self.also) if self.also else (own,)
 
     @property
     def flag(self) -> str:
-        """The flag of `mnemon-server serve`."""
+        """Its flag for `mnemon-server serve`."""
         return f"--{self.name.replace('_', '-')}"
 
     def show(self, value: object) -> str:
-        """The value as it could be typed; secrets are hidden."""
+        """The value as a user would type it. Secrets are hidden."""
         if value is None:
             return "" if self.type is Path else AUTOMATIC
         if self.secret and value:
@@ -55,10 +55,10 @@ class Setting:
 
 
 def parse_value(row: Setting, raw: Any, origin: str) -> Any:
-    """The value that `raw`, text or a value of TOML, stands for.
+    """Converts `raw`, a text or a TOML value.
 
     Raises:
-        ConfigurationError: there is none; the message names setting, value, origin and what would be right.
+        ConfigurationError: the value is invalid. The message names the setting, value, origin and what would be valid.
     """
     if row.optional and raw in ("", AUTOMATIC):
         return None
@@ -75,8 +75,8 @@ def parse_value(row: Setting, raw: Any, origin: str) -> Any:
 
 
 def _refusal(row: Setting, raw: object, origin: str, expected: str) -> ConfigurationError:
-    shown = "the value given" if row.secret else repr(raw)
-    return ConfigurationError(f"setting {row.name} ({origin}): {shown} is not possible; it must be {expected}")
+    shown = "the given value" if row.secret else repr(raw)
+    return ConfigurationError(f"setting {row.name} ({origin}): {shown} is invalid; it must be {expected}")
 
 
 def _is_chosen(row: Setting, value: Any) -> bool:
@@ -149,5 +149,5 @@ _EXPECTED: Mapping[type[Any], str] = {
     float: "a number",
     str: "text",
     Path: "a path",
-    Texts: "a list of texts, or a text with commas between them",
+    Texts: "a list of texts, or a text separated by commas",
 }
