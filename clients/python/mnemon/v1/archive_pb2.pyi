@@ -47,7 +47,7 @@ class _RecordKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecordKind
     """An event of EpisodicMemoryService."""
 
 class RecordKind(_RecordKind, metaclass=_RecordKindEnumTypeWrapper):
-    """RecordKind says what kind of record it is."""
+    """RecordKind is the kind of a record."""
 
 RECORD_KIND_UNSPECIFIED: RecordKind.ValueType  # 0
 """Refused."""
@@ -76,27 +76,27 @@ class _ImportConflictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Import
     IMPORT_CONFLICT_UNSPECIFIED: _ImportConflict.ValueType  # 0
     """The same as NEWER."""
     IMPORT_CONFLICT_NEWER: _ImportConflict.ValueType  # 1
-    """The one that was changed last stays; at the same time, the one that is there."""
+    """The state with the later change is kept; if both are equal, the stored one."""
     IMPORT_CONFLICT_KEEP: _ImportConflict.ValueType  # 2
-    """What is there stays."""
+    """The stored state is kept."""
     IMPORT_CONFLICT_REPLACE: _ImportConflict.ValueType  # 3
-    """What is imported takes its place."""
+    """The imported state replaces it."""
     IMPORT_CONFLICT_REFUSE: _ImportConflict.ValueType  # 4
-    """The record fails."""
+    """The record is refused."""
 
 class ImportConflict(_ImportConflict, metaclass=_ImportConflictEnumTypeWrapper):
-    """ImportConflict says what becomes of a record whose id is taken by another state of it."""
+    """ImportConflict says what happens to a record whose id already belongs to a different record state."""
 
 IMPORT_CONFLICT_UNSPECIFIED: ImportConflict.ValueType  # 0
 """The same as NEWER."""
 IMPORT_CONFLICT_NEWER: ImportConflict.ValueType  # 1
-"""The one that was changed last stays; at the same time, the one that is there."""
+"""The state with the later change is kept; if both are equal, the stored one."""
 IMPORT_CONFLICT_KEEP: ImportConflict.ValueType  # 2
-"""What is there stays."""
+"""The stored state is kept."""
 IMPORT_CONFLICT_REPLACE: ImportConflict.ValueType  # 3
-"""What is imported takes its place."""
+"""The imported state replaces it."""
 IMPORT_CONFLICT_REFUSE: ImportConflict.ValueType  # 4
-"""The record fails."""
+"""The record is refused."""
 Global___ImportConflict: _TypeAlias = ImportConflict  # noqa: Y015
 
 class _ImportOutcome:
@@ -106,34 +106,34 @@ class _ImportOutcome:
 class _ImportOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     IMPORT_OUTCOME_UNSPECIFIED: _ImportOutcome.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     IMPORT_OUTCOME_CREATED: _ImportOutcome.ValueType  # 1
-    """It was not there before."""
+    """It is new."""
     IMPORT_OUTCOME_REPLACED: _ImportOutcome.ValueType  # 2
-    """It took the place of what was there."""
+    """It replaced the stored state."""
     IMPORT_OUTCOME_UNCHANGED: _ImportOutcome.ValueType  # 3
-    """The same was there."""
+    """The stored state is the same."""
     IMPORT_OUTCOME_KEPT: _ImportOutcome.ValueType  # 4
-    """Another state was there, and stays."""
+    """A different state was stored, and was kept."""
 
 class ImportOutcome(_ImportOutcome, metaclass=_ImportOutcomeEnumTypeWrapper):
-    """ImportOutcome says what became of a record."""
+    """ImportOutcome is the result for a record."""
 
 IMPORT_OUTCOME_UNSPECIFIED: ImportOutcome.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 IMPORT_OUTCOME_CREATED: ImportOutcome.ValueType  # 1
-"""It was not there before."""
+"""It is new."""
 IMPORT_OUTCOME_REPLACED: ImportOutcome.ValueType  # 2
-"""It took the place of what was there."""
+"""It replaced the stored state."""
 IMPORT_OUTCOME_UNCHANGED: ImportOutcome.ValueType  # 3
-"""The same was there."""
+"""The stored state is the same."""
 IMPORT_OUTCOME_KEPT: ImportOutcome.ValueType  # 4
-"""Another state was there, and stays."""
+"""A different state was stored, and was kept."""
 Global___ImportOutcome: _TypeAlias = ImportOutcome  # noqa: Y015
 
 @_typing.final
 class ExportSelection(_message.Message):
-    """ExportSelection says what is exported: everything that is set must hold. Empty: the whole vault."""
+    """ExportSelection says what is exported; everything that is set must match. Empty selects the whole vault."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -142,18 +142,18 @@ class ExportSelection(_message.Message):
     EXACT_NAMESPACE_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
     exact_namespace: _builtins.bool
-    """Of the facts below the namespace, none."""
+    """Exclude the facts below the namespace."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___RecordKind.ValueType]:
-        """Records of these kinds; empty: all that the other fields can mean. At most 64."""
+        """Records of these kinds; empty: all that the other fields allow. At most 64."""
 
     @_builtins.property
     def namespace(self) -> _facts_pb2.FactNamespace:
-        """Facts of this namespace, and nothing else."""
+        """Only facts in this namespace and below it."""
 
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Records of this scope. Facts and rules have none, and are left out."""
+        """Records with this scope. Facts and rules have no scope and are left out."""
 
     def __init__(
         self,
@@ -173,7 +173,9 @@ Global___ExportSelection: _TypeAlias = ExportSelection  # noqa: Y015
 
 @_typing.final
 class ArchiveHeader(_message.Message):
-    """ArchiveHeader says what an archive is. Vectors of two models cannot be compared: it names the one that made them."""
+    """ArchiveHeader describes an archive. It names the model of the vectors, because vectors of different models are not
+    comparable.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -185,14 +187,14 @@ class ArchiveHeader(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     RULES_VERSION_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
-    """1. A server refuses one that it does not know."""
+    """The format version, 1. A server refuses versions that it does not know."""
     cursor: _builtins.str
-    """The position of the change log at which it began: what WatchChanges gives from here came later."""
+    """The position in the change log at which it started. WatchChanges from here returns the later changes."""
     rules_version: _builtins.int
-    """The version of the registry of rules, where rules are among the records; at most 2^53 - 1, so that it can grow."""
+    """The version of the rule registry, if rules are among the records; at most 2^53 - 1, so that it can be incremented."""
     @_builtins.property
     def embedding_model(self) -> _common_pb2.EmbeddingModel:
-        """What made the vectors."""
+        """The model that made the vectors."""
 
     @_builtins.property
     def selection(self) -> Global___ExportSelection:
@@ -200,11 +202,11 @@ class ArchiveHeader(_message.Message):
 
     @_builtins.property
     def export_time(self) -> _timestamp_pb2.Timestamp:
-        """When the export began."""
+        """When the export started."""
 
     @_builtins.property
     def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindCount]:
-        """How many records there were then, of each kind."""
+        """The number of records of each kind at that time."""
 
     def __init__(
         self,
@@ -236,7 +238,7 @@ class KindCount(_message.Message):
     kind: Global___RecordKind.ValueType
     """The kind."""
     count: _builtins.int
-    """How many."""
+    """The number of records."""
     def __init__(
         self,
         *,
@@ -253,7 +255,7 @@ Global___KindCount: _TypeAlias = KindCount  # noqa: Y015
 
 @_typing.final
 class ArchivedRecord(_message.Message):
-    """ArchivedRecord is a record as the vault keeps it."""
+    """ArchivedRecord is a record as stored in the vault."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,40 +316,40 @@ class ArchivedRecord(_message.Message):
     kind: Global___RecordKind.ValueType
     """Its kind."""
     id: _builtins.str
-    """Its id; of a fact the digest of its namespace and key, of a rule its name."""
+    """Its id; for a fact, the digest of its namespace and key; for a rule, its name."""
     content: _builtins.str
-    """Its text; of a fact, what is searched of it; of a decision and a rule, JSON."""
+    """Its text; for a fact, the searched text; for a decision or a rule, JSON."""
     hidden: _builtins.bool
-    """Deleted softly, or superseded."""
+    """True if it was deleted softly or superseded."""
     revision: _builtins.int
-    """How often it was changed, and 1; at most 2^53 - 1, so that it can grow."""
+    """Its revision: the number of changes plus 1; at most 2^53 - 1, so that it can be incremented."""
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Its metadata; of a fact, what filters read."""
+        """Its metadata; for a fact, the values that filters use."""
 
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose and about what it is."""
+        """Whom it belongs to and what it is about."""
 
     @_builtins.property
     def fields(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """What its kind has beyond that, by name; a field without a value is left out."""
+        """Further fields of its kind, by name, without empty fields."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was stored first."""
+        """When it was created."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was changed last."""
+        """When it was last changed."""
 
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedPassage]:
-        """What it was split into, in order."""
+        """Its passages, in order."""
 
     @_builtins.property
     def event(self) -> _episodic_pb2.EpisodicEvent:
-        """Of RECORD_KIND_EVENT the event; then no other field but `kind` and `id` is set."""
+        """For RECORD_KIND_EVENT: the event. Then only `kind` and `id` are set besides it."""
 
     def __init__(
         self,
@@ -375,7 +377,7 @@ Global___ArchivedRecord: _TypeAlias = ArchivedRecord  # noqa: Y015
 
 @_typing.final
 class ArchivedPassage(_message.Message):
-    """ArchivedPassage is a part of a record's text, with its vector."""
+    """ArchivedPassage is a passage of a record's text, with its vector."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -385,7 +387,7 @@ class ArchivedPassage(_message.Message):
     start: _builtins.int
     """Its first code point."""
     end: _builtins.int
-    """One past its last."""
+    """The end, exclusive."""
     vector: _builtins.bytes
     """Its vector: little-endian 32-bit floats, of unit length."""
     def __init__(
@@ -412,10 +414,10 @@ class ExportRecordsRequest(_message.Message):
     SELECTION_FIELD_NUMBER: _builtins.int
     OMIT_VECTORS_FIELD_NUMBER: _builtins.int
     omit_vectors: _builtins.bool
-    """Leave the vectors out: an import embeds the texts."""
+    """Leave out the vectors. An import then embeds the texts."""
     @_builtins.property
     def selection(self) -> Global___ExportSelection:
-        """Which ones."""
+        """Which records."""
 
     def __init__(
         self,
@@ -442,15 +444,15 @@ class ExportRecordsResponse(_message.Message):
     SUMMARY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___ArchiveHeader:
-        """First."""
+        """The first message."""
 
     @_builtins.property
     def records(self) -> Global___ArchivedRecords:
-        """Then any number of these."""
+        """Any number of these."""
 
     @_builtins.property
     def summary(self) -> Global___ExportSummary:
-        """Last."""
+        """The last message."""
 
     def __init__(
         self,
@@ -471,7 +473,7 @@ Global___ExportRecordsResponse: _TypeAlias = ExportRecordsResponse  # noqa: Y015
 
 @_typing.final
 class ArchivedRecords(_message.Message):
-    """ArchivedRecords are records in their order."""
+    """ArchivedRecords is a group of records, in order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -495,7 +497,7 @@ Global___ArchivedRecords: _TypeAlias = ArchivedRecords  # noqa: Y015
 
 @_typing.final
 class ExportSummary(_message.Message):
-    """ExportSummary ends an export."""
+    """ExportSummary is the end of an export."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -503,12 +505,12 @@ class ExportSummary(_message.Message):
     CHANGED_COUNT_FIELD_NUMBER: _builtins.int
     REMOVED_COUNT_FIELD_NUMBER: _builtins.int
     changed_count: _builtins.int
-    """How many were sent once more, since they had changed meanwhile."""
+    """The number of records that were sent again because they had changed."""
     removed_count: _builtins.int
-    """How many of the selection were removed meanwhile, and may be among the records all the same."""
+    """The number of selected records that were removed during the export, and may still be among the records."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindCount]:
-        """Records that were sent, of each kind; one that was sent twice counts twice."""
+        """The number of records sent, by kind; a record that was sent twice counts twice."""
 
     def __init__(
         self,
@@ -527,7 +529,7 @@ Global___ExportSummary: _TypeAlias = ExportSummary  # noqa: Y015
 
 @_typing.final
 class ImportRecordsRequest(_message.Message):
-    """ImportRecordsRequest is a run of records in the stream."""
+    """ImportRecordsRequest is a group of records in the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -535,7 +537,7 @@ class ImportRecordsRequest(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___ImportStart:
-        """Required in the first message; later ones may repeat it, and it counts no more."""
+        """Required in the first message. Later messages may repeat it; it is then ignored."""
 
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchivedRecord]:
@@ -557,7 +559,7 @@ Global___ImportRecordsRequest: _TypeAlias = ImportRecordsRequest  # noqa: Y015
 
 @_typing.final
 class ImportStart(_message.Message):
-    """ImportStart says how to import."""
+    """ImportStart holds the options of an import."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -566,16 +568,16 @@ class ImportStart(_message.Message):
     EMBED_ANEW_FIELD_NUMBER: _builtins.int
     BRIDGE_EVENTS_FIELD_NUMBER: _builtins.int
     on_conflict: Global___ImportConflict.ValueType
-    """What becomes of a record whose id is taken."""
+    """How conflicts of ids are resolved."""
     embed_anew: _builtins.bool
-    """Make all vectors anew, with the server's model. Needed where the header names another one."""
+    """Compute all vectors anew with the server's model. Required if the header names another model."""
     bridge_events: _builtins.bool
-    """Let the bridge handle imported events as if they had been recorded now. Otherwise it passes over them: what it made
-    of them is among the statements, if it is wanted.
+    """Let the bridge handle imported events as if they had been recorded now. Otherwise it ignores them: the statements
+    that it made of them can be imported, too.
     """
     @_builtins.property
     def header(self) -> Global___ArchiveHeader:
-        """The archive's. Without it, records must come without vectors, or `embed_anew` be set."""
+        """The header of the archive. Without it, records must have no vectors, or `embed_anew` must be set."""
 
     def __init__(
         self,
@@ -619,17 +621,17 @@ Global___ImportRecordsResponse: _TypeAlias = ImportRecordsResponse  # noqa: Y015
 
 @_typing.final
 class ImportResult(_message.Message):
-    """ImportResult is what became of one record."""
+    """ImportResult is the result for one record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DONE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     done: Global___ImportOutcome.ValueType
-    """It is there, or what was there stays."""
+    """It was stored, or the stored state was kept."""
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It could not be stored, and why."""
+        """It was refused: the error."""
 
     def __init__(
         self,

@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ArchiveServiceStub:
-    """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
-    settings.
+    """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
+    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
+    position, and settings are not included.
     """
 
     @_typing.overload
@@ -37,47 +37,49 @@ class ArchiveServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ArchiveServiceAsyncStub: ...
     ExportRecords: _grpc.UnaryStreamMultiCallable[_archive_pb2.ExportRecordsRequest, _archive_pb2.ExportRecordsResponse]
-    """ExportRecords streams records: a header, the records, and a summary. A stream without its summary was cut off.
+    """ExportRecords streams records: a header, the records, and a summary. A stream without its summary is incomplete.
 
-    Each message is read in one moment, and records are sent in the order in which they were first stored. What changed
-    while they were read is sent once more at the end, in its newest state, and so are the records that came meanwhile:
-    of two records with one id, the later one counts. What was removed meanwhile may be among the records; the summary
-    says whether anything was. To follow what happens afterwards, watch from the header's cursor.
+    Each message is a consistent snapshot, and records are sent in order of creation. Records that changed or were
+    created during the export are sent again at the end in their newest state, so the later of two records with the
+    same id is valid. The summary says whether records were removed during the export; they may be among the records.
+    To follow later changes, watch from the header's cursor.
     """
     ImportRecords: _grpc.StreamStreamMultiCallable[_archive_pb2.ImportRecordsRequest, _archive_pb2.ImportRecordsResponse]
-    """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
-    alone. The same records again change nothing, so that an import that broke off is simply begun anew.
+    """ImportRecords stores records: one response per message, in order, with one result per record. An invalid record
+    does not affect the others. Importing the same records again changes nothing, so an interrupted import can simply
+    be repeated.
 
-    Each change is told in the change log as usual: what is new as created, what was replaced as updated.
+    The change log lists the changes as usual: created for new records, updated for replaced ones.
     """
 
 @_typing.type_check_only
 class ArchiveServiceAsyncStub(ArchiveServiceStub):
-    """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
-    settings.
+    """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
+    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
+    position, and settings are not included.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ExportRecords: _aio.UnaryStreamMultiCallable[_archive_pb2.ExportRecordsRequest, _archive_pb2.ExportRecordsResponse]  # type: ignore[assignment]
-    """ExportRecords streams records: a header, the records, and a summary. A stream without its summary was cut off.
+    """ExportRecords streams records: a header, the records, and a summary. A stream without its summary is incomplete.
 
-    Each message is read in one moment, and records are sent in the order in which they were first stored. What changed
-    while they were read is sent once more at the end, in its newest state, and so are the records that came meanwhile:
-    of two records with one id, the later one counts. What was removed meanwhile may be among the records; the summary
-    says whether anything was. To follow what happens afterwards, watch from the header's cursor.
+    Each message is a consistent snapshot, and records are sent in order of creation. Records that changed or were
+    created during the export are sent again at the end in their newest state, so the later of two records with the
+    same id is valid. The summary says whether records were removed during the export; they may be among the records.
+    To follow later changes, watch from the header's cursor.
     """
     ImportRecords: _aio.StreamStreamMultiCallable[_archive_pb2.ImportRecordsRequest, _archive_pb2.ImportRecordsResponse]  # type: ignore[assignment]
-    """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
-    alone. The same records again change nothing, so that an import that broke off is simply begun anew.
+    """ImportRecords stores records: one response per message, in order, with one result per record. An invalid record
+    does not affect the others. Importing the same records again changes nothing, so an interrupted import can simply
+    be repeated.
 
-    Each change is told in the change log as usual: what is new as created, what was replaced as updated.
+    The change log lists the changes as usual: created for new records, updated for replaced ones.
     """
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ArchiveService moves what a vault holds to a file and back, vectors included: an import into an empty vault gives the
-    same answers. Not part of it are the change log, the answers to request ids, the bridge's policy and position, and
-    settings.
+    """ArchiveService exports the content of a vault to a file and imports it again, vectors included. After an import into
+    an empty vault, queries give the same answers. The change log, the answers to request ids, the bridge's policy and
+    position, and settings are not included.
     """
 
     @_abc_1.abstractmethod
@@ -86,12 +88,12 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _archive_pb2.ExportRecordsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_archive_pb2.ExportRecordsResponse], _abc.AsyncIterator[_archive_pb2.ExportRecordsResponse]]:
-        """ExportRecords streams records: a header, the records, and a summary. A stream without its summary was cut off.
+        """ExportRecords streams records: a header, the records, and a summary. A stream without its summary is incomplete.
 
-        Each message is read in one moment, and records are sent in the order in which they were first stored. What changed
-        while they were read is sent once more at the end, in its newest state, and so are the records that came meanwhile:
-        of two records with one id, the later one counts. What was removed meanwhile may be among the records; the summary
-        says whether anything was. To follow what happens afterwards, watch from the header's cursor.
+        Each message is a consistent snapshot, and records are sent in order of creation. Records that changed or were
+        created during the export are sent again at the end in their newest state, so the later of two records with the
+        same id is valid. The summary says whether records were removed during the export; they may be among the records.
+        To follow later changes, watch from the header's cursor.
         """
 
     @_abc_1.abstractmethod
@@ -100,10 +102,11 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_archive_pb2.ImportRecordsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_archive_pb2.ImportRecordsResponse], _abc.AsyncIterator[_archive_pb2.ImportRecordsResponse]]:
-        """ImportRecords stores records: one response per message, in order, with one result per record. A bad record fails
-        alone. The same records again change nothing, so that an import that broke off is simply begun anew.
+        """ImportRecords stores records: one response per message, in order, with one result per record. An invalid record
+        does not affect the others. Importing the same records again changes nothing, so an interrupted import can simply
+        be repeated.
 
-        Each change is told in the change log as usual: what is new as created, what was replaced as updated.
+        The change log lists the changes as usual: created for new records, updated for replaced ones.
         """
 
 def add_ArchiveServiceServicer_to_server(servicer: ArchiveServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,19 +33,19 @@ class _RoutingModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoutingMo
     ROUTING_MODE_UNSPECIFIED: _RoutingMode.ValueType  # 0
     """The same as ALL."""
     ROUTING_MODE_ALL: _RoutingMode.ValueType  # 1
-    """Importance and type must both fit."""
+    """Importance and type must both match."""
     ROUTING_MODE_ANY: _RoutingMode.ValueType  # 2
-    """One of them is enough."""
+    """One of them must match."""
 
 class RoutingMode(_RoutingMode, metaclass=_RoutingModeEnumTypeWrapper):
-    """RoutingMode says how the conditions of a policy are joined."""
+    """RoutingMode says how the conditions of a policy are combined."""
 
 ROUTING_MODE_UNSPECIFIED: RoutingMode.ValueType  # 0
 """The same as ALL."""
 ROUTING_MODE_ALL: RoutingMode.ValueType  # 1
-"""Importance and type must both fit."""
+"""Importance and type must both match."""
 ROUTING_MODE_ANY: RoutingMode.ValueType  # 2
-"""One of them is enough."""
+"""One of them must match."""
 Global___RoutingMode: _TypeAlias = RoutingMode  # noqa: Y015
 
 class _PruneAction:
@@ -57,19 +57,19 @@ class _PruneActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PruneActi
     PRUNE_ACTION_UNSPECIFIED: _PruneAction.ValueType  # 0
     """The same as DELETE."""
     PRUNE_ACTION_DELETE: _PruneAction.ValueType  # 1
-    """It is removed for good."""
+    """It is removed permanently."""
     PRUNE_ACTION_DEMOTE: _PruneAction.ValueType  # 2
-    """It stays, with the importance that the policy says, at most."""
+    """It is kept, and its importance is lowered to the policy's value."""
 
 class PruneAction(_PruneAction, metaclass=_PruneActionEnumTypeWrapper):
-    """PruneAction says what becomes of a statement whose events were pruned."""
+    """PruneAction says what happens to a statement whose events were pruned."""
 
 PRUNE_ACTION_UNSPECIFIED: PruneAction.ValueType  # 0
 """The same as DELETE."""
 PRUNE_ACTION_DELETE: PruneAction.ValueType  # 1
-"""It is removed for good."""
+"""It is removed permanently."""
 PRUNE_ACTION_DEMOTE: PruneAction.ValueType  # 2
-"""It stays, with the importance that the policy says, at most."""
+"""It is kept, and its importance is lowered to the policy's value."""
 Global___PruneAction: _TypeAlias = PruneAction  # noqa: Y015
 
 class _BridgeActivity:
@@ -79,29 +79,29 @@ class _BridgeActivity:
 class _BridgeActivityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BridgeActivity.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     BRIDGE_ACTIVITY_UNSPECIFIED: _BridgeActivity.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     BRIDGE_ACTIVITY_RUNNING: _BridgeActivity.ValueType  # 1
-    """It handles events as they come."""
+    """It handles events as they arrive."""
     BRIDGE_ACTIVITY_SUSPENDED: _BridgeActivity.ValueType  # 2
-    """A warning of the timeline suspends it until the timeline is healthy again, or an event is saved that is at most 10
-    seconds old; what was pruned is taken back all the same.
+    """A warning of the timeline suspends it until the timeline is healthy again, or until an event at most 10 seconds old
+    is saved. Statements of pruned events are still removed.
     """
     BRIDGE_ACTIVITY_PAUSED: _BridgeActivity.ValueType  # 3
-    """It was paused, or is turned off."""
+    """It is paused or disabled."""
 
 class BridgeActivity(_BridgeActivity, metaclass=_BridgeActivityEnumTypeWrapper):
-    """BridgeActivity is what the bridge does."""
+    """BridgeActivity says what the bridge is doing."""
 
 BRIDGE_ACTIVITY_UNSPECIFIED: BridgeActivity.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 BRIDGE_ACTIVITY_RUNNING: BridgeActivity.ValueType  # 1
-"""It handles events as they come."""
+"""It handles events as they arrive."""
 BRIDGE_ACTIVITY_SUSPENDED: BridgeActivity.ValueType  # 2
-"""A warning of the timeline suspends it until the timeline is healthy again, or an event is saved that is at most 10
-seconds old; what was pruned is taken back all the same.
+"""A warning of the timeline suspends it until the timeline is healthy again, or until an event at most 10 seconds old
+is saved. Statements of pruned events are still removed.
 """
 BRIDGE_ACTIVITY_PAUSED: BridgeActivity.ValueType  # 3
-"""It was paused, or is turned off."""
+"""It is paused or disabled."""
 Global___BridgeActivity: _TypeAlias = BridgeActivity  # noqa: Y015
 
 class _SkipReason:
@@ -111,54 +111,54 @@ class _SkipReason:
 class _SkipReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SKIP_REASON_UNSPECIFIED: _SkipReason.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     SKIP_REASON_IMPORTANCE: _SkipReason.ValueType  # 1
-    """It matters too little, or its importance is not known."""
+    """Its importance is too low or unknown."""
     SKIP_REASON_EVENT_TYPE: _SkipReason.ValueType  # 2
     """The policy does not list its type."""
     SKIP_REASON_NO_CONTENT: _SkipReason.ValueType  # 3
     """It has no content."""
     SKIP_REASON_GONE: _SkipReason.ValueType  # 4
-    """It was pruned before its turn."""
+    """It was pruned before it was handled."""
     SKIP_REASON_KNOWN: _SkipReason.ValueType  # 5
-    """The same was told directly, and stands by itself."""
+    """A caller saved the same statement directly, and that one is independent of events."""
     SKIP_REASON_REJECTED: _SkipReason.ValueType  # 6
-    """The rule for conflicts wants what was known."""
+    """The conflict rules kept the known statement."""
     SKIP_REASON_INVALID: _SkipReason.ValueType  # 7
-    """No statement can say it, as of an event without a user."""
+    """It cannot become a statement, for example because it has no user."""
     SKIP_REASON_FAILED: _SkipReason.ValueType  # 8
-    """It could not be saved, however often it was tried; the server's log says why."""
+    """It could not be saved despite several attempts; the server's log says why."""
     SKIP_REASON_IMPORTED: _SkipReason.ValueType  # 9
-    """It came with an import that keeps its events from the bridge."""
+    """It was imported with the option to keep its events from the bridge."""
 
 class SkipReason(_SkipReason, metaclass=_SkipReasonEnumTypeWrapper):
     """SkipReason says why an event did not become a statement."""
 
 SKIP_REASON_UNSPECIFIED: SkipReason.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 SKIP_REASON_IMPORTANCE: SkipReason.ValueType  # 1
-"""It matters too little, or its importance is not known."""
+"""Its importance is too low or unknown."""
 SKIP_REASON_EVENT_TYPE: SkipReason.ValueType  # 2
 """The policy does not list its type."""
 SKIP_REASON_NO_CONTENT: SkipReason.ValueType  # 3
 """It has no content."""
 SKIP_REASON_GONE: SkipReason.ValueType  # 4
-"""It was pruned before its turn."""
+"""It was pruned before it was handled."""
 SKIP_REASON_KNOWN: SkipReason.ValueType  # 5
-"""The same was told directly, and stands by itself."""
+"""A caller saved the same statement directly, and that one is independent of events."""
 SKIP_REASON_REJECTED: SkipReason.ValueType  # 6
-"""The rule for conflicts wants what was known."""
+"""The conflict rules kept the known statement."""
 SKIP_REASON_INVALID: SkipReason.ValueType  # 7
-"""No statement can say it, as of an event without a user."""
+"""It cannot become a statement, for example because it has no user."""
 SKIP_REASON_FAILED: SkipReason.ValueType  # 8
-"""It could not be saved, however often it was tried; the server's log says why."""
+"""It could not be saved despite several attempts; the server's log says why."""
 SKIP_REASON_IMPORTED: SkipReason.ValueType  # 9
-"""It came with an import that keeps its events from the bridge."""
+"""It was imported with the option to keep its events from the bridge."""
 Global___SkipReason: _TypeAlias = SkipReason  # noqa: Y015
 
 @_typing.final
 class RoutingPolicy(_message.Message):
-    """RoutingPolicy says which events become statements, and how. An event without content never does."""
+    """RoutingPolicy says which events become statements, and how. Events without content never do."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -171,22 +171,22 @@ class RoutingPolicy(_message.Message):
     CONFLICT_POLICY_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     min_importance: _builtins.float
-    """Events at least so important pass, 0 to 1; unset means 0.6. Unknown importance does not pass."""
+    """Minimum importance of an event, 0 to 1; unset means 0.6. Unknown importance does not match."""
     mode: Global___RoutingMode.ValueType
-    """How the two are joined."""
+    """How the two conditions are combined."""
     content_max: _builtins.int
-    """Most characters of a statement's content; longer content is shortened. Unset means 512; 16 to 65,536."""
+    """Maximum number of characters in a statement's content; longer content is shortened. Unset means 512; 16 to 65,536."""
     on_prune: Global___PruneAction.ValueType
-    """What becomes of statements whose events were pruned."""
+    """What happens to statements whose events were pruned."""
     demoted_importance: _builtins.float
-    """The importance that DEMOTE leaves at most, 0 to 1; unset means 0.1."""
+    """The maximum importance after DEMOTE, 0 to 1; unset means 0.1."""
     conflict_policy: _semantic_pb2.ConflictPolicy.ValueType
-    """What a save does about conflicts; see SaveSemanticMemoryRequest."""
+    """How a save handles conflicts; see SaveSemanticMemoryRequest."""
     revision: _builtins.int
-    """Output only. Grows by one with every change; of a policy that was never changed, 1."""
+    """Output only. Increases by one with every change; 1 for a policy that was never changed."""
     @_builtins.property
     def event_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Events of these types pass; at most 64. Empty means "task", "reminder" and "conversation"."""
+        """The types of events that match; at most 64. Empty means "task", "reminder" and "conversation"."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ Global___RoutingPolicy: _TypeAlias = RoutingPolicy  # noqa: Y015
 
 @_typing.final
 class GetBridgeStatusRequest(_message.Message):
-    """GetBridgeStatusRequest asks how the bridge is."""
+    """GetBridgeStatusRequest requests the status of the bridge."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,7 +238,7 @@ Global___GetBridgeStatusRequest: _TypeAlias = GetBridgeStatusRequest  # noqa: Y0
 
 @_typing.final
 class SkipCount(_message.Message):
-    """SkipCount counts events that did not become statements for one reason."""
+    """SkipCount is the number of events that were skipped for one reason."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -247,7 +247,7 @@ class SkipCount(_message.Message):
     reason: Global___SkipReason.ValueType
     """The reason."""
     count: _builtins.int
-    """How many."""
+    """The number of events."""
     def __init__(
         self,
         *,
@@ -264,7 +264,7 @@ Global___SkipCount: _TypeAlias = SkipCount  # noqa: Y015
 
 @_typing.final
 class GetBridgeStatusResponse(_message.Message):
-    """GetBridgeStatusResponse says how the bridge is. Counts are since the vault was created."""
+    """GetBridgeStatusResponse is the status of the bridge. Counts start when the vault is created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -282,34 +282,34 @@ class GetBridgeStatusResponse(_message.Message):
     HANDLED_TIME_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
-    """Ready: it runs. Degraded: it is suspended, or waits to try again what failed. Unavailable: it is paused."""
+    """Ready: it runs. Degraded: it is suspended, or waits before a retry. Unavailable: it is paused."""
     message: _builtins.str
-    """Why, where it is not ready; or what it is doing first."""
+    """The reason if it is not ready, or what it does before that."""
     activity: Global___BridgeActivity.ValueType
-    """What it does; unset while the server starts."""
+    """What it is doing; unset while the server starts."""
     routed_count: _builtins.int
-    """Events of the timeline that were saved as statements."""
+    """Events that were saved as statements."""
     linked_count: _builtins.int
-    """Statements that were known, and got a link to the event."""
+    """Existing statements that got a link to an event."""
     deleted_count: _builtins.int
-    """Statements removed because their events were pruned."""
+    """Statements that were removed because their events were pruned."""
     demoted_count: _builtins.int
-    """Statements demoted for that."""
+    """Statements that were demoted for that reason."""
     queue_depth: _builtins.int
-    """Changes of the feed that have yet to be handled."""
+    """Changes in the feed that are not handled yet."""
     segment_count: _builtins.int
-    """Segments that the timeline had then."""
+    """The number of segments in the timeline at that time."""
     @_builtins.property
     def skipped_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkipCount]:
-        """Events that were not, by reason; reasons that never came up are left out."""
+        """Events that were skipped, by reason, without reasons that never occurred."""
 
     @_builtins.property
     def timeline_lag(self) -> _duration_pb2.Duration:
-        """Of the last event that was handled: how long after it happened it was saved."""
+        """For the last handled event: the time between the event and its recording."""
 
     @_builtins.property
     def handled_time(self) -> _timestamp_pb2.Timestamp:
-        """When the last event that was handled was committed; unset where there was none."""
+        """When the last handled event was committed; unset if there was none."""
 
     @_builtins.property
     def policy(self) -> Global___RoutingPolicy:
@@ -359,7 +359,7 @@ Global___GetRoutingPolicyRequest: _TypeAlias = GetRoutingPolicyRequest  # noqa: 
 
 @_typing.final
 class GetRoutingPolicyResponse(_message.Message):
-    """GetRoutingPolicyResponse holds the policy, with its defaults filled in."""
+    """GetRoutingPolicyResponse holds the policy, including default values."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -383,7 +383,7 @@ Global___GetRoutingPolicyResponse: _TypeAlias = GetRoutingPolicyResponse  # noqa
 
 @_typing.final
 class UpdateRoutingPolicyRequest(_message.Message):
-    """UpdateRoutingPolicyRequest asks for another policy."""
+    """UpdateRoutingPolicyRequest asks to change the policy."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -392,18 +392,18 @@ class UpdateRoutingPolicyRequest(_message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     expected_revision: _builtins.int
-    """Change only if the policy has this revision. Otherwise ABORTED."""
+    """Change only if the policy has this revision; otherwise ABORTED."""
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128
-    bytes.
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
     """
     @_builtins.property
     def policy(self) -> Global___RoutingPolicy:
-        """Required. The fields that the mask names are taken from it; one that is unset gets its default."""
+        """Required. The new values of the fields in the mask. Unset fields get their defaults."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Required. What to change: min_importance, event_types, mode, content_max, on_prune, demoted_importance,
+        """Required. The fields to change: min_importance, event_types, mode, content_max, on_prune, demoted_importance,
         conflict_policy.
         """
 
@@ -427,17 +427,17 @@ Global___UpdateRoutingPolicyRequest: _TypeAlias = UpdateRoutingPolicyRequest  # 
 
 @_typing.final
 class UpdateRoutingPolicyResponse(_message.Message):
-    """UpdateRoutingPolicyResponse holds the policy that holds now."""
+    """UpdateRoutingPolicyResponse holds the new policy."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     POLICY_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def policy(self) -> Global___RoutingPolicy:
-        """The policy, with its defaults filled in."""
+        """The policy, including default values."""
 
     def __init__(
         self,
@@ -461,7 +461,7 @@ class PauseBridgeRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """As in UpdateRoutingPolicyRequest: a repeated call does not pause what was resumed since."""
+    """As in UpdateRoutingPolicyRequest: a repeated call does not pause a bridge that was resumed since."""
     def __init__(
         self,
         *,
@@ -477,13 +477,13 @@ Global___PauseBridgeRequest: _TypeAlias = PauseBridgeRequest  # noqa: Y015
 
 @_typing.final
 class PauseBridgeResponse(_message.Message):
-    """PauseBridgeResponse says that it is paused."""
+    """PauseBridgeResponse confirms the pause."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLAYED_FIELD_NUMBER: _builtins.int
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     def __init__(
         self,
         *,
@@ -499,7 +499,7 @@ Global___PauseBridgeResponse: _TypeAlias = PauseBridgeResponse  # noqa: Y015
 
 @_typing.final
 class ResumeBridgeRequest(_message.Message):
-    """ResumeBridgeRequest asks to go on."""
+    """ResumeBridgeRequest asks to continue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -521,13 +521,13 @@ Global___ResumeBridgeRequest: _TypeAlias = ResumeBridgeRequest  # noqa: Y015
 
 @_typing.final
 class ResumeBridgeResponse(_message.Message):
-    """ResumeBridgeResponse says that it goes on."""
+    """ResumeBridgeResponse confirms that the bridge continues."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLAYED_FIELD_NUMBER: _builtins.int
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     def __init__(
         self,
         *,

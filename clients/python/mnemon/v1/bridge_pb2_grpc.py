@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class BridgeServiceStub(object):
-    """BridgeService is about the bridge from the timeline to semantic memory: it follows the feed with a stored position,
-    saves what a routing policy lets through as statements, and takes back what was pruned. A restart, a crash or a pause
-    loses nothing and doubles nothing.
+    """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
+    position, saves the events that match a routing policy as statements, and removes statements whose events were
+    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
     """
 
     def __init__(self, channel):
@@ -65,42 +65,42 @@ class BridgeServiceStub(object):
 
 
 class BridgeServiceServicer(object):
-    """BridgeService is about the bridge from the timeline to semantic memory: it follows the feed with a stored position,
-    saves what a routing policy lets through as statements, and takes back what was pruned. A restart, a crash or a pause
-    loses nothing and doubles nothing.
+    """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
+    position, saves the events that match a routing policy as statements, and removes statements whose events were
+    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
     """
 
     def GetBridgeStatus(self, request, context):
-        """GetBridgeStatus says how the bridge is, and what it did. It never fails.
+        """GetBridgeStatus returns the status of the bridge and its counters. It does not fail.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRoutingPolicy(self, request, context):
-        """GetRoutingPolicy returns the policy that holds now.
+        """GetRoutingPolicy returns the current policy.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRoutingPolicy(self, request, context):
-        """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
-        restart.
+        """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
+        survives restarts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseBridge(self, request, context):
-        """PauseBridge stops it until it is resumed, over restarts; events wait in the feed.
+        """PauseBridge pauses the bridge until it is resumed, also across restarts. Events wait in the feed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeBridge(self, request, context):
-        """ResumeBridge lets it go on where it stopped, be it paused or suspended by a warning.
+        """ResumeBridge continues where the bridge stopped, whether it was paused or suspended by a warning.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,9 +143,9 @@ def add_BridgeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BridgeService(object):
-    """BridgeService is about the bridge from the timeline to semantic memory: it follows the feed with a stored position,
-    saves what a routing policy lets through as statements, and takes back what was pruned. A restart, a crash or a pause
-    loses nothing and doubles nothing.
+    """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
+    position, saves the events that match a routing policy as statements, and removes statements whose events were
+    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
     """
 
     @staticmethod

@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class BridgeServiceStub:
-    """BridgeService is about the bridge from the timeline to semantic memory: it follows the feed with a stored position,
-    saves what a routing policy lets through as statements, and takes back what was pruned. A restart, a crash or a pause
-    loses nothing and doubles nothing.
+    """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
+    position, saves the events that match a routing policy as statements, and removes statements whose events were
+    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
     """
 
     @_typing.overload
@@ -37,43 +37,43 @@ class BridgeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BridgeServiceAsyncStub: ...
     GetBridgeStatus: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.GetBridgeStatusRequest, _bridge_pb2.GetBridgeStatusResponse]
-    """GetBridgeStatus says how the bridge is, and what it did. It never fails."""
+    """GetBridgeStatus returns the status of the bridge and its counters. It does not fail."""
     GetRoutingPolicy: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.GetRoutingPolicyRequest, _bridge_pb2.GetRoutingPolicyResponse]
-    """GetRoutingPolicy returns the policy that holds now."""
+    """GetRoutingPolicy returns the current policy."""
     UpdateRoutingPolicy: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.UpdateRoutingPolicyRequest, _bridge_pb2.UpdateRoutingPolicyResponse]
-    """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
-    restart.
+    """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
+    survives restarts.
     """
     PauseBridge: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.PauseBridgeRequest, _bridge_pb2.PauseBridgeResponse]
-    """PauseBridge stops it until it is resumed, over restarts; events wait in the feed."""
+    """PauseBridge pauses the bridge until it is resumed, also across restarts. Events wait in the feed."""
     ResumeBridge: _grpc.UnaryUnaryMultiCallable[_bridge_pb2.ResumeBridgeRequest, _bridge_pb2.ResumeBridgeResponse]
-    """ResumeBridge lets it go on where it stopped, be it paused or suspended by a warning."""
+    """ResumeBridge continues where the bridge stopped, whether it was paused or suspended by a warning."""
 
 @_typing.type_check_only
 class BridgeServiceAsyncStub(BridgeServiceStub):
-    """BridgeService is about the bridge from the timeline to semantic memory: it follows the feed with a stored position,
-    saves what a routing policy lets through as statements, and takes back what was pruned. A restart, a crash or a pause
-    loses nothing and doubles nothing.
+    """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
+    position, saves the events that match a routing policy as statements, and removes statements whose events were
+    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetBridgeStatus: _aio.UnaryUnaryMultiCallable[_bridge_pb2.GetBridgeStatusRequest, _bridge_pb2.GetBridgeStatusResponse]  # type: ignore[assignment]
-    """GetBridgeStatus says how the bridge is, and what it did. It never fails."""
+    """GetBridgeStatus returns the status of the bridge and its counters. It does not fail."""
     GetRoutingPolicy: _aio.UnaryUnaryMultiCallable[_bridge_pb2.GetRoutingPolicyRequest, _bridge_pb2.GetRoutingPolicyResponse]  # type: ignore[assignment]
-    """GetRoutingPolicy returns the policy that holds now."""
+    """GetRoutingPolicy returns the current policy."""
     UpdateRoutingPolicy: _aio.UnaryUnaryMultiCallable[_bridge_pb2.UpdateRoutingPolicyRequest, _bridge_pb2.UpdateRoutingPolicyResponse]  # type: ignore[assignment]
-    """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
-    restart.
+    """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
+    survives restarts.
     """
     PauseBridge: _aio.UnaryUnaryMultiCallable[_bridge_pb2.PauseBridgeRequest, _bridge_pb2.PauseBridgeResponse]  # type: ignore[assignment]
-    """PauseBridge stops it until it is resumed, over restarts; events wait in the feed."""
+    """PauseBridge pauses the bridge until it is resumed, also across restarts. Events wait in the feed."""
     ResumeBridge: _aio.UnaryUnaryMultiCallable[_bridge_pb2.ResumeBridgeRequest, _bridge_pb2.ResumeBridgeResponse]  # type: ignore[assignment]
-    """ResumeBridge lets it go on where it stopped, be it paused or suspended by a warning."""
+    """ResumeBridge continues where the bridge stopped, whether it was paused or suspended by a warning."""
 
 class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """BridgeService is about the bridge from the timeline to semantic memory: it follows the feed with a stored position,
-    saves what a routing policy lets through as statements, and takes back what was pruned. A restart, a crash or a pause
-    loses nothing and doubles nothing.
+    """BridgeService controls the bridge from the timeline to semantic memory. The bridge follows the feed with a stored
+    position, saves the events that match a routing policy as statements, and removes statements whose events were
+    pruned. A restart, a crash or a pause neither loses nor duplicates anything.
     """
 
     @_abc_1.abstractmethod
@@ -82,7 +82,7 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _bridge_pb2.GetBridgeStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_bridge_pb2.GetBridgeStatusResponse, _abc.Awaitable[_bridge_pb2.GetBridgeStatusResponse]]:
-        """GetBridgeStatus says how the bridge is, and what it did. It never fails."""
+        """GetBridgeStatus returns the status of the bridge and its counters. It does not fail."""
 
     @_abc_1.abstractmethod
     def GetRoutingPolicy(
@@ -90,7 +90,7 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _bridge_pb2.GetRoutingPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_bridge_pb2.GetRoutingPolicyResponse, _abc.Awaitable[_bridge_pb2.GetRoutingPolicyResponse]]:
-        """GetRoutingPolicy returns the policy that holds now."""
+        """GetRoutingPolicy returns the current policy."""
 
     @_abc_1.abstractmethod
     def UpdateRoutingPolicy(
@@ -98,8 +98,8 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _bridge_pb2.UpdateRoutingPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_bridge_pb2.UpdateRoutingPolicyResponse, _abc.Awaitable[_bridge_pb2.UpdateRoutingPolicyResponse]]:
-        """UpdateRoutingPolicy changes fields of the policy; it holds for events that have yet to be handled, and survives a
-        restart.
+        """UpdateRoutingPolicy changes fields of the policy. The new policy applies to events that are not handled yet, and
+        survives restarts.
         """
 
     @_abc_1.abstractmethod
@@ -108,7 +108,7 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _bridge_pb2.PauseBridgeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_bridge_pb2.PauseBridgeResponse, _abc.Awaitable[_bridge_pb2.PauseBridgeResponse]]:
-        """PauseBridge stops it until it is resumed, over restarts; events wait in the feed."""
+        """PauseBridge pauses the bridge until it is resumed, also across restarts. Events wait in the feed."""
 
     @_abc_1.abstractmethod
     def ResumeBridge(
@@ -116,6 +116,6 @@ class BridgeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _bridge_pb2.ResumeBridgeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_bridge_pb2.ResumeBridgeResponse, _abc.Awaitable[_bridge_pb2.ResumeBridgeResponse]]:
-        """ResumeBridge lets it go on where it stopped, be it paused or suspended by a warning."""
+        """ResumeBridge continues where the bridge stopped, whether it was paused or suspended by a warning."""
 
 def add_BridgeServiceServicer_to_server(servicer: BridgeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -37,7 +37,7 @@ class _ChangeType:
 class _ChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CHANGE_TYPE_UNSPECIFIED: _ChangeType.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     CHANGE_TYPE_KNOWLEDGE_INDEXED: _ChangeType.ValueType  # 1
     """"knowledge:indexed": a document was indexed or replaced."""
     CHANGE_TYPE_KNOWLEDGE_DELETED: _ChangeType.ValueType  # 2
@@ -51,27 +51,27 @@ class _ChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeType
     CHANGE_TYPE_MEMORY_DELETED: _ChangeType.ValueType  # 6
     """"memory:deleted": a memory was deleted softly."""
     CHANGE_TYPE_MEMORY_UNDELETED: _ChangeType.ValueType  # 7
-    """"memory:undeleted": a soft delete was taken back."""
+    """"memory:undeleted": a soft delete was reverted."""
     CHANGE_TYPE_MEMORY_PURGED: _ChangeType.ValueType  # 8
-    """"memory:purged": a memory was removed for good."""
+    """"memory:purged": a memory was removed permanently."""
     CHANGE_TYPE_SEMANTIC_SAVED: _ChangeType.ValueType  # 9
-    """"memory:semantic:saved": a statement was saved, changed, or is found again."""
+    """"memory:semantic:saved": a statement was saved, changed or restored."""
     CHANGE_TYPE_SEMANTIC_PRUNED: _ChangeType.ValueType  # 10
-    """"memory:semantic:pruned": a statement was superseded or removed; `prune_reason` says which."""
+    """"memory:semantic:pruned": a statement was superseded or removed; `prune_reason` says why."""
     CHANGE_TYPE_SEMANTIC_WARNING: _ChangeType.ValueType  # 11
-    """"memory:semantic:warning": the semantic index holds writes back; `warning` says why."""
+    """"memory:semantic:warning": writes to semantic memory are limited; `warning` says why."""
     CHANGE_TYPE_SEMANTIC_HEALTHY: _ChangeType.ValueType  # 12
-    """"memory:semantic:healthy": it does not any more."""
+    """"memory:semantic:healthy": the limit has ended."""
     CHANGE_TYPE_CONFLICT_DETECTED: _ChangeType.ValueType  # 13
-    """"memory:conflict:detected": a save met conflicts. The record is the decision about the most severe, or the statement
-    that was saved where none was to be made.
+    """"memory:conflict:detected": a save found conflicts. The record is the decision about the most severe one, or the
+    saved statement if no decision was to be made.
     """
     CHANGE_TYPE_CONFLICT_RESOLVED: _ChangeType.ValueType  # 14
-    """"memory:conflict:resolved": it was decided."""
+    """"memory:conflict:resolved": a conflict was decided."""
     CHANGE_TYPE_CONFLICT_MERGED: _ChangeType.ValueType  # 15
     """"memory:conflict:merged": two statements were merged."""
     CHANGE_TYPE_CONFLICT_REVERTED: _ChangeType.ValueType  # 16
-    """"memory:conflict:reverted": a decision was taken back."""
+    """"memory:conflict:reverted": a decision was reverted."""
     CHANGE_TYPE_RULE_REGISTERED: _ChangeType.ValueType  # 17
     """"rule:registered"."""
     CHANGE_TYPE_RULE_UPDATED: _ChangeType.ValueType  # 18
@@ -85,25 +85,25 @@ class _ChangeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeType
     CHANGE_TYPE_EPISODIC_WARNING: _ChangeType.ValueType  # 22
     """"memory:episodic:warning": something is wrong with the timeline; `warning` says what."""
     CHANGE_TYPE_EPISODIC_HEALTHY: _ChangeType.ValueType  # 23
-    """"memory:episodic:healthy": it is over."""
+    """"memory:episodic:healthy": the problem has ended."""
     CHANGE_TYPE_BRIDGE_SUSPENDED: _ChangeType.ValueType  # 24
-    """"memory:bridge:suspended": a warning of the timeline stops the bridge; `warning` is that warning."""
+    """"memory:bridge:suspended": a warning of the timeline suspends the bridge; `warning` is that warning."""
     CHANGE_TYPE_BRIDGE_RESUMED: _ChangeType.ValueType  # 25
-    """"memory:bridge:resumed": it goes on."""
+    """"memory:bridge:resumed": the bridge continues."""
     CHANGE_TYPE_BRIDGE_RECONCILED: _ChangeType.ValueType  # 26
-    """"memory:bridge:reconciled": the audit record of what the bridge did about pruned events."""
+    """"memory:bridge:reconciled": the audit record of the bridge's actions for pruned events."""
     CHANGE_TYPE_FACT_CREATED: _ChangeType.ValueType  # 27
     """"memory:fact:created"."""
     CHANGE_TYPE_FACT_UPDATED: _ChangeType.ValueType  # 28
     """"memory:fact:updated"."""
     CHANGE_TYPE_FACT_DELETED: _ChangeType.ValueType  # 29
-    """"memory:fact:deleted": a fact was removed for good, or has expired."""
+    """"memory:fact:deleted": a fact was removed permanently, or has expired."""
 
 class ChangeType(_ChangeType, metaclass=_ChangeTypeEnumTypeWrapper):
-    """ChangeType is what happened."""
+    """ChangeType says what happened."""
 
 CHANGE_TYPE_UNSPECIFIED: ChangeType.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 CHANGE_TYPE_KNOWLEDGE_INDEXED: ChangeType.ValueType  # 1
 """"knowledge:indexed": a document was indexed or replaced."""
 CHANGE_TYPE_KNOWLEDGE_DELETED: ChangeType.ValueType  # 2
@@ -117,27 +117,27 @@ CHANGE_TYPE_MEMORY_REINFORCED: ChangeType.ValueType  # 5
 CHANGE_TYPE_MEMORY_DELETED: ChangeType.ValueType  # 6
 """"memory:deleted": a memory was deleted softly."""
 CHANGE_TYPE_MEMORY_UNDELETED: ChangeType.ValueType  # 7
-""""memory:undeleted": a soft delete was taken back."""
+""""memory:undeleted": a soft delete was reverted."""
 CHANGE_TYPE_MEMORY_PURGED: ChangeType.ValueType  # 8
-""""memory:purged": a memory was removed for good."""
+""""memory:purged": a memory was removed permanently."""
 CHANGE_TYPE_SEMANTIC_SAVED: ChangeType.ValueType  # 9
-""""memory:semantic:saved": a statement was saved, changed, or is found again."""
+""""memory:semantic:saved": a statement was saved, changed or restored."""
 CHANGE_TYPE_SEMANTIC_PRUNED: ChangeType.ValueType  # 10
-""""memory:semantic:pruned": a statement was superseded or removed; `prune_reason` says which."""
+""""memory:semantic:pruned": a statement was superseded or removed; `prune_reason` says why."""
 CHANGE_TYPE_SEMANTIC_WARNING: ChangeType.ValueType  # 11
-""""memory:semantic:warning": the semantic index holds writes back; `warning` says why."""
+""""memory:semantic:warning": writes to semantic memory are limited; `warning` says why."""
 CHANGE_TYPE_SEMANTIC_HEALTHY: ChangeType.ValueType  # 12
-""""memory:semantic:healthy": it does not any more."""
+""""memory:semantic:healthy": the limit has ended."""
 CHANGE_TYPE_CONFLICT_DETECTED: ChangeType.ValueType  # 13
-""""memory:conflict:detected": a save met conflicts. The record is the decision about the most severe, or the statement
-that was saved where none was to be made.
+""""memory:conflict:detected": a save found conflicts. The record is the decision about the most severe one, or the
+saved statement if no decision was to be made.
 """
 CHANGE_TYPE_CONFLICT_RESOLVED: ChangeType.ValueType  # 14
-""""memory:conflict:resolved": it was decided."""
+""""memory:conflict:resolved": a conflict was decided."""
 CHANGE_TYPE_CONFLICT_MERGED: ChangeType.ValueType  # 15
 """"memory:conflict:merged": two statements were merged."""
 CHANGE_TYPE_CONFLICT_REVERTED: ChangeType.ValueType  # 16
-""""memory:conflict:reverted": a decision was taken back."""
+""""memory:conflict:reverted": a decision was reverted."""
 CHANGE_TYPE_RULE_REGISTERED: ChangeType.ValueType  # 17
 """"rule:registered"."""
 CHANGE_TYPE_RULE_UPDATED: ChangeType.ValueType  # 18
@@ -151,19 +151,19 @@ CHANGE_TYPE_EPISODIC_PRUNED: ChangeType.ValueType  # 21
 CHANGE_TYPE_EPISODIC_WARNING: ChangeType.ValueType  # 22
 """"memory:episodic:warning": something is wrong with the timeline; `warning` says what."""
 CHANGE_TYPE_EPISODIC_HEALTHY: ChangeType.ValueType  # 23
-""""memory:episodic:healthy": it is over."""
+""""memory:episodic:healthy": the problem has ended."""
 CHANGE_TYPE_BRIDGE_SUSPENDED: ChangeType.ValueType  # 24
-""""memory:bridge:suspended": a warning of the timeline stops the bridge; `warning` is that warning."""
+""""memory:bridge:suspended": a warning of the timeline suspends the bridge; `warning` is that warning."""
 CHANGE_TYPE_BRIDGE_RESUMED: ChangeType.ValueType  # 25
-""""memory:bridge:resumed": it goes on."""
+""""memory:bridge:resumed": the bridge continues."""
 CHANGE_TYPE_BRIDGE_RECONCILED: ChangeType.ValueType  # 26
-""""memory:bridge:reconciled": the audit record of what the bridge did about pruned events."""
+""""memory:bridge:reconciled": the audit record of the bridge's actions for pruned events."""
 CHANGE_TYPE_FACT_CREATED: ChangeType.ValueType  # 27
 """"memory:fact:created"."""
 CHANGE_TYPE_FACT_UPDATED: ChangeType.ValueType  # 28
 """"memory:fact:updated"."""
 CHANGE_TYPE_FACT_DELETED: ChangeType.ValueType  # 29
-""""memory:fact:deleted": a fact was removed for good, or has expired."""
+""""memory:fact:deleted": a fact was removed permanently, or has expired."""
 Global___ChangeType: _TypeAlias = ChangeType  # noqa: Y015
 
 class _ChangeView:
@@ -175,19 +175,23 @@ class _ChangeViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChangeView
     CHANGE_VIEW_UNSPECIFIED: _ChangeView.ValueType  # 0
     """The same as BASIC."""
     CHANGE_VIEW_BASIC: _ChangeView.ValueType  # 1
-    """What changed, without its content."""
+    """The change, without the record's content."""
     CHANGE_VIEW_FULL: _ChangeView.ValueType  # 2
-    """Also the record, as it is when the change is sent: one that is gone is left out, so that the log keeps no text."""
+    """Also the record, in its state when the change is sent. A record that no longer exists is left out, so that the log
+    keeps no text.
+    """
 
 class ChangeView(_ChangeView, metaclass=_ChangeViewEnumTypeWrapper):
-    """ChangeView says how much to send."""
+    """ChangeView says how much of each change to send."""
 
 CHANGE_VIEW_UNSPECIFIED: ChangeView.ValueType  # 0
 """The same as BASIC."""
 CHANGE_VIEW_BASIC: ChangeView.ValueType  # 1
-"""What changed, without its content."""
+"""The change, without the record's content."""
 CHANGE_VIEW_FULL: ChangeView.ValueType  # 2
-"""Also the record, as it is when the change is sent: one that is gone is left out, so that the log keeps no text."""
+"""Also the record, in its state when the change is sent. A record that no longer exists is left out, so that the log
+keeps no text.
+"""
 Global___ChangeView: _TypeAlias = ChangeView  # noqa: Y015
 
 class _SemanticPruneReason:
@@ -197,29 +201,29 @@ class _SemanticPruneReason:
 class _SemanticPruneReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SemanticPruneReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SEMANTIC_PRUNE_REASON_UNSPECIFIED: _SemanticPruneReason.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     SEMANTIC_PRUNE_REASON_DELETED: _SemanticPruneReason.ValueType  # 1
-    """It was removed for good."""
+    """It was removed permanently."""
     SEMANTIC_PRUNE_REASON_SUPERSEDED: _SemanticPruneReason.ValueType  # 2
-    """Another one took its place."""
+    """Another statement superseded it."""
     SEMANTIC_PRUNE_REASON_MERGED: _SemanticPruneReason.ValueType  # 3
-    """It is part of a merged one."""
+    """It was merged into another statement."""
     SEMANTIC_PRUNE_REASON_UNMERGED: _SemanticPruneReason.ValueType  # 4
-    """It was the result of a merge that was taken back."""
+    """It was the result of a merge that was reverted."""
 
 class SemanticPruneReason(_SemanticPruneReason, metaclass=_SemanticPruneReasonEnumTypeWrapper):
     """SemanticPruneReason says why a statement is no longer found."""
 
 SEMANTIC_PRUNE_REASON_UNSPECIFIED: SemanticPruneReason.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 SEMANTIC_PRUNE_REASON_DELETED: SemanticPruneReason.ValueType  # 1
-"""It was removed for good."""
+"""It was removed permanently."""
 SEMANTIC_PRUNE_REASON_SUPERSEDED: SemanticPruneReason.ValueType  # 2
-"""Another one took its place."""
+"""Another statement superseded it."""
 SEMANTIC_PRUNE_REASON_MERGED: SemanticPruneReason.ValueType  # 3
-"""It is part of a merged one."""
+"""It was merged into another statement."""
 SEMANTIC_PRUNE_REASON_UNMERGED: SemanticPruneReason.ValueType  # 4
-"""It was the result of a merge that was taken back."""
+"""It was the result of a merge that was reverted."""
 Global___SemanticPruneReason: _TypeAlias = SemanticPruneReason  # noqa: Y015
 
 class _FactDeletionReason:
@@ -231,9 +235,9 @@ class _FactDeletionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fa
     FACT_DELETION_REASON_UNSPECIFIED: _FactDeletionReason.ValueType  # 0
     """It was not removed, or the reason is unknown to this client."""
     FACT_DELETION_REASON_REQUESTED: _FactDeletionReason.ValueType  # 1
-    """A call asked for it."""
+    """A call removed it."""
     FACT_DELETION_REASON_EXPIRED: _FactDeletionReason.ValueType  # 2
-    """Its time was over."""
+    """It expired."""
 
 class FactDeletionReason(_FactDeletionReason, metaclass=_FactDeletionReasonEnumTypeWrapper):
     """FactDeletionReason says why a fact was removed."""
@@ -241,9 +245,9 @@ class FactDeletionReason(_FactDeletionReason, metaclass=_FactDeletionReasonEnumT
 FACT_DELETION_REASON_UNSPECIFIED: FactDeletionReason.ValueType  # 0
 """It was not removed, or the reason is unknown to this client."""
 FACT_DELETION_REASON_REQUESTED: FactDeletionReason.ValueType  # 1
-"""A call asked for it."""
+"""A call removed it."""
 FACT_DELETION_REASON_EXPIRED: FactDeletionReason.ValueType  # 2
-"""Its time was over."""
+"""It expired."""
 Global___FactDeletionReason: _TypeAlias = FactDeletionReason  # noqa: Y015
 
 class _WarningSeverity:
@@ -253,30 +257,30 @@ class _WarningSeverity:
 class _WarningSeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningSeverity.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WARNING_SEVERITY_UNSPECIFIED: _WarningSeverity.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     WARNING_SEVERITY_INFO: _WarningSeverity.ValueType  # 1
-    """It is over."""
+    """The problem has ended."""
     WARNING_SEVERITY_WARNING: _WarningSeverity.ValueType  # 2
-    """Everything goes on, but not for ever, or not for everybody."""
+    """The service works, but not indefinitely or not for everyone."""
     WARNING_SEVERITY_CRITICAL: _WarningSeverity.ValueType  # 3
-    """Something is refused, or lost."""
+    """Something is refused, or was lost."""
 
 class WarningSeverity(_WarningSeverity, metaclass=_WarningSeverityEnumTypeWrapper):
-    """WarningSeverity says how bad something is."""
+    """WarningSeverity is the severity of a warning."""
 
 WARNING_SEVERITY_UNSPECIFIED: WarningSeverity.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 WARNING_SEVERITY_INFO: WarningSeverity.ValueType  # 1
-"""It is over."""
+"""The problem has ended."""
 WARNING_SEVERITY_WARNING: WarningSeverity.ValueType  # 2
-"""Everything goes on, but not for ever, or not for everybody."""
+"""The service works, but not indefinitely or not for everyone."""
 WARNING_SEVERITY_CRITICAL: WarningSeverity.ValueType  # 3
-"""Something is refused, or lost."""
+"""Something is refused, or was lost."""
 Global___WarningSeverity: _TypeAlias = WarningSeverity  # noqa: Y015
 
 @_typing.final
 class ChangeFilter(_message.Message):
-    """ChangeFilter is joined by AND across fields, and by OR within one."""
+    """ChangeFilter selects changes. Its fields are combined by AND, the values of one field by OR."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -293,7 +297,7 @@ class ChangeFilter(_message.Message):
 
     @_builtins.property
     def record_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of records to include; at most 256."""
+        """Record ids to include; at most 256."""
 
     def __init__(
         self,
@@ -340,80 +344,80 @@ class Change(_message.Message):
     RECONCILIATION_FIELD_NUMBER: _builtins.int
     FACT_CHANGE_FIELD_NUMBER: _builtins.int
     change_id: _builtins.str
-    """Unique, for telling a repeated delivery."""
+    """A unique id, to detect repeated delivery."""
     sequence: _builtins.int
     """Position in the log. Strictly increasing; gaps are normal."""
     commit_id: _builtins.str
-    """The same for all changes of one call."""
+    """The same for all changes made by one call."""
     type: Global___ChangeType.ValueType
     """What happened."""
     record_id: _builtins.str
     """Id of the record that changed."""
     revision: _builtins.int
-    """Its revision after the change."""
+    """The record's revision after the change."""
     request_id: _builtins.str
-    """The request_id of the call, where it had one."""
+    """The request_id of the call, if it had one."""
     prune_reason: Global___SemanticPruneReason.ValueType
-    """Of memory:semantic:pruned."""
+    """For memory:semantic:pruned."""
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was committed; never earlier than the change before."""
+        """The commit time; never before that of the previous change."""
 
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose and about what the record was."""
+        """The scope of the record."""
 
     @_builtins.property
     def changed_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the fields that changed, of an update."""
+        """For an update: the names of the changed fields."""
 
     @_builtins.property
     def memory(self) -> _memory_pb2.Memory:
-        """Of a memory's change."""
+        """For a change of a memory."""
 
     @_builtins.property
     def document(self) -> _knowledge_store_pb2.Document:
-        """Of a document's change."""
+        """For a change of a document."""
 
     @_builtins.property
     def semantic_memory(self) -> _semantic_pb2.SemanticMemory:
-        """Of a statement's change."""
+        """For a change of a statement."""
 
     @_builtins.property
     def episodic_event(self) -> _episodic_pb2.EpisodicEvent:
-        """Of memory:episodic:saved."""
+        """For memory:episodic:saved."""
 
     @_builtins.property
     def fact(self) -> _facts_pb2.Fact:
-        """Of a fact's change."""
+        """For a change of a fact."""
 
     @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
-        """Of a conflict's change: the decision as it was then, without text of what it is about."""
+        """For a change about a conflict: the decision at that time, without text of the statements."""
 
     @_builtins.property
     def rule(self) -> _rules_pb2.MergeRuleConfig:
-        """Of a rule's change: the rule as it was written; of a deleted one, as it was last."""
+        """For a change of a rule: the rule as written; for a deletion, its last state."""
 
     @_builtins.property
     def warning(self) -> Global___ServiceWarning:
-        """Of a warning, and of its end."""
+        """For a warning, and for its end."""
 
     @_builtins.property
     def episodic_saved(self) -> Global___EpisodicSaved:
-        """Of memory:episodic:saved."""
+        """For memory:episodic:saved."""
 
     @_builtins.property
     def episodic_pruned(self) -> Global___EpisodicPruned:
-        """Of memory:episodic:pruned."""
+        """For memory:episodic:pruned."""
 
     @_builtins.property
     def reconciliation(self) -> Global___Reconciliation:
-        """Of memory:bridge:reconciled."""
+        """For memory:bridge:reconciled."""
 
     @_builtins.property
     def fact_change(self) -> Global___FactChange:
-        """Of a fact's change, whose record id stands for namespace and key together."""
+        """For a change of a fact, because its record id is a digest of namespace and key."""
 
     def __init__(
         self,
@@ -459,7 +463,7 @@ Global___Change: _TypeAlias = Change  # noqa: Y015
 
 @_typing.final
 class EpisodicSaved(_message.Message):
-    """EpisodicSaved is what is told of a recorded event; its content is in the record of the FULL view."""
+    """EpisodicSaved describes a recorded event. Its content is in the record of the FULL view."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -473,11 +477,11 @@ class EpisodicSaved(_message.Message):
     event_type: _builtins.str
     """Its type."""
     importance: _builtins.float
-    """How much it matters; unset: unknown."""
+    """Its importance; unset means unknown."""
     segment_id: _builtins.int
     """The segment that it belongs to."""
     segment_count: _builtins.int
-    """Segments that the timeline had then."""
+    """The number of segments in the timeline at that time."""
     content_hash: _builtins.str
     """SHA-256 of the content, in lower-case hexadecimal."""
     @_builtins.property
@@ -486,7 +490,7 @@ class EpisodicSaved(_message.Message):
 
     @_builtins.property
     def timeline_lag(self) -> _duration_pb2.Duration:
-        """How long after it happened it was recorded; 0 where it lay in the future."""
+        """The time between the event and its recording; 0 if the event's time was in the future."""
 
     def __init__(
         self,
@@ -519,9 +523,9 @@ class EpisodicPruned(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.int
-    """The segment that they were in."""
+    """The segment that contained them."""
     reason: _episodic_pb2.PruneReason.ValueType
-    """Why they were."""
+    """Why they were pruned."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrunedEvent]:
         """The events."""
@@ -569,7 +573,7 @@ Global___PrunedEvent: _TypeAlias = PrunedEvent  # noqa: Y015
 
 @_typing.final
 class Reconciliation(_message.Message):
-    """Reconciliation says what the bridge did about pruned events."""
+    """Reconciliation describes the bridge's actions for pruned events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -578,18 +582,18 @@ class Reconciliation(_message.Message):
     MEMORY_IDS_FIELD_NUMBER: _builtins.int
     UNLINKED_MEMORY_IDS_FIELD_NUMBER: _builtins.int
     action: _bridge_pb2.PruneAction.ValueType
-    """What became of statements that no other event says."""
+    """The action for statements without any other event."""
     @_builtins.property
     def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The pruned events that statements were linked to."""
+        """The pruned events to which statements were linked."""
 
     @_builtins.property
     def memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The statements that this happened to."""
+        """The statements to which the action was applied."""
 
     @_builtins.property
     def unlinked_memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Statements that only lost a link, since other events still say the same."""
+        """Statements that only lost a link, because other events support them."""
 
     def __init__(
         self,
@@ -609,7 +613,7 @@ Global___Reconciliation: _TypeAlias = Reconciliation  # noqa: Y015
 
 @_typing.final
 class FactChange(_message.Message):
-    """FactChange says which fact changed."""
+    """FactChange identifies the changed fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -617,9 +621,9 @@ class FactChange(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """Its key; empty where many facts were removed at once: then the namespace is what was asked for."""
+    """Its key; empty if many facts were removed at once. The namespace is then the one in the request."""
     reason: Global___FactDeletionReason.ValueType
-    """Of memory:fact:deleted."""
+    """For memory:fact:deleted."""
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Its namespace."""
@@ -641,7 +645,7 @@ Global___FactChange: _TypeAlias = FactChange  # noqa: Y015
 
 @_typing.final
 class ServiceWarning(_message.Message):
-    """ServiceWarning says what is wrong with a part of the service, and what helps."""
+    """ServiceWarning describes a problem of a service, and what would help."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -649,11 +653,11 @@ class ServiceWarning(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     REMEDIATION_FIELD_NUMBER: _builtins.int
     severity: Global___WarningSeverity.ValueType
-    """How bad it is."""
+    """The severity."""
     message: _builtins.str
-    """What is wrong."""
+    """The problem."""
     remediation: _builtins.str
-    """What helps."""
+    """What would help."""
     def __init__(
         self,
         *,
@@ -683,17 +687,17 @@ class WatchChangesRequest(_message.Message):
     MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
-    """Behind this cursor, of any answer of this service."""
+    """After this cursor, from any answer of this service."""
     earliest: _builtins.bool
-    """With the oldest change that is kept. Must be true."""
+    """At the oldest kept change. Must be true."""
     max_batch_size: _builtins.int
-    """Most changes in a message; 0 means 500, at most 1,000."""
+    """Maximum number of changes in a message; 0 means 500, at most 1,000."""
     view: Global___ChangeView.ValueType
-    """How much of each change."""
+    """How much of each change to send."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """With the first change at or after this time: the oldest that is kept, where that is later, and `retained_since`
-        tells. A time that has yet to come is refused.
+        """At the first change at or after this time. If that has been removed: at the oldest kept change, which
+        `retained_since` shows. A time in the future is refused.
         """
 
     @_builtins.property
@@ -702,7 +706,7 @@ class WatchChangesRequest(_message.Message):
 
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration:
-        """Longest silence between two messages; 5 s to 60 s; unset means 15 s."""
+        """The longest time without a message; 5 s to 60 s; unset means 15 s."""
 
     def __init__(
         self,
@@ -736,10 +740,10 @@ class WatchChangesResponse(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
-    """Everything up to here has been sent."""
+    """Everything up to this cursor has been sent."""
     @_builtins.property
     def started(self) -> Global___WatchStarted:
-        """Once, first."""
+        """Sent once, first."""
 
     @_builtins.property
     def batch(self) -> Global___ChangeBatch:
@@ -747,7 +751,7 @@ class WatchChangesResponse(_message.Message):
 
     @_builtins.property
     def progress(self) -> Global___WatchProgress:
-        """Nothing matched; the cursor may have moved."""
+        """No change matched. The cursor may have moved."""
 
     def __init__(
         self,
@@ -777,11 +781,11 @@ class WatchStarted(_message.Message):
     RETAINED_SINCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration:
-        """The longest silence between two messages."""
+        """The longest time without a message."""
 
     @_builtins.property
     def retained_since(self) -> _timestamp_pb2.Timestamp:
-        """Commit time of the oldest change that is kept; unset where the log is empty."""
+        """Commit time of the oldest kept change; unset if the log is empty."""
 
     def __init__(
         self,
@@ -799,14 +803,14 @@ Global___WatchStarted: _TypeAlias = WatchStarted  # noqa: Y015
 
 @_typing.final
 class ChangeBatch(_message.Message):
-    """ChangeBatch is a run of changes in log order."""
+    """ChangeBatch is a group of changes in log order."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGES_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     caught_up: _builtins.bool
-    """True where nothing newer was in the log when this was read."""
+    """True if the log had no newer change when this batch was read."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """The changes."""
@@ -834,10 +838,10 @@ class WatchProgress(_message.Message):
     HEAD_TIME_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     caught_up: _builtins.bool
-    """True where the cursor is at the end of the log."""
+    """True if the cursor is at the end of the log."""
     @_builtins.property
     def head_time(self) -> _timestamp_pb2.Timestamp:
-        """Commit time of the newest change; unset where the log is empty."""
+        """Commit time of the newest change; unset if the log is empty."""
 
     def __init__(
         self,
@@ -865,14 +869,14 @@ class ListChangesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
-    """Behind this cursor, of any answer of this service."""
+    """After this cursor, from any answer of this service."""
     page_size: _builtins.int
-    """Most changes on the page; 0 means 100, at most 1,000."""
+    """Maximum number of changes on the page; 0 means 100, at most 1,000."""
     view: Global___ChangeView.ValueType
-    """How much of each change."""
+    """How much of each change to return."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """With the first change at or after this time."""
+        """At the first change at or after this time."""
 
     @_builtins.property
     def filter(self) -> Global___ChangeFilter:
@@ -907,9 +911,9 @@ class ListChangesResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     CAUGHT_UP_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
-    """For the next page, and for WatchChanges."""
+    """The cursor for the next page, and for WatchChanges."""
     caught_up: _builtins.bool
-    """True where nothing newer was in the log."""
+    """True if the log has no newer change."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
         """The changes."""

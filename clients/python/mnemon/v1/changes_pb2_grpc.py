@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ChangeServiceStub(object):
-    """ChangeService is the change feed: every committed change, in one order, kept for as long as the retention says.
-    A change is shown once it is on stable storage, never before.
+    """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
+    only once it is on stable storage.
     """
 
     def __init__(self, channel):
@@ -49,16 +49,16 @@ class ChangeServiceStub(object):
 
 
 class ChangeServiceServicer(object):
-    """ChangeService is the change feed: every committed change, in one order, kept for as long as the retention says.
-    A change is shown once it is on stable storage, never before.
+    """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
+    only once it is on stable storage.
     """
 
     def WatchChanges(self, request, context):
-        """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches.
-        It ends with
-        OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than what is kept, or newer than the log, as after an older
-        copy of the data was restored; read the current state, and start anew;
-        INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or another vault's;
+        """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches. It
+        ends with
+        OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than the kept changes, or newer than the log, for example
+        after an older copy of the data was restored; read the current state and start a new watch;
+        INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or belongs to another vault;
         RESOURCE_EXHAUSTED (SLOW_READER): messages were left unread for too long; resume from the last cursor;
         UNAVAILABLE (NOT_SERVING): the server is shutting down; resume from the last cursor.
         """
@@ -67,7 +67,7 @@ class ChangeServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListChanges(self, request, context):
-        """ListChanges is the polling form: the same cursors, filter and order.
+        """ListChanges is the polling form, with the same cursors, filter and order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,8 +95,8 @@ def add_ChangeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ChangeService(object):
-    """ChangeService is the change feed: every committed change, in one order, kept for as long as the retention says.
-    A change is shown once it is on stable storage, never before.
+    """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
+    only once it is on stable storage.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ChangeServiceStub:
-    """ChangeService is the change feed: every committed change, in one order, kept for as long as the retention says.
-    A change is shown once it is on stable storage, never before.
+    """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
+    only once it is on stable storage.
     """
 
     @_typing.overload
@@ -36,39 +36,39 @@ class ChangeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ChangeServiceAsyncStub: ...
     WatchChanges: _grpc.UnaryStreamMultiCallable[_changes_pb2.WatchChangesRequest, _changes_pb2.WatchChangesResponse]
-    """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches.
-    It ends with
-      OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than what is kept, or newer than the log, as after an older
-      copy of the data was restored; read the current state, and start anew;
-      INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or another vault's;
+    """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches. It
+    ends with
+      OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than the kept changes, or newer than the log, for example
+      after an older copy of the data was restored; read the current state and start a new watch;
+      INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or belongs to another vault;
       RESOURCE_EXHAUSTED (SLOW_READER): messages were left unread for too long; resume from the last cursor;
       UNAVAILABLE (NOT_SERVING): the server is shutting down; resume from the last cursor.
     """
     ListChanges: _grpc.UnaryUnaryMultiCallable[_changes_pb2.ListChangesRequest, _changes_pb2.ListChangesResponse]
-    """ListChanges is the polling form: the same cursors, filter and order."""
+    """ListChanges is the polling form, with the same cursors, filter and order."""
 
 @_typing.type_check_only
 class ChangeServiceAsyncStub(ChangeServiceStub):
-    """ChangeService is the change feed: every committed change, in one order, kept for as long as the retention says.
-    A change is shown once it is on stable storage, never before.
+    """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
+    only once it is on stable storage.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WatchChanges: _aio.UnaryStreamMultiCallable[_changes_pb2.WatchChangesRequest, _changes_pb2.WatchChangesResponse]  # type: ignore[assignment]
-    """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches.
-    It ends with
-      OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than what is kept, or newer than the log, as after an older
-      copy of the data was restored; read the current state, and start anew;
-      INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or another vault's;
+    """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches. It
+    ends with
+      OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than the kept changes, or newer than the log, for example
+      after an older copy of the data was restored; read the current state and start a new watch;
+      INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or belongs to another vault;
       RESOURCE_EXHAUSTED (SLOW_READER): messages were left unread for too long; resume from the last cursor;
       UNAVAILABLE (NOT_SERVING): the server is shutting down; resume from the last cursor.
     """
     ListChanges: _aio.UnaryUnaryMultiCallable[_changes_pb2.ListChangesRequest, _changes_pb2.ListChangesResponse]  # type: ignore[assignment]
-    """ListChanges is the polling form: the same cursors, filter and order."""
+    """ListChanges is the polling form, with the same cursors, filter and order."""
 
 class ChangeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ChangeService is the change feed: every committed change, in one order, kept for as long as the retention says.
-    A change is shown once it is on stable storage, never before.
+    """ChangeService is the change feed: every committed change, in order, kept for the retention time. A change is shown
+    only once it is on stable storage.
     """
 
     @_abc_1.abstractmethod
@@ -77,11 +77,11 @@ class ChangeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _changes_pb2.WatchChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_changes_pb2.WatchChangesResponse], _abc.AsyncIterator[_changes_pb2.WatchChangesResponse]]:
-        """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches.
-        It ends with
-          OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than what is kept, or newer than the log, as after an older
-          copy of the data was restored; read the current state, and start anew;
-          INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or another vault's;
+        """WatchChanges streams changes in log order: first `started`, then batches, and `progress` while nothing matches. It
+        ends with
+          OUT_OF_RANGE (CURSOR_EXPIRED): the cursor is older than the kept changes, or newer than the log, for example
+          after an older copy of the data was restored; read the current state and start a new watch;
+          INVALID_ARGUMENT (INVALID_CURSOR): the cursor is damaged, forged, or belongs to another vault;
           RESOURCE_EXHAUSTED (SLOW_READER): messages were left unread for too long; resume from the last cursor;
           UNAVAILABLE (NOT_SERVING): the server is shutting down; resume from the last cursor.
         """
@@ -92,6 +92,6 @@ class ChangeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _changes_pb2.ListChangesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_changes_pb2.ListChangesResponse, _abc.Awaitable[_changes_pb2.ListChangesResponse]]:
-        """ListChanges is the polling form: the same cursors, filter and order."""
+        """ListChanges is the polling form, with the same cursors, filter and order."""
 
 def add_ChangeServiceServicer_to_server(servicer: ChangeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,21 +33,21 @@ class _SearchModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchMode
     SEARCH_MODE_VECTOR: _SearchMode.ValueType  # 1
     """By meaning: cosine similarity of embeddings."""
     SEARCH_MODE_KEYWORD: _SearchMode.ValueType  # 2
-    """By word: BM25 over stemmed words, stop words left out."""
+    """By keyword: BM25 over stemmed words, without stop words."""
     SEARCH_MODE_HYBRID: _SearchMode.ValueType  # 3
-    """By both, fused."""
+    """By meaning and keyword, with both scores fused."""
 
 class SearchMode(_SearchMode, metaclass=_SearchModeEnumTypeWrapper):
-    """SearchMode says how a text finds records."""
+    """SearchMode says how a search text is matched against records."""
 
 SEARCH_MODE_UNSPECIFIED: SearchMode.ValueType  # 0
 """The service's default, which is hybrid."""
 SEARCH_MODE_VECTOR: SearchMode.ValueType  # 1
 """By meaning: cosine similarity of embeddings."""
 SEARCH_MODE_KEYWORD: SearchMode.ValueType  # 2
-"""By word: BM25 over stemmed words, stop words left out."""
+"""By keyword: BM25 over stemmed words, without stop words."""
 SEARCH_MODE_HYBRID: SearchMode.ValueType  # 3
-"""By both, fused."""
+"""By meaning and keyword, with both scores fused."""
 Global___SearchMode: _TypeAlias = SearchMode  # noqa: Y015
 
 class _AckLevel:
@@ -59,19 +59,19 @@ class _AckLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AckLevel.Val
     ACK_LEVEL_UNSPECIFIED: _AckLevel.ValueType  # 0
     """The same as DURABLE."""
     ACK_LEVEL_DURABLE: _AckLevel.ValueType  # 1
-    """Committed and synced to disk. Searches through this server already find it."""
+    """Committed and synced to disk. Searches through this server find it from then on."""
     ACK_LEVEL_SEARCHABLE: _AckLevel.ValueType  # 2
-    """Also applied to the vector database, so that other clients of that database find it."""
+    """Also applied to the vector database, so that its other clients find it."""
 
 class AckLevel(_AckLevel, metaclass=_AckLevelEnumTypeWrapper):
-    """AckLevel says what must be true of a write before it is acknowledged."""
+    """AckLevel says what must have happened to a write before it is acknowledged."""
 
 ACK_LEVEL_UNSPECIFIED: AckLevel.ValueType  # 0
 """The same as DURABLE."""
 ACK_LEVEL_DURABLE: AckLevel.ValueType  # 1
-"""Committed and synced to disk. Searches through this server already find it."""
+"""Committed and synced to disk. Searches through this server find it from then on."""
 ACK_LEVEL_SEARCHABLE: AckLevel.ValueType  # 2
-"""Also applied to the vector database, so that other clients of that database find it."""
+"""Also applied to the vector database, so that its other clients find it."""
 Global___AckLevel: _TypeAlias = AckLevel  # noqa: Y015
 
 class _WriteOutcome:
@@ -81,33 +81,33 @@ class _WriteOutcome:
 class _WriteOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WriteOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     WRITE_OUTCOME_UNSPECIFIED: _WriteOutcome.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     WRITE_OUTCOME_CREATED: _WriteOutcome.ValueType  # 1
-    """There was nothing under this id."""
+    """No record had this id."""
     WRITE_OUTCOME_REPLACED: _WriteOutcome.ValueType  # 2
-    """What was there was replaced as a whole."""
+    """The record was replaced."""
     WRITE_OUTCOME_UNCHANGED: _WriteOutcome.ValueType  # 3
-    """The same content, metadata and scope were already there; nothing was written."""
+    """The stored record already had the same content, metadata and scope; nothing was written."""
     WRITE_OUTCOME_DELETED: _WriteOutcome.ValueType  # 4
-    """The record is gone."""
+    """The record was deleted."""
     WRITE_OUTCOME_MISSING: _WriteOutcome.ValueType  # 5
-    """There was nothing to delete."""
+    """No record had this id, so nothing was deleted."""
 
 class WriteOutcome(_WriteOutcome, metaclass=_WriteOutcomeEnumTypeWrapper):
-    """WriteOutcome says what a write did."""
+    """WriteOutcome is the effect of a write."""
 
 WRITE_OUTCOME_UNSPECIFIED: WriteOutcome.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 WRITE_OUTCOME_CREATED: WriteOutcome.ValueType  # 1
-"""There was nothing under this id."""
+"""No record had this id."""
 WRITE_OUTCOME_REPLACED: WriteOutcome.ValueType  # 2
-"""What was there was replaced as a whole."""
+"""The record was replaced."""
 WRITE_OUTCOME_UNCHANGED: WriteOutcome.ValueType  # 3
-"""The same content, metadata and scope were already there; nothing was written."""
+"""The stored record already had the same content, metadata and scope; nothing was written."""
 WRITE_OUTCOME_DELETED: WriteOutcome.ValueType  # 4
-"""The record is gone."""
+"""The record was deleted."""
 WRITE_OUTCOME_MISSING: WriteOutcome.ValueType  # 5
-"""There was nothing to delete."""
+"""No record had this id, so nothing was deleted."""
 Global___WriteOutcome: _TypeAlias = WriteOutcome  # noqa: Y015
 
 class _View:
@@ -119,23 +119,23 @@ class _ViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_View.ValueType],
     VIEW_UNSPECIFIED: _View.ValueType  # 0
     """The same as STANDARD."""
     VIEW_IDS: _View.ValueType  # 1
-    """Ids, revisions and scores, for a client that reads what it wants by id afterwards, or has it already."""
+    """Ids, revisions and scores only, for a client that reads records by id afterwards or already has them."""
     VIEW_STANDARD: _View.ValueType  # 2
-    """Everything but embeddings."""
+    """Everything except embeddings."""
     VIEW_FULL: _View.ValueType  # 3
-    """Everything, embeddings included where they are kept."""
+    """Everything, including embeddings if the record has any."""
 
 class View(_View, metaclass=_ViewEnumTypeWrapper):
-    """View says how much of each record a search answers with."""
+    """View says how much of each record a search returns."""
 
 VIEW_UNSPECIFIED: View.ValueType  # 0
 """The same as STANDARD."""
 VIEW_IDS: View.ValueType  # 1
-"""Ids, revisions and scores, for a client that reads what it wants by id afterwards, or has it already."""
+"""Ids, revisions and scores only, for a client that reads records by id afterwards or already has them."""
 VIEW_STANDARD: View.ValueType  # 2
-"""Everything but embeddings."""
+"""Everything except embeddings."""
 VIEW_FULL: View.ValueType  # 3
-"""Everything, embeddings included where they are kept."""
+"""Everything, including embeddings if the record has any."""
 Global___View: _TypeAlias = View  # noqa: Y015
 
 class _State:
@@ -145,29 +145,29 @@ class _State:
 class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_State.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STATE_UNSPECIFIED: _State.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     STATE_STARTING: _State.ValueType  # 1
-    """It is being made ready and takes no calls yet, or answers without what is not ready."""
+    """It is starting: it takes no calls yet, or answers without the parts that are not ready."""
     STATE_READY: _State.ValueType  # 2
-    """It does everything that it is there for."""
+    """It is fully working."""
     STATE_DEGRADED: _State.ValueType  # 3
-    """It does its work, but slower, later, or without one of its parts; the message beside it says which."""
+    """It works with restrictions: slower, delayed, or without one of its parts. The message says which."""
     STATE_UNAVAILABLE: _State.ValueType  # 4
-    """It does nothing; the message beside it says why."""
+    """It does not work. The message says why."""
 
 class State(_State, metaclass=_StateEnumTypeWrapper):
-    """State says whether a part of the server does its work."""
+    """State says whether a part of the server is working."""
 
 STATE_UNSPECIFIED: State.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 STATE_STARTING: State.ValueType  # 1
-"""It is being made ready and takes no calls yet, or answers without what is not ready."""
+"""It is starting: it takes no calls yet, or answers without the parts that are not ready."""
 STATE_READY: State.ValueType  # 2
-"""It does everything that it is there for."""
+"""It is fully working."""
 STATE_DEGRADED: State.ValueType  # 3
-"""It does its work, but slower, later, or without one of its parts; the message beside it says which."""
+"""It works with restrictions: slower, delayed, or without one of its parts. The message says which."""
 STATE_UNAVAILABLE: State.ValueType  # 4
-"""It does nothing; the message beside it says why."""
+"""It does not work. The message says why."""
 Global___State: _TypeAlias = State  # noqa: Y015
 
 class _Comparator:
@@ -181,9 +181,9 @@ class _ComparatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comparator
     COMPARATOR_EQ: _Comparator.ValueType  # 1
     """Equal."""
     COMPARATOR_NE: _Comparator.ValueType  # 2
-    """Not equal, or not there."""
+    """Not equal, or missing."""
     COMPARATOR_GT: _Comparator.ValueType  # 3
-    """Greater; text by code points."""
+    """Greater; texts are compared by code points."""
     COMPARATOR_GTE: _Comparator.ValueType  # 4
     """Greater or equal."""
     COMPARATOR_LT: _Comparator.ValueType  # 5
@@ -193,11 +193,11 @@ class _ComparatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comparator
     COMPARATOR_IN: _Comparator.ValueType  # 7
     """Equal to one of the values; at most 256."""
     COMPARATOR_NIN: _Comparator.ValueType  # 8
-    """Equal to none of the values, or not there."""
+    """Equal to none of the values, or missing."""
     COMPARATOR_CONTAINS: _Comparator.ValueType  # 9
-    """A text that contains the value, case and accents counting, or a list with the value among its items."""
+    """A text that contains the value, with case and accents significant, or a list that has the value as an item."""
     COMPARATOR_EXISTS: _Comparator.ValueType  # 10
-    """Whether the record has the field; an empty text counts as not there."""
+    """Whether the record has the field. An empty text counts as missing."""
 
 class Comparator(_Comparator, metaclass=_ComparatorEnumTypeWrapper):
     """Comparator says how a field is compared."""
@@ -207,9 +207,9 @@ COMPARATOR_UNSPECIFIED: Comparator.ValueType  # 0
 COMPARATOR_EQ: Comparator.ValueType  # 1
 """Equal."""
 COMPARATOR_NE: Comparator.ValueType  # 2
-"""Not equal, or not there."""
+"""Not equal, or missing."""
 COMPARATOR_GT: Comparator.ValueType  # 3
-"""Greater; text by code points."""
+"""Greater; texts are compared by code points."""
 COMPARATOR_GTE: Comparator.ValueType  # 4
 """Greater or equal."""
 COMPARATOR_LT: Comparator.ValueType  # 5
@@ -219,17 +219,17 @@ COMPARATOR_LTE: Comparator.ValueType  # 6
 COMPARATOR_IN: Comparator.ValueType  # 7
 """Equal to one of the values; at most 256."""
 COMPARATOR_NIN: Comparator.ValueType  # 8
-"""Equal to none of the values, or not there."""
+"""Equal to none of the values, or missing."""
 COMPARATOR_CONTAINS: Comparator.ValueType  # 9
-"""A text that contains the value, case and accents counting, or a list with the value among its items."""
+"""A text that contains the value, with case and accents significant, or a list that has the value as an item."""
 COMPARATOR_EXISTS: Comparator.ValueType  # 10
-"""Whether the record has the field; an empty text counts as not there."""
+"""Whether the record has the field. An empty text counts as missing."""
 Global___Comparator: _TypeAlias = Comparator  # noqa: Y015
 
 @_typing.final
 class Scope(_message.Message):
-    """Scope says whose and about what a record is. As part of a record every field is optional; as part of a filter only
-    the fields that are set must be equal. It is a filter, never a tenant wall: the tenant comes from the credential.
+    """Scope says whom a record belongs to and what it is about. In a record every field is optional. In a filter only the
+    fields that are set are compared. It does not isolate tenants: the tenant comes from the credential.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -268,7 +268,7 @@ Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 @_typing.final
 class MetadataValue(_message.Message):
-    """MetadataValue is one typed value. Types are kept exactly: 5, 5.0 and "5" are three different values."""
+    """MetadataValue is a typed value. Types are preserved: 5, 5.0 and "5" are three different values."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -281,14 +281,14 @@ class MetadataValue(_message.Message):
     string_value: _builtins.str
     """Text, at most 65,536 bytes of UTF-8, without U+0000."""
     int_value: _builtins.int
-    """A whole number."""
+    """An integer."""
     double_value: _builtins.float
     """A finite number."""
     bool_value: _builtins.bool
     """True or false."""
     @_builtins.property
     def string_list_value(self) -> Global___StringList:
-        """Several texts, in order."""
+        """A list of texts, in order."""
 
     @_builtins.property
     def timestamp_value(self) -> _timestamp_pb2.Timestamp:
@@ -340,7 +340,7 @@ Global___StringList: _TypeAlias = StringList  # noqa: Y015
 
 @_typing.final
 class WriteReceipt(_message.Message):
-    """WriteReceipt is what the server promises of one write once it has been sent."""
+    """WriteReceipt confirms one write. Its promises hold once it has been sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -350,16 +350,18 @@ class WriteReceipt(_message.Message):
     COMMIT_TIME_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """What was written."""
+    """The id of the record."""
     outcome: Global___WriteOutcome.ValueType
-    """What the write did."""
+    """The effect of the write."""
     revision: _builtins.int
-    """The record's revision after the write; it grows by one with every change of this record. Of a deleted record, the last one."""
+    """The record's revision after the write. It increases by one with every change of the record. For a deletion: the
+    last revision.
+    """
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was committed."""
+        """The commit time."""
 
     def __init__(
         self,
@@ -380,7 +382,7 @@ Global___WriteReceipt: _TypeAlias = WriteReceipt  # noqa: Y015
 
 @_typing.final
 class Score(_message.Message):
-    """Score says how well a record fits what was asked for."""
+    """Score says how well a record matches a query."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -388,11 +390,11 @@ class Score(_message.Message):
     VECTOR_FIELD_NUMBER: _builtins.int
     KEYWORD_FIELD_NUMBER: _builtins.int
     relevance: _builtins.float
-    """How well it fits in all, 0 to 1; comparable from one query to the next where the server has CAPABILITY_ABSOLUTE_SCORES."""
+    """The overall relevance, 0 to 1. It is comparable across queries if the server has CAPABILITY_ABSOLUTE_SCORES."""
     vector: _builtins.float
-    """Cosine similarity of the embeddings, 0 to 1; unset where meaning was not compared."""
+    """Cosine similarity of the embeddings, 0 to 1; unset if embeddings were not compared."""
     keyword: _builtins.float
-    """BM25 relative to what the query's own text would score, 0 to 1; unset where words were not compared."""
+    """BM25 relative to the score of the query's own text, 0 to 1; unset if words were not compared."""
     def __init__(
         self,
         *,
@@ -424,7 +426,7 @@ class Embedding(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The components."""
+        """The vector's components."""
 
     def __init__(
         self,
@@ -441,7 +443,7 @@ Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
 
 @_typing.final
 class EmbeddingModel(_message.Message):
-    """EmbeddingModel says which model makes the vectors. Vectors of different models are never mixed."""
+    """EmbeddingModel identifies the model that makes the vectors. Vectors of different models are never mixed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -452,11 +454,11 @@ class EmbeddingModel(_message.Message):
     name: _builtins.str
     """The model's name, such as "sentence-transformers/all-MiniLM-L6-v2"."""
     revision: _builtins.str
-    """Which weights: their revision or digest."""
+    """The revision or digest of the weights."""
     precision: _builtins.str
     """Precision of the arithmetic, such as "int8" or "fp32"."""
     dimension: _builtins.int
-    """Components of a vector."""
+    """The number of components in a vector."""
     def __init__(
         self,
         *,
@@ -475,7 +477,7 @@ Global___EmbeddingModel: _TypeAlias = EmbeddingModel  # noqa: Y015
 
 @_typing.final
 class TimeRange(_message.Message):
-    """TimeRange is a span of time; both ends belong to it. An end that is unset is open."""
+    """TimeRange is a range of times. It includes both ends; an unset end is open."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -505,9 +507,9 @@ Global___TimeRange: _TypeAlias = TimeRange  # noqa: Y015
 
 @_typing.final
 class SearchDiagnostics(_message.Message):
-    """SearchDiagnostics says how an answer was found: what was looked at, and what was left out by what. Each search sets
-    what it knows, and leaves the rest at zero: "all" below means SearchDocuments, SearchMemories, SearchFacts,
-    SearchSimilar and QueryWindow; "ranked" means the first three, and QueryWindow with a query.
+    """SearchDiagnostics says how a search was carried out: what was compared, and how many records each step left out. A
+    search leaves fields that do not apply to it at zero. Below, "all" means SearchDocuments, SearchMemories,
+    SearchFacts, SearchSimilar and QueryWindow; "ranked" means the first three, and QueryWindow with a query.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -528,40 +530,40 @@ class SearchDiagnostics(_message.Message):
     mode: Global___SearchMode.ValueType
     """ranked: the mode that was used; unset without a query."""
     exact: _builtins.bool
-    """all: true where every candidate was compared, so that nothing can have been missed; false where a graph index chose
-    them. In SearchSimilar what the graph left out counts as left out by the threshold.
+    """all: true if every candidate was compared, so that no result can be missing; false if a graph index selected the
+    candidates. In SearchSimilar, statements that the graph left out count as left out by the threshold.
     """
     total_candidates: _builtins.int
-    """all: what the search began with. SearchSimilar and QueryWindow: all statements or events that there are, before any
-    filter. The others: what passed the filters, as passages, where records are made of passages.
+    """all: the number of candidates at the start. SearchSimilar and QueryWindow: all stored statements or events, before
+    any filter. The others: the records that passed the filters, counted as passages if records consist of passages.
     """
     filtered_by_context: _builtins.int
-    """SearchSimilar and QueryWindow: left out by scope, type, importance and filter; in QueryWindow the filter is applied
-    to events of the window alone.
+    """SearchSimilar and QueryWindow: left out by scope, type, importance and filter. In QueryWindow the filter is applied
+    only to events within the window.
     """
     filtered_by_window: _builtins.int
-    """SearchSimilar and QueryWindow: left out by the range of time."""
+    """SearchSimilar and QueryWindow: left out by the time range."""
     filtered_by_threshold: _builtins.int
     """SearchSimilar: left out by min_score."""
     matched_count: _builtins.int
-    """SearchSimilar: passed all filters and the threshold, before the limit."""
+    """SearchSimilar: the number that passed all filters and the threshold, before the limit."""
     filtered_count: _builtins.int
     """SearchSimilar: left out by any filter or by the threshold."""
     returned: _builtins.int
-    """all: results in the answer."""
+    """all: the number of results in the answer."""
     scanned: _builtins.int
     """SearchDocuments, SearchMemories and SearchFacts: vectors compared one by one."""
     pending: _builtins.int
-    """Committed writes that an index has yet to take. SearchDocuments, SearchMemories and SearchFacts found them all the
-    same; QueryWindow with a query did not see these events.
+    """Committed writes that an index has not applied yet. SearchDocuments, SearchMemories and SearchFacts find them
+    anyway; QueryWindow with a query does not.
     """
     degraded: _builtins.str
-    """SearchDocuments, SearchMemories and SearchFacts: not empty where the vector database could not be asked, with the
-    reason; the answer is complete all the same.
+    """SearchDocuments, SearchMemories and SearchFacts: the reason why the vector database could not be queried; empty if
+    it could. The answer is complete in both cases.
     """
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
-        """all: time spent by the server."""
+        """all: the time that the server took."""
 
     def __init__(
         self,
@@ -590,7 +592,7 @@ Global___SearchDiagnostics: _TypeAlias = SearchDiagnostics  # noqa: Y015
 
 @_typing.final
 class IgnoredFilter(_message.Message):
-    """IgnoredFilter names a filter that was not applied."""
+    """IgnoredFilter is a filter that was not applied."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -616,7 +618,9 @@ Global___IgnoredFilter: _TypeAlias = IgnoredFilter  # noqa: Y015
 
 @_typing.final
 class ItemError(_message.Message):
-    """ItemError says why one item of a bulk stream failed, while the others go on: what the single call would have failed with."""
+    """ItemError says why one item of a bulk stream failed. The other items are not affected. It holds the error that the
+    single call would have returned.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -649,22 +653,22 @@ class ItemError(_message.Message):
     code: _builtins.int
     """The gRPC status code."""
     message: _builtins.str
-    """The sentence for people."""
+    """A message for people."""
     reason: _errors_pb2.ErrorReason.ValueType
-    """The reason for programs."""
+    """The reason, for programs."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What the google.rpc.ErrorInfo of the single call would hold beside the reason: `incident_id` of an INTERNAL error,
-        `expected_revision` and `actual_revision`, `collection` and `record_id`.
+        """Further fields of the google.rpc.ErrorInfo that the single call would have returned: `incident_id` of an INTERNAL
+        error, `expected_revision` and `actual_revision`, `collection` and `record_id`.
         """
 
     @_builtins.property
     def violations(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldViolation]:
-        """The fields that are wrong, where some are."""
+        """The invalid fields, if any."""
 
     @_builtins.property
     def retry_delay(self) -> _duration_pb2.Duration:
-        """When it may be tried again, where that helps."""
+        """The delay after which a retry may succeed; unset if a retry does not help."""
 
     def __init__(
         self,
@@ -695,7 +699,7 @@ class FieldViolation(_message.Message):
     field: _builtins.str
     """The field's path, such as "document.metadata.topic"."""
     description: _builtins.str
-    """What would be right."""
+    """What would be valid."""
     def __init__(
         self,
         *,
@@ -712,7 +716,7 @@ Global___FieldViolation: _TypeAlias = FieldViolation  # noqa: Y015
 
 @_typing.final
 class Filter(_message.Message):
-    """Filter says which records are meant: one condition, or several joined. At most 8 levels deep and 128 parts in all."""
+    """Filter selects records: a single condition, or a combination. At most 8 levels deep and 128 parts in all."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -722,15 +726,15 @@ class Filter(_message.Message):
     CONDITION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def all_of(self) -> Global___FilterList:
-        """Every part must hold. At least one part."""
+        """Every part must match. At least one part."""
 
     @_builtins.property
     def any_of(self) -> Global___FilterList:
-        """At least one part must hold. At least one part."""
+        """At least one part must match. At least one part."""
 
     @_builtins.property
     def none_of(self) -> Global___FilterList:
-        """No part may hold. At least one part."""
+        """No part may match. At least one part."""
 
     @_builtins.property
     def condition(self) -> Global___Condition:
@@ -756,7 +760,7 @@ Global___Filter: _TypeAlias = Filter  # noqa: Y015
 
 @_typing.final
 class FilterList(_message.Message):
-    """FilterList is several filters."""
+    """FilterList is a list of filters."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -780,8 +784,9 @@ Global___FilterList: _TypeAlias = FilterList  # noqa: Y015
 
 @_typing.final
 class Condition(_message.Message):
-    """Condition compares one field with a value. A value of another type than the field's holds for no record, except
-    that whole numbers and numbers compare with each other. Keys and values are data: no character has a meaning.
+    """Condition compares one field with a value. A value of another type than the field's matches no record, except that
+    integers and floating-point numbers compare with each other. Keys and values are literal: no character has a special
+    meaning.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -790,13 +795,15 @@ class Condition(_message.Message):
     COMPARATOR_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     field: _builtins.str
-    """A field of the record, such as "agent" or "create_time", or "metadata." and a key. Each service names its fields."""
+    """A field of the record, such as "agent" or "create_time", or "metadata." followed by a key. Each service lists its
+    fields.
+    """
     comparator: Global___Comparator.ValueType
     """The comparison."""
     @_builtins.property
     def values(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataValue]:
-        """What to compare with; several values for IN and NIN, true or false for EXISTS. For GT, GTE, LT and LTE: text,
-        a number or a time. CONTAINS: text, as part of a text or as an item of a list.
+        """The value to compare with; several values for IN and NIN, true or false for EXISTS. GT, GTE, LT and LTE take text,
+        a number or a time. CONTAINS takes text: a part of a text, or an item of a list.
         """
 
     def __init__(

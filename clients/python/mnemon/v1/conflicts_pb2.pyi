@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class MemoryReference(_message.Message):
-    """MemoryReference names a statement."""
+    """MemoryReference identifies a statement."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -30,12 +30,12 @@ class MemoryReference(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
-    """The id of a stored one."""
+    """The id of a stored statement."""
     expected_revision: _builtins.int
-    """Of a stored one: go on only if it has this revision. Otherwise ABORTED."""
+    """For a stored statement: continue only if it has this revision; otherwise ABORTED."""
     @_builtins.property
     def memory(self) -> _semantic_pb2.SemanticMemory:
-        """One that is given, with its embedding where it has one; without, the server embeds the content."""
+        """A statement given in full, with its embedding if available; otherwise the server embeds the content."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ Global___MemoryReference: _TypeAlias = MemoryReference  # noqa: Y015
 
 @_typing.final
 class DetectConflictsRequest(_message.Message):
-    """DetectConflictsRequest asks what does not agree with a statement."""
+    """DetectConflictsRequest asks which statements conflict with a statement."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -70,16 +70,16 @@ class DetectConflictsRequest(_message.Message):
     DETECTION_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
-    """The rule whose detection is used; empty: the one whose conditions match."""
+    """The rule whose detection settings are used; empty: the one whose conditions match."""
     limit: _builtins.int
-    """Most conflicts to return, at most 1,000; 0 means 100."""
+    """Maximum number of conflicts, at most 1,000; 0 means 100."""
     @_builtins.property
     def candidate(self) -> Global___MemoryReference:
         """Required. The statement."""
 
     @_builtins.property
     def detection(self) -> _decisions_pb2.DetectionConfig:
-        """Changes to it, for this call."""
+        """Overrides of these settings for this call."""
 
     def __init__(
         self,
@@ -108,14 +108,14 @@ class DetectConflictsResponse(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     total_count: _builtins.int
-    """How many there are."""
+    """The number of all conflicts."""
     rule: _builtins.str
     """The rule that was used."""
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: there are fewer conflicts in it than were asked for, and at least one."""
+    """True if the answer ended at 3 MiB and has fewer conflicts than requested; it has at least one."""
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[_decisions_pb2.Conflict]:
-        """The conflicts, most severe first; of equal ones, that which was saved first."""
+        """The conflicts, most severe first; equal ones in the order in which they were saved."""
 
     def __init__(
         self,
@@ -144,18 +144,18 @@ class ArbitrateConflictRequest(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     ARBITRATION_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
-    """The rule whose arbitration is used; empty: the one whose conditions match."""
+    """The rule whose arbitration settings are used; empty: the one whose conditions match."""
     @_builtins.property
     def candidate(self) -> Global___MemoryReference:
-        """Required. The new one."""
+        """Required. The new statement."""
 
     @_builtins.property
     def existing(self) -> Global___MemoryReference:
-        """Required. The one that is known."""
+        """Required. The stored statement."""
 
     @_builtins.property
     def arbitration(self) -> _decisions_pb2.ArbitrationConfig:
-        """Changes to it, for this call."""
+        """Overrides of these settings for this call."""
 
     def __init__(
         self,
@@ -214,22 +214,24 @@ class MergeMemoriesRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
-    """The rule whose merging is used; empty: the one whose conditions match the second."""
+    """The rule whose merge settings are used; empty: the one whose conditions match the second statement."""
     dry_run: _builtins.bool
-    """Answer, and change nothing."""
+    """Only return the result; change nothing."""
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     @_builtins.property
     def first(self) -> Global___MemoryReference:
-        """Required. The first one; of stored ones, both or none."""
+        """Required. The first statement. Either both are stored, or neither."""
 
     @_builtins.property
     def second(self) -> Global___MemoryReference:
-        """Required. The second one, of the same user."""
+        """Required. The second statement, of the same user."""
 
     @_builtins.property
     def merge(self) -> _decisions_pb2.MergeConfig:
-        """Changes to it, for this call."""
+        """Overrides of these settings for this call."""
 
     def __init__(
         self,
@@ -261,20 +263,20 @@ class MergeMemoriesResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     content_strategy: _decisions_pb2.ContentStrategy.ValueType
-    """How the contents were merged: never SMART, but what that came to."""
+    """The strategy that merged the contents: never SMART, but the one that it chose."""
     rule: _builtins.str
     """The rule that was used."""
     @_builtins.property
     def memory(self) -> _semantic_pb2.SemanticMemory:
-        """The merged statement; without an id where nothing was stored."""
+        """The merged statement. It has no id if it was not stored."""
 
     @_builtins.property
     def statistics(self) -> _decisions_pb2.MergeStatistics:
-        """What the merge did."""
+        """The statistics of the merge."""
 
     @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
-        """The decision that was noted, where something was stored; UnmergeMemory takes it back."""
+        """The decision, if the result was stored; UnmergeMemory reverts it."""
 
     def __init__(
         self,
@@ -295,17 +297,17 @@ Global___MergeMemoriesResponse: _TypeAlias = MergeMemoriesResponse  # noqa: Y015
 
 @_typing.final
 class PreviewResolutionRequest(_message.Message):
-    """PreviewResolutionRequest asks what saving a statement would come to."""
+    """PreviewResolutionRequest asks what a save of a statement would do."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MEMORY_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     rule: _builtins.str
-    """The rule to go by; empty: the one whose conditions match."""
+    """The rule to use; empty: the one whose conditions match."""
     @_builtins.property
     def memory(self) -> _semantic_pb2.SemanticMemory:
-        """Required. The statement, with its embedding where it has one."""
+        """Required. The statement, with its embedding if available."""
 
     def __init__(
         self,
@@ -323,7 +325,7 @@ Global___PreviewResolutionRequest: _TypeAlias = PreviewResolutionRequest  # noqa
 
 @_typing.final
 class PreviewResolutionResponse(_message.Message):
-    """PreviewResolutionResponse says what saving it would come to."""
+    """PreviewResolutionResponse says what a save would do."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -331,14 +333,16 @@ class PreviewResolutionResponse(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
-    """The same content is known of this user and persona; `memory` is that one."""
+    """The same content is already known for this user and persona; `memory` is that statement."""
     @_builtins.property
     def memory(self) -> _semantic_pb2.SemanticMemory:
-        """What would be known: the statement, the merged one, or that which it gives way to; unset where it is rejected."""
+        """The resulting current statement: the new one, the merged one, or the one that supersedes it; unset if it is
+        rejected.
+        """
 
     @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
-        """What would be decided; unset where there is no conflict."""
+        """The decision; unset if there is no conflict."""
 
     def __init__(
         self,
@@ -357,7 +361,7 @@ Global___PreviewResolutionResponse: _TypeAlias = PreviewResolutionResponse  # no
 
 @_typing.final
 class UnmergeMemoryRequest(_message.Message):
-    """UnmergeMemoryRequest asks to take a decision back."""
+    """UnmergeMemoryRequest asks to revert a decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -365,9 +369,9 @@ class UnmergeMemoryRequest(_message.Message):
     DECISION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
-    """A statement that came of a merge: its decision is taken back."""
+    """A merged statement: the decision that made it is reverted."""
     decision_id: _builtins.str
-    """A decision, of a merge or any other."""
+    """The id of a decision, of a merge or any other."""
     request_id: _builtins.str
     """As in MergeMemoriesRequest."""
     def __init__(
@@ -389,7 +393,7 @@ Global___UnmergeMemoryRequest: _TypeAlias = UnmergeMemoryRequest  # noqa: Y015
 
 @_typing.final
 class UnmergeMemoryResponse(_message.Message):
-    """UnmergeMemoryResponse says what is found again."""
+    """UnmergeMemoryResponse lists what was restored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -399,12 +403,12 @@ class UnmergeMemoryResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     REMAINING_IDS_FIELD_NUMBER: _builtins.int
     removed_id: _builtins.str
-    """What was removed, or empty."""
+    """The id of the removed statement, or empty."""
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: all are found again, but not all of them are in `restored`."""
+    """True if the answer ended at 3 MiB: all statements are restored, but `restored` does not have all of them."""
     @_builtins.property
     def restored(self) -> _containers.RepeatedCompositeFieldContainer[_semantic_pb2.SemanticMemory]:
-        """What was superseded, as it is now."""
+        """The restored statements, in their current state."""
 
     @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
@@ -412,7 +416,7 @@ class UnmergeMemoryResponse(_message.Message):
 
     @_builtins.property
     def remaining_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The ids of those that are not: ask for each with GetSemanticMemory."""
+        """The ids of the others, for GetSemanticMemory."""
 
     def __init__(
         self,
@@ -442,13 +446,13 @@ class ListDecisionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     user: _builtins.str
-    """Those of this user; empty means all."""
+    """Decisions of this user; empty means all."""
     memory_id: _builtins.str
-    """Those about this statement, as candidate, existing one or result; empty means all."""
+    """Decisions about this statement, as candidate, existing statement or result; empty means all."""
     page_size: _builtins.int
-    """Most decisions on the page; 0 means 100, at most 1,000."""
+    """Maximum number of decisions on the page; 0 means 100, at most 1,000."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     def __init__(
         self,
         *,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ConflictServiceStub(object):
-    """ConflictService finds statements that do not agree, decides between them and merges them: each step by itself, or all
-    of them together as a save with CONFLICT_POLICY_RESOLVE does. No model is asked; every answer says why.
+    """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
     """
 
     def __init__(self, channel):
@@ -69,12 +69,12 @@ class ConflictServiceStub(object):
 
 
 class ConflictServiceServicer(object):
-    """ConflictService finds statements that do not agree, decides between them and merges them: each step by itself, or all
-    of them together as a save with CONFLICT_POLICY_RESOLVE does. No model is asked; every answer says why.
+    """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
     """
 
     def DetectConflicts(self, request, context):
-        """DetectConflicts compares a statement with those known of the same user.
+        """DetectConflicts compares a statement with the stored ones of the same user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,30 +88,30 @@ class ConflictServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def MergeMemories(self, request, context):
-        """MergeMemories makes one statement of two. Two stored ones are superseded by it, unless dry_run is set; otherwise
-        nothing is stored.
+        """MergeMemories merges two statements into one. If both are stored, the result supersedes them, unless dry_run is
+        set; otherwise nothing is stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreviewResolution(self, request, context):
-        """PreviewResolution answers what a save with CONFLICT_POLICY_RESOLVE would, and changes nothing.
+        """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnmergeMemory(self, request, context):
-        """UnmergeMemory takes a decision back: what was superseded is found again, and what a merge made is removed.
-        FAILED_PRECONDITION where a later decision stands on it, or it was taken back already.
+        """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+        FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDecisions(self, request, context):
-        """ListDecisions pages through what was decided, newest first.
+        """ListDecisions pages through decisions, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,8 +159,8 @@ def add_ConflictServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ConflictService(object):
-    """ConflictService finds statements that do not agree, decides between them and merges them: each step by itself, or all
-    of them together as a save with CONFLICT_POLICY_RESOLVE does. No model is asked; every answer says why.
+    """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ConflictServiceStub:
-    """ConflictService finds statements that do not agree, decides between them and merges them: each step by itself, or all
-    of them together as a save with CONFLICT_POLICY_RESOLVE does. No model is asked; every answer says why.
+    """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
     """
 
     @_typing.overload
@@ -36,49 +36,49 @@ class ConflictServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConflictServiceAsyncStub: ...
     DetectConflicts: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.DetectConflictsRequest, _conflicts_pb2.DetectConflictsResponse]
-    """DetectConflicts compares a statement with those known of the same user."""
+    """DetectConflicts compares a statement with the stored ones of the same user."""
     ArbitrateConflict: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.ArbitrateConflictRequest, _conflicts_pb2.ArbitrateConflictResponse]
     """ArbitrateConflict decides between two statements. It changes nothing."""
     MergeMemories: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.MergeMemoriesRequest, _conflicts_pb2.MergeMemoriesResponse]
-    """MergeMemories makes one statement of two. Two stored ones are superseded by it, unless dry_run is set; otherwise
-    nothing is stored.
+    """MergeMemories merges two statements into one. If both are stored, the result supersedes them, unless dry_run is
+    set; otherwise nothing is stored.
     """
     PreviewResolution: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.PreviewResolutionRequest, _conflicts_pb2.PreviewResolutionResponse]
-    """PreviewResolution answers what a save with CONFLICT_POLICY_RESOLVE would, and changes nothing."""
+    """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
     UnmergeMemory: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.UnmergeMemoryRequest, _conflicts_pb2.UnmergeMemoryResponse]
-    """UnmergeMemory takes a decision back: what was superseded is found again, and what a merge made is removed.
-    FAILED_PRECONDITION where a later decision stands on it, or it was taken back already.
+    """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+    FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
     """
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_conflicts_pb2.ListDecisionsRequest, _conflicts_pb2.ListDecisionsResponse]
-    """ListDecisions pages through what was decided, newest first."""
+    """ListDecisions pages through decisions, newest first."""
 
 @_typing.type_check_only
 class ConflictServiceAsyncStub(ConflictServiceStub):
-    """ConflictService finds statements that do not agree, decides between them and merges them: each step by itself, or all
-    of them together as a save with CONFLICT_POLICY_RESOLVE does. No model is asked; every answer says why.
+    """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     DetectConflicts: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.DetectConflictsRequest, _conflicts_pb2.DetectConflictsResponse]  # type: ignore[assignment]
-    """DetectConflicts compares a statement with those known of the same user."""
+    """DetectConflicts compares a statement with the stored ones of the same user."""
     ArbitrateConflict: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.ArbitrateConflictRequest, _conflicts_pb2.ArbitrateConflictResponse]  # type: ignore[assignment]
     """ArbitrateConflict decides between two statements. It changes nothing."""
     MergeMemories: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.MergeMemoriesRequest, _conflicts_pb2.MergeMemoriesResponse]  # type: ignore[assignment]
-    """MergeMemories makes one statement of two. Two stored ones are superseded by it, unless dry_run is set; otherwise
-    nothing is stored.
+    """MergeMemories merges two statements into one. If both are stored, the result supersedes them, unless dry_run is
+    set; otherwise nothing is stored.
     """
     PreviewResolution: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.PreviewResolutionRequest, _conflicts_pb2.PreviewResolutionResponse]  # type: ignore[assignment]
-    """PreviewResolution answers what a save with CONFLICT_POLICY_RESOLVE would, and changes nothing."""
+    """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
     UnmergeMemory: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.UnmergeMemoryRequest, _conflicts_pb2.UnmergeMemoryResponse]  # type: ignore[assignment]
-    """UnmergeMemory takes a decision back: what was superseded is found again, and what a merge made is removed.
-    FAILED_PRECONDITION where a later decision stands on it, or it was taken back already.
+    """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+    FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
     """
     ListDecisions: _aio.UnaryUnaryMultiCallable[_conflicts_pb2.ListDecisionsRequest, _conflicts_pb2.ListDecisionsResponse]  # type: ignore[assignment]
-    """ListDecisions pages through what was decided, newest first."""
+    """ListDecisions pages through decisions, newest first."""
 
 class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ConflictService finds statements that do not agree, decides between them and merges them: each step by itself, or all
-    of them together as a save with CONFLICT_POLICY_RESOLVE does. No model is asked; every answer says why.
+    """ConflictService finds conflicting statements, decides between them and merges them: each step separately, or all
+    together as in a save with CONFLICT_POLICY_RESOLVE. It uses no language model. Every answer gives its reason.
     """
 
     @_abc_1.abstractmethod
@@ -87,7 +87,7 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.DetectConflictsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.DetectConflictsResponse, _abc.Awaitable[_conflicts_pb2.DetectConflictsResponse]]:
-        """DetectConflicts compares a statement with those known of the same user."""
+        """DetectConflicts compares a statement with the stored ones of the same user."""
 
     @_abc_1.abstractmethod
     def ArbitrateConflict(
@@ -103,8 +103,8 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.MergeMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.MergeMemoriesResponse, _abc.Awaitable[_conflicts_pb2.MergeMemoriesResponse]]:
-        """MergeMemories makes one statement of two. Two stored ones are superseded by it, unless dry_run is set; otherwise
-        nothing is stored.
+        """MergeMemories merges two statements into one. If both are stored, the result supersedes them, unless dry_run is
+        set; otherwise nothing is stored.
         """
 
     @_abc_1.abstractmethod
@@ -113,7 +113,7 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.PreviewResolutionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.PreviewResolutionResponse, _abc.Awaitable[_conflicts_pb2.PreviewResolutionResponse]]:
-        """PreviewResolution answers what a save with CONFLICT_POLICY_RESOLVE would, and changes nothing."""
+        """PreviewResolution returns what a save with CONFLICT_POLICY_RESOLVE would do, and changes nothing."""
 
     @_abc_1.abstractmethod
     def UnmergeMemory(
@@ -121,8 +121,8 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.UnmergeMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.UnmergeMemoryResponse, _abc.Awaitable[_conflicts_pb2.UnmergeMemoryResponse]]:
-        """UnmergeMemory takes a decision back: what was superseded is found again, and what a merge made is removed.
-        FAILED_PRECONDITION where a later decision stands on it, or it was taken back already.
+        """UnmergeMemory reverts a decision: superseded statements are restored, and a merged statement is removed.
+        FAILED_PRECONDITION if a later decision depends on it, or if it was already reverted.
         """
 
     @_abc_1.abstractmethod
@@ -131,6 +131,6 @@ class ConflictServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _conflicts_pb2.ListDecisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_conflicts_pb2.ListDecisionsResponse, _abc.Awaitable[_conflicts_pb2.ListDecisionsResponse]]:
-        """ListDecisions pages through what was decided, newest first."""
+        """ListDecisions pages through decisions, newest first."""
 
 def add_ConflictServiceServicer_to_server(servicer: ConflictServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

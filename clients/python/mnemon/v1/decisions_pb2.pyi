@@ -29,27 +29,27 @@ class _SignalType:
 class _SignalTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SignalType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SIGNAL_TYPE_UNSPECIFIED: _SignalType.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     SIGNAL_TYPE_SEMANTIC: _SignalType.ValueType  # 1
-    """They mean nearly the same: cosine similarity above the threshold."""
+    """Their meaning is similar: cosine similarity above the threshold."""
     SIGNAL_TYPE_KEYWORD: _SignalType.ValueType  # 2
-    """They are about the same words: the shared part of the smaller set is above the threshold."""
+    """They use the same words: the share of common words in the smaller set is above the threshold."""
     SIGNAL_TYPE_TIME: _SignalType.ValueType  # 3
-    """They were learnt within the window."""
+    """They were learnt within the time window."""
     SIGNAL_TYPE_IMPORTANCE: _SignalType.ValueType  # 4
     """Their importance differs by more than the delta."""
 
 class SignalType(_SignalType, metaclass=_SignalTypeEnumTypeWrapper):
-    """SignalType is by what two statements are told to conflict."""
+    """SignalType is the kind of evidence that two statements conflict."""
 
 SIGNAL_TYPE_UNSPECIFIED: SignalType.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 SIGNAL_TYPE_SEMANTIC: SignalType.ValueType  # 1
-"""They mean nearly the same: cosine similarity above the threshold."""
+"""Their meaning is similar: cosine similarity above the threshold."""
 SIGNAL_TYPE_KEYWORD: SignalType.ValueType  # 2
-"""They are about the same words: the shared part of the smaller set is above the threshold."""
+"""They use the same words: the share of common words in the smaller set is above the threshold."""
 SIGNAL_TYPE_TIME: SignalType.ValueType  # 3
-"""They were learnt within the window."""
+"""They were learnt within the time window."""
 SIGNAL_TYPE_IMPORTANCE: SignalType.ValueType  # 4
 """Their importance differs by more than the delta."""
 Global___SignalType: _TypeAlias = SignalType  # noqa: Y015
@@ -61,29 +61,29 @@ class _ArbitrationAction:
 class _ArbitrationActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ArbitrationAction.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ARBITRATION_ACTION_UNSPECIFIED: _ArbitrationAction.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     ARBITRATION_ACTION_KEEP: _ArbitrationAction.ValueType  # 1
-    """One is kept, and the other gives way to it."""
+    """One is kept and supersedes the other."""
     ARBITRATION_ACTION_MERGE: _ArbitrationAction.ValueType  # 2
     """They are merged."""
     ARBITRATION_ACTION_REJECT: _ArbitrationAction.ValueType  # 3
     """The candidate is not stored, and nothing else changes."""
     ARBITRATION_ACTION_NONE: _ArbitrationAction.ValueType  # 4
-    """There was no conflict: the candidate is stored beside what is known."""
+    """There was no conflict: the candidate is stored in addition."""
 
 class ArbitrationAction(_ArbitrationAction, metaclass=_ArbitrationActionEnumTypeWrapper):
-    """ArbitrationAction is what becomes of two statements."""
+    """ArbitrationAction says what happens to two statements."""
 
 ARBITRATION_ACTION_UNSPECIFIED: ArbitrationAction.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 ARBITRATION_ACTION_KEEP: ArbitrationAction.ValueType  # 1
-"""One is kept, and the other gives way to it."""
+"""One is kept and supersedes the other."""
 ARBITRATION_ACTION_MERGE: ArbitrationAction.ValueType  # 2
 """They are merged."""
 ARBITRATION_ACTION_REJECT: ArbitrationAction.ValueType  # 3
 """The candidate is not stored, and nothing else changes."""
 ARBITRATION_ACTION_NONE: ArbitrationAction.ValueType  # 4
-"""There was no conflict: the candidate is stored beside what is known."""
+"""There was no conflict: the candidate is stored in addition."""
 Global___ArbitrationAction: _TypeAlias = ArbitrationAction  # noqa: Y015
 
 class _ArbitrationStrategy:
@@ -93,37 +93,37 @@ class _ArbitrationStrategy:
 class _ArbitrationStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ArbitrationStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ARBITRATION_STRATEGY_UNSPECIFIED: _ArbitrationStrategy.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     ARBITRATION_STRATEGY_IMPORTANCE: _ArbitrationStrategy.ValueType  # 1
-    """The more important one."""
+    """The more important statement won."""
     ARBITRATION_STRATEGY_RECENCY: _ArbitrationStrategy.ValueType  # 2
-    """The newer one."""
+    """The newer statement won."""
     ARBITRATION_STRATEGY_SOURCE: _ArbitrationStrategy.ValueType  # 3
-    """The one of the better source."""
+    """The statement with the higher-priority source won."""
     ARBITRATION_STRATEGY_MULTI_FACTOR: _ArbitrationStrategy.ValueType  # 4
-    """The higher weighted score."""
+    """The statement with the higher weighted score won."""
     ARBITRATION_STRATEGY_DEFAULT: _ArbitrationStrategy.ValueType  # 5
     """The configured default."""
     ARBITRATION_STRATEGY_NONE: _ArbitrationStrategy.ValueType  # 6
-    """There was nothing to decide."""
+    """There was no conflict to decide."""
 
 class ArbitrationStrategy(_ArbitrationStrategy, metaclass=_ArbitrationStrategyEnumTypeWrapper):
-    """ArbitrationStrategy is by what it was decided."""
+    """ArbitrationStrategy is the rule by which a decision was made."""
 
 ARBITRATION_STRATEGY_UNSPECIFIED: ArbitrationStrategy.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 ARBITRATION_STRATEGY_IMPORTANCE: ArbitrationStrategy.ValueType  # 1
-"""The more important one."""
+"""The more important statement won."""
 ARBITRATION_STRATEGY_RECENCY: ArbitrationStrategy.ValueType  # 2
-"""The newer one."""
+"""The newer statement won."""
 ARBITRATION_STRATEGY_SOURCE: ArbitrationStrategy.ValueType  # 3
-"""The one of the better source."""
+"""The statement with the higher-priority source won."""
 ARBITRATION_STRATEGY_MULTI_FACTOR: ArbitrationStrategy.ValueType  # 4
-"""The higher weighted score."""
+"""The statement with the higher weighted score won."""
 ARBITRATION_STRATEGY_DEFAULT: ArbitrationStrategy.ValueType  # 5
 """The configured default."""
 ARBITRATION_STRATEGY_NONE: ArbitrationStrategy.ValueType  # 6
-"""There was nothing to decide."""
+"""There was no conflict to decide."""
 Global___ArbitrationStrategy: _TypeAlias = ArbitrationStrategy  # noqa: Y015
 
 class _ArbitrationSide:
@@ -135,9 +135,9 @@ class _ArbitrationSideEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Arbit
     ARBITRATION_SIDE_UNSPECIFIED: _ArbitrationSide.ValueType  # 0
     """Neither."""
     ARBITRATION_SIDE_CANDIDATE: _ArbitrationSide.ValueType  # 1
-    """The new one."""
+    """The candidate."""
     ARBITRATION_SIDE_EXISTING: _ArbitrationSide.ValueType  # 2
-    """The stored one."""
+    """The existing statement."""
 
 class ArbitrationSide(_ArbitrationSide, metaclass=_ArbitrationSideEnumTypeWrapper):
     """ArbitrationSide is one of the two statements."""
@@ -145,9 +145,9 @@ class ArbitrationSide(_ArbitrationSide, metaclass=_ArbitrationSideEnumTypeWrappe
 ARBITRATION_SIDE_UNSPECIFIED: ArbitrationSide.ValueType  # 0
 """Neither."""
 ARBITRATION_SIDE_CANDIDATE: ArbitrationSide.ValueType  # 1
-"""The new one."""
+"""The candidate."""
 ARBITRATION_SIDE_EXISTING: ArbitrationSide.ValueType  # 2
-"""The stored one."""
+"""The existing statement."""
 Global___ArbitrationSide: _TypeAlias = ArbitrationSide  # noqa: Y015
 
 class _FactorType:
@@ -157,29 +157,29 @@ class _FactorType:
 class _FactorTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FactorType.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FACTOR_TYPE_UNSPECIFIED: _FactorType.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     FACTOR_TYPE_IMPORTANCE: _FactorType.ValueType  # 1
     """Their importance."""
     FACTOR_TYPE_RECENCY: _FactorType.ValueType  # 2
-    """When they were learnt."""
+    """When they were learnt: recency."""
     FACTOR_TYPE_SOURCE: _FactorType.ValueType  # 3
     """The priority of their sources."""
     FACTOR_TYPE_SEMANTIC: _FactorType.ValueType  # 4
-    """How much the same they mean, which is the same for both."""
+    """Their similarity in meaning, which is the same for both."""
 
 class FactorType(_FactorType, metaclass=_FactorTypeEnumTypeWrapper):
-    """FactorType is by what the multi-factor score weighs two statements."""
+    """FactorType is a factor of the multi-factor score."""
 
 FACTOR_TYPE_UNSPECIFIED: FactorType.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 FACTOR_TYPE_IMPORTANCE: FactorType.ValueType  # 1
 """Their importance."""
 FACTOR_TYPE_RECENCY: FactorType.ValueType  # 2
-"""When they were learnt."""
+"""When they were learnt: recency."""
 FACTOR_TYPE_SOURCE: FactorType.ValueType  # 3
 """The priority of their sources."""
 FACTOR_TYPE_SEMANTIC: FactorType.ValueType  # 4
-"""How much the same they mean, which is the same for both."""
+"""Their similarity in meaning, which is the same for both."""
 Global___FactorType: _TypeAlias = FactorType  # noqa: Y015
 
 class _DefaultStrategy:
@@ -189,23 +189,23 @@ class _DefaultStrategy:
 class _DefaultStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DefaultStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DEFAULT_STRATEGY_UNSPECIFIED: _DefaultStrategy.ValueType  # 0
-    """Inherited, or else KEEP_CANDIDATE."""
+    """Inherited, or KEEP_CANDIDATE."""
     DEFAULT_STRATEGY_KEEP_CANDIDATE: _DefaultStrategy.ValueType  # 1
     """The candidate is kept."""
     DEFAULT_STRATEGY_KEEP_EXISTING: _DefaultStrategy.ValueType  # 2
-    """The existing one is kept."""
+    """The existing statement is kept."""
     DEFAULT_STRATEGY_REJECT: _DefaultStrategy.ValueType  # 3
     """The candidate is rejected."""
 
 class DefaultStrategy(_DefaultStrategy, metaclass=_DefaultStrategyEnumTypeWrapper):
-    """DefaultStrategy is what is decided where nothing else decides."""
+    """DefaultStrategy is the decision if no other strategy decides."""
 
 DEFAULT_STRATEGY_UNSPECIFIED: DefaultStrategy.ValueType  # 0
-"""Inherited, or else KEEP_CANDIDATE."""
+"""Inherited, or KEEP_CANDIDATE."""
 DEFAULT_STRATEGY_KEEP_CANDIDATE: DefaultStrategy.ValueType  # 1
 """The candidate is kept."""
 DEFAULT_STRATEGY_KEEP_EXISTING: DefaultStrategy.ValueType  # 2
-"""The existing one is kept."""
+"""The existing statement is kept."""
 DEFAULT_STRATEGY_REJECT: DefaultStrategy.ValueType  # 3
 """The candidate is rejected."""
 Global___DefaultStrategy: _TypeAlias = DefaultStrategy  # noqa: Y015
@@ -217,29 +217,29 @@ class _ContentStrategy:
 class _ContentStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContentStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONTENT_STRATEGY_UNSPECIFIED: _ContentStrategy.ValueType  # 0
-    """Inherited, or else SMART."""
+    """Inherited, or SMART."""
     CONTENT_STRATEGY_CONCATENATE: _ContentStrategy.ValueType  # 1
-    """The first, a newline, the second."""
+    """The first content, a newline, and the second."""
     CONTENT_STRATEGY_REPLACE: _ContentStrategy.ValueType  # 2
-    """The second."""
+    """The second content."""
     CONTENT_STRATEGY_SUMMARIZE: _ContentStrategy.ValueType  # 3
-    """The words that both are about, and the sentences of both that add something."""
+    """The common words, and the sentences of both that add something."""
     CONTENT_STRATEGY_SMART: _ContentStrategy.ValueType  # 4
-    """SUMMARIZE where the words are much the same, otherwise CONCATENATE."""
+    """SUMMARIZE if the words are mostly the same, otherwise CONCATENATE."""
 
 class ContentStrategy(_ContentStrategy, metaclass=_ContentStrategyEnumTypeWrapper):
-    """ContentStrategy is how contents are merged."""
+    """ContentStrategy says how contents are merged."""
 
 CONTENT_STRATEGY_UNSPECIFIED: ContentStrategy.ValueType  # 0
-"""Inherited, or else SMART."""
+"""Inherited, or SMART."""
 CONTENT_STRATEGY_CONCATENATE: ContentStrategy.ValueType  # 1
-"""The first, a newline, the second."""
+"""The first content, a newline, and the second."""
 CONTENT_STRATEGY_REPLACE: ContentStrategy.ValueType  # 2
-"""The second."""
+"""The second content."""
 CONTENT_STRATEGY_SUMMARIZE: ContentStrategy.ValueType  # 3
-"""The words that both are about, and the sentences of both that add something."""
+"""The common words, and the sentences of both that add something."""
 CONTENT_STRATEGY_SMART: ContentStrategy.ValueType  # 4
-"""SUMMARIZE where the words are much the same, otherwise CONCATENATE."""
+"""SUMMARIZE if the words are mostly the same, otherwise CONCATENATE."""
 Global___ContentStrategy: _TypeAlias = ContentStrategy  # noqa: Y015
 
 class _ImportanceStrategy:
@@ -249,23 +249,23 @@ class _ImportanceStrategy:
 class _ImportanceStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImportanceStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     IMPORTANCE_STRATEGY_UNSPECIFIED: _ImportanceStrategy.ValueType  # 0
-    """Inherited, or else BOOST."""
+    """Inherited, or BOOST."""
     IMPORTANCE_STRATEGY_MAX: _ImportanceStrategy.ValueType  # 1
-    """The larger."""
+    """The larger value."""
     IMPORTANCE_STRATEGY_BOOST: _ImportanceStrategy.ValueType  # 2
-    """The larger, and importance_boost more, at most 1."""
+    """The larger value plus importance_boost, at most 1."""
     IMPORTANCE_STRATEGY_AVERAGE: _ImportanceStrategy.ValueType  # 3
     """The mean."""
 
 class ImportanceStrategy(_ImportanceStrategy, metaclass=_ImportanceStrategyEnumTypeWrapper):
-    """ImportanceStrategy is how importance is merged."""
+    """ImportanceStrategy says how importance is merged."""
 
 IMPORTANCE_STRATEGY_UNSPECIFIED: ImportanceStrategy.ValueType  # 0
-"""Inherited, or else BOOST."""
+"""Inherited, or BOOST."""
 IMPORTANCE_STRATEGY_MAX: ImportanceStrategy.ValueType  # 1
-"""The larger."""
+"""The larger value."""
 IMPORTANCE_STRATEGY_BOOST: ImportanceStrategy.ValueType  # 2
-"""The larger, and importance_boost more, at most 1."""
+"""The larger value plus importance_boost, at most 1."""
 IMPORTANCE_STRATEGY_AVERAGE: ImportanceStrategy.ValueType  # 3
 """The mean."""
 Global___ImportanceStrategy: _TypeAlias = ImportanceStrategy  # noqa: Y015
@@ -277,21 +277,21 @@ class _TimestampStrategy:
 class _TimestampStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TimestampStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TIMESTAMP_STRATEGY_UNSPECIFIED: _TimestampStrategy.ValueType  # 0
-    """Inherited, or else MAX."""
+    """Inherited, or MAX."""
     TIMESTAMP_STRATEGY_MAX: _TimestampStrategy.ValueType  # 1
-    """The later."""
+    """The later time."""
     TIMESTAMP_STRATEGY_MIN: _TimestampStrategy.ValueType  # 2
-    """The earlier."""
+    """The earlier time."""
 
 class TimestampStrategy(_TimestampStrategy, metaclass=_TimestampStrategyEnumTypeWrapper):
-    """TimestampStrategy is how times are merged."""
+    """TimestampStrategy says how times are merged."""
 
 TIMESTAMP_STRATEGY_UNSPECIFIED: TimestampStrategy.ValueType  # 0
-"""Inherited, or else MAX."""
+"""Inherited, or MAX."""
 TIMESTAMP_STRATEGY_MAX: TimestampStrategy.ValueType  # 1
-"""The later."""
+"""The later time."""
 TIMESTAMP_STRATEGY_MIN: TimestampStrategy.ValueType  # 2
-"""The earlier."""
+"""The earlier time."""
 Global___TimestampStrategy: _TypeAlias = TimestampStrategy  # noqa: Y015
 
 class _SourceStrategy:
@@ -301,25 +301,25 @@ class _SourceStrategy:
 class _SourceStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SourceStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SOURCE_STRATEGY_UNSPECIFIED: _SourceStrategy.ValueType  # 0
-    """Inherited, or else PREFER_HIGHER."""
+    """Inherited, or PREFER_HIGHER."""
     SOURCE_STRATEGY_PREFER_HIGHER: _SourceStrategy.ValueType  # 1
-    """The one of the higher priority; the first where they are equal."""
+    """The source with the higher priority; the first if they are equal."""
     SOURCE_STRATEGY_FIRST: _SourceStrategy.ValueType  # 2
-    """The first."""
+    """The first source."""
     SOURCE_STRATEGY_SECOND: _SourceStrategy.ValueType  # 3
-    """The second."""
+    """The second source."""
 
 class SourceStrategy(_SourceStrategy, metaclass=_SourceStrategyEnumTypeWrapper):
-    """SourceStrategy is how sources are merged."""
+    """SourceStrategy says how sources are merged."""
 
 SOURCE_STRATEGY_UNSPECIFIED: SourceStrategy.ValueType  # 0
-"""Inherited, or else PREFER_HIGHER."""
+"""Inherited, or PREFER_HIGHER."""
 SOURCE_STRATEGY_PREFER_HIGHER: SourceStrategy.ValueType  # 1
-"""The one of the higher priority; the first where they are equal."""
+"""The source with the higher priority; the first if they are equal."""
 SOURCE_STRATEGY_FIRST: SourceStrategy.ValueType  # 2
-"""The first."""
+"""The first source."""
 SOURCE_STRATEGY_SECOND: SourceStrategy.ValueType  # 3
-"""The second."""
+"""The second source."""
 Global___SourceStrategy: _TypeAlias = SourceStrategy  # noqa: Y015
 
 class _KeywordsStrategy:
@@ -329,21 +329,21 @@ class _KeywordsStrategy:
 class _KeywordsStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KeywordsStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     KEYWORDS_STRATEGY_UNSPECIFIED: _KeywordsStrategy.ValueType  # 0
-    """Inherited, or else UNION."""
+    """Inherited, or UNION."""
     KEYWORDS_STRATEGY_UNION: _KeywordsStrategy.ValueType  # 1
-    """All of both."""
+    """All keywords of both."""
     KEYWORDS_STRATEGY_INTERSECTION: _KeywordsStrategy.ValueType  # 2
-    """What both have."""
+    """The common keywords."""
 
 class KeywordsStrategy(_KeywordsStrategy, metaclass=_KeywordsStrategyEnumTypeWrapper):
-    """KeywordsStrategy is how keywords are merged."""
+    """KeywordsStrategy says how keywords are merged."""
 
 KEYWORDS_STRATEGY_UNSPECIFIED: KeywordsStrategy.ValueType  # 0
-"""Inherited, or else UNION."""
+"""Inherited, or UNION."""
 KEYWORDS_STRATEGY_UNION: KeywordsStrategy.ValueType  # 1
-"""All of both."""
+"""All keywords of both."""
 KEYWORDS_STRATEGY_INTERSECTION: KeywordsStrategy.ValueType  # 2
-"""What both have."""
+"""The common keywords."""
 Global___KeywordsStrategy: _TypeAlias = KeywordsStrategy  # noqa: Y015
 
 @_typing.final
@@ -359,22 +359,22 @@ class ConflictSignal(_message.Message):
     TIME_DELTA_FIELD_NUMBER: _builtins.int
     IMPORTANCE_DELTA_FIELD_NUMBER: _builtins.int
     type: Global___SignalType.ValueType
-    """By what."""
+    """The kind of signal."""
     score: _builtins.float
-    """How strongly, 0 to 1."""
+    """Its strength, 0 to 1."""
     bound: _builtins.float
-    """The bound that was passed: the threshold of `semantic` and `keyword`, the delta of `importance`; of `time`, the
-    window in seconds.
+    """The bound that was exceeded: the threshold for `semantic` and `keyword`, the delta for `importance`, and the window
+    in seconds for `time`.
     """
     importance_delta: _builtins.float
-    """By how much they differ, of `importance`."""
+    """For `importance`: the difference."""
     @_builtins.property
     def keywords(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The words that both are about, of `keyword`."""
+        """For `keyword`: the common words."""
 
     @_builtins.property
     def time_delta(self) -> _duration_pb2.Duration:
-        """What lies between them, of `time`."""
+        """For `time`: the time between them."""
 
     def __init__(
         self,
@@ -396,7 +396,7 @@ Global___ConflictSignal: _TypeAlias = ConflictSignal  # noqa: Y015
 
 @_typing.final
 class Conflict(_message.Message):
-    """Conflict is a stored statement that does not agree with a candidate."""
+    """Conflict is a stored statement that conflicts with a candidate."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -409,7 +409,7 @@ class Conflict(_message.Message):
     """The sum of the signals' scores."""
     @_builtins.property
     def signals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConflictSignal]:
-        """Why."""
+        """The signals that fired."""
 
     def __init__(
         self,
@@ -440,20 +440,20 @@ class Arbitration(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     FACTORS_FIELD_NUMBER: _builtins.int
     action: Global___ArbitrationAction.ValueType
-    """What becomes of them."""
+    """What happens to them."""
     strategy: Global___ArbitrationStrategy.ValueType
-    """By what it was decided."""
+    """The rule that decided."""
     winner: Global___ArbitrationSide.ValueType
-    """The one that is kept; unspecified for MERGE and REJECT."""
+    """The statement that is kept; unspecified for MERGE and REJECT."""
     loser: Global___ArbitrationSide.ValueType
-    """The one that gives way; unspecified where there is no winner."""
+    """The statement that is superseded; unspecified if there is no winner."""
     confidence: _builtins.float
-    """How sure the decision is, 0 to 1."""
+    """The confidence of the decision, 0 to 1."""
     reason: _builtins.str
-    """A sentence with the figures."""
+    """The reason, as a sentence with the figures."""
     @_builtins.property
     def factors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArbitrationFactor]:
-        """What was weighed."""
+        """The factors of the score."""
 
     def __init__(
         self,
@@ -476,7 +476,7 @@ Global___Arbitration: _TypeAlias = Arbitration  # noqa: Y015
 
 @_typing.final
 class ArbitrationFactor(_message.Message):
-    """ArbitrationFactor is one summand of the multi-factor score."""
+    """ArbitrationFactor is one term of the multi-factor score."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -485,13 +485,13 @@ class ArbitrationFactor(_message.Message):
     CANDIDATE_FIELD_NUMBER: _builtins.int
     EXISTING_FIELD_NUMBER: _builtins.int
     type: Global___FactorType.ValueType
-    """By what."""
+    """The factor."""
     weight: _builtins.float
-    """Its share of the score."""
+    """Its weight in the score."""
     candidate: _builtins.float
-    """The candidate's, 0 to 1."""
+    """The candidate's value, 0 to 1."""
     existing: _builtins.float
-    """The existing one's, 0 to 1."""
+    """The existing statement's value, 0 to 1."""
     def __init__(
         self,
         *,
@@ -522,13 +522,15 @@ class MergeStatistics(_message.Message):
     content_length: _builtins.int
     """Code points of the merged content."""
     keywords_count: _builtins.int
-    """Merged keywords."""
+    """The number of merged keywords."""
     importance_delta: _builtins.float
-    """Merged importance less the larger of the two; 0 where both are unknown."""
+    """The merged importance minus the larger of the two; 0 if both are unknown."""
     deduplicated_count: _builtins.int
-    """Sentences that were left out because another said the same."""
+    """The number of sentences that were left out as duplicates."""
     guarded_count: _builtins.int
-    """Sentences as much alike that stayed, because a negation, a number or a name differs: see `deduplication_guard`."""
+    """The number of sentences that the guard kept although they are as similar, because a negation, a number or a name
+    differs: see `deduplication_guard`.
+    """
     def __init__(
         self,
         *,
@@ -548,7 +550,7 @@ Global___MergeStatistics: _TypeAlias = MergeStatistics  # noqa: Y015
 
 @_typing.final
 class Decision(_message.Message):
-    """Decision is a conflict that was resolved: the audit trail. It lives as long as what it is about."""
+    """Decision is a resolved conflict, for the audit trail. It exists as long as the statements that it is about."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -567,38 +569,38 @@ class Decision(_message.Message):
     decision_id: _builtins.str
     """Output only. A UUID."""
     candidate_id: _builtins.str
-    """The new statement; empty where it was rejected, or in a preview."""
+    """The new statement; empty if it was rejected, or in a preview."""
     existing_id: _builtins.str
-    """The stored one."""
+    """The stored statement."""
     result_id: _builtins.str
-    """What is known now: one of them, or what they were merged into; empty where the candidate was rejected on its own."""
+    """The current statement: one of the two, or the merged one; empty if the candidate was rejected on its own."""
     rule: _builtins.str
     """The rule that was applied."""
     conflict_count: _builtins.int
-    """How many statements conflicted; this is about the most severe."""
+    """The number of conflicting statements; the decision is about the most severe conflict."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose."""
+        """Whom it belongs to."""
 
     @_builtins.property
     def signals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConflictSignal]:
-        """Why they conflict. Stored decisions do not repeat the words that both are about."""
+        """Why they conflict. A stored decision does not repeat their common words."""
 
     @_builtins.property
     def arbitration(self) -> Global___Arbitration:
-        """What was decided, and why."""
+        """The decision and its reason."""
 
     @_builtins.property
     def merge(self) -> Global___MergeStatistics:
-        """What the merge did, where there was one."""
+        """The statistics of the merge, if there was one."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When."""
+        """When it was made."""
 
     @_builtins.property
     def revert_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was taken back; unset where it stands."""
+        """When it was reverted; unset if it is in force."""
 
     def __init__(
         self,
@@ -626,7 +628,7 @@ Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class DetectionConfig(_message.Message):
-    """DetectionConfig says what a conflict is; what is unset is inherited, or else the default."""
+    """DetectionConfig defines what a conflict is. An unset field is inherited, or has the default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -637,24 +639,24 @@ class DetectionConfig(_message.Message):
     SIGNALS_FIELD_NUMBER: _builtins.int
     REQUIRED_SIGNALS_FIELD_NUMBER: _builtins.int
     semantic_threshold: _builtins.float
-    """0 to 1; default 0.8."""
+    """Minimum cosine similarity, exclusive, 0 to 1; default 0.8."""
     keyword_threshold: _builtins.float
-    """0 to 1; default 0.5."""
+    """Minimum share of common words, exclusive, 0 to 1; default 0.5."""
     importance_delta: _builtins.float
-    """0 to 1, less than 1; default 0.4."""
+    """Minimum difference in importance, exclusive, at least 0 and less than 1; default 0.4."""
     @_builtins.property
     def time_window(self) -> _duration_pb2.Duration:
-        """More than 0; default 5 minutes."""
+        """The time window, more than 0; default 5 minutes."""
 
     @_builtins.property
     def signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
-        """The signals that count; empty: inherited, or else all."""
+        """The signals that are evaluated; empty: inherited, or all."""
 
     @_builtins.property
     def required_signals(self) -> _containers.RepeatedScalarFieldContainer[Global___SignalType.ValueType]:
-        """Of these, one must fire before a save with CONFLICT_POLICY_RESOLVE decides anything; empty: inherited, or else
-        SEMANTIC and KEYWORD. Statements that were merely learnt at the same time, or differ in importance, are about
-        different things, and neither should give way. Where none of them counts, any signal will do.
+        """One of these must fire before a save with CONFLICT_POLICY_RESOLVE acts; empty: inherited, or SEMANTIC and KEYWORD.
+        Statements that merely were learnt at the same time, or differ in importance, are about different subjects, and
+        neither should supersede the other. If none of these is evaluated, any signal suffices.
         """
 
     def __init__(
@@ -688,7 +690,7 @@ Global___DetectionConfig: _TypeAlias = DetectionConfig  # noqa: Y015
 
 @_typing.final
 class ArbitrationConfig(_message.Message):
-    """ArbitrationConfig says how it is decided; what is unset is inherited, or else the default."""
+    """ArbitrationConfig defines how a conflict is decided. An unset field is inherited, or has the default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -727,14 +729,14 @@ class ArbitrationConfig(_message.Message):
     priority_source: _builtins.bool
     """Whether a difference in source decides; default true."""
     merge_threshold: _builtins.float
-    """Gap of the multi-factor scores below which they are merged, 0 to 1; default 0.2."""
+    """If the multi-factor scores differ by less than this, the statements are merged; 0 to 1; default 0.2."""
     allow_merge: _builtins.bool
-    """Whether they may be merged; default true."""
+    """Whether merging is allowed; default true."""
     default_strategy: Global___DefaultStrategy.ValueType
-    """What is decided where nothing else decides."""
+    """The decision if no other strategy decides."""
     @_builtins.property
     def weights(self) -> Global___FactorWeights:
-        """What each factor counts in the multi-factor score."""
+        """The weight of each factor in the multi-factor score."""
 
     @_builtins.property
     def source_priority(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -781,7 +783,7 @@ Global___ArbitrationConfig: _TypeAlias = ArbitrationConfig  # noqa: Y015
 
 @_typing.final
 class FactorWeights(_message.Message):
-    """FactorWeights are the weights of the multi-factor score, each 0 or more; what is unset is inherited, or else the
+    """FactorWeights are the weights of the multi-factor score, each 0 or more. An unset field is inherited, or has the
     default.
     """
 
@@ -792,13 +794,13 @@ class FactorWeights(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     SEMANTIC_FIELD_NUMBER: _builtins.int
     importance: _builtins.float
-    """Default 0.4."""
+    """The weight of importance; default 0.4."""
     recency: _builtins.float
-    """Default 0.3."""
+    """The weight of recency; default 0.3."""
     source: _builtins.float
-    """Default 0.2."""
+    """The weight of the source; default 0.2."""
     semantic: _builtins.float
-    """Default 0.1."""
+    """The weight of similarity; default 0.1."""
     def __init__(
         self,
         *,
@@ -832,7 +834,7 @@ Global___FactorWeights: _TypeAlias = FactorWeights  # noqa: Y015
 
 @_typing.final
 class MergeConfig(_message.Message):
-    """MergeConfig says how two statements become one; what is unset is inherited, or else the default."""
+    """MergeConfig defines how two statements are merged. An unset field is inherited, or has the default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -851,7 +853,7 @@ class MergeConfig(_message.Message):
     importance_strategy: Global___ImportanceStrategy.ValueType
     """How importance is merged."""
     importance_boost: _builtins.float
-    """What BOOST adds, 0 to 1; default 0.1."""
+    """The increase by BOOST, 0 to 1; default 0.1."""
     timestamp_strategy: Global___TimestampStrategy.ValueType
     """How times are merged."""
     source_strategy: Global___SourceStrategy.ValueType
@@ -859,15 +861,17 @@ class MergeConfig(_message.Message):
     keywords_strategy: Global___KeywordsStrategy.ValueType
     """How keywords are merged."""
     deduplicate: _builtins.bool
-    """Whether a sentence that another repeats is left out; default true."""
+    """Whether duplicate sentences are left out; default true."""
     deduplication_threshold: _builtins.float
-    """The token-set ratio from which two sentences say the same, 0 to 1, inclusive; default 0.8. The longer one stays."""
+    """The token-set ratio from which two sentences count as duplicates, 0 to 1, inclusive; default 0.8. The longer one is
+    kept.
+    """
     deduplication_guard: _builtins.bool
-    """Whether a sentence stays all the same where its negations, numbers or names differ from those of the sentence that it
-    would give way to: "likes tea", "does not like tea". Otherwise the threshold alone decides. Default true.
+    """Whether a sentence is kept if its negations, numbers or names differ from those of its duplicate: "likes tea",
+    "does not like tea". Otherwise only the threshold decides. Default true.
     """
     keep_history: _builtins.bool
-    """Whether the result names what it was made of; default true."""
+    """Whether the result lists the statements that it was made of; default true."""
     def __init__(
         self,
         *,

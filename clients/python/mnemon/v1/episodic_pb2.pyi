@@ -29,26 +29,26 @@ class _PruneReason:
 class _PruneReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PruneReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PRUNE_REASON_UNSPECIFIED: _PruneReason.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     PRUNE_REASON_RETENTION: _PruneReason.ValueType  # 1
-    """They were older than the retention keeps events."""
+    """They were older than the retention time."""
     PRUNE_REASON_REQUESTED: _PruneReason.ValueType  # 2
-    """PruneEvents named them."""
+    """A call of PruneEvents removed them."""
 
 class PruneReason(_PruneReason, metaclass=_PruneReasonEnumTypeWrapper):
     """PruneReason says why events were pruned."""
 
 PRUNE_REASON_UNSPECIFIED: PruneReason.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 PRUNE_REASON_RETENTION: PruneReason.ValueType  # 1
-"""They were older than the retention keeps events."""
+"""They were older than the retention time."""
 PRUNE_REASON_REQUESTED: PruneReason.ValueType  # 2
-"""PruneEvents named them."""
+"""A call of PruneEvents removed them."""
 Global___PruneReason: _TypeAlias = PruneReason  # noqa: Y015
 
 @_typing.final
 class EpisodicEvent(_message.Message):
-    """EpisodicEvent is something that happened. It is also what a record of a segment file holds."""
+    """EpisodicEvent is something that happened. Segment files store the same message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -84,32 +84,34 @@ class EpisodicEvent(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     RECORD_TIME_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
-    """Unique in the timeline: at most 256 bytes, without U+0000; empty: a UUID chosen by the server."""
+    """Unique in the timeline: at most 256 bytes, without U+0000. If empty, the server chooses a UUID."""
     event_type: _builtins.str
-    """Required. "conversation", "task", "reminder", "emotion", "preference", "custom", or anything else; at most 128 bytes."""
+    """Required. "conversation", "task", "reminder", "emotion", "preference", "custom", or any other text of at most 128
+    bytes.
+    """
     content: _builtins.str
     """What happened: at most 1 MiB of UTF-8, without U+0000."""
     context: _builtins.str
-    """What surrounded it: at most 64 KiB."""
+    """The context in which it happened: at most 64 KiB."""
     importance: _builtins.float
-    """How much it matters, 0 to 1; unset: unknown."""
+    """Its importance, 0 to 1; unset means unknown."""
     source: _builtins.str
-    """Where it comes from: "user", "conversation", "skill", "system", "inferred", or anything else; at most 256 bytes."""
+    """Its source: "user", "conversation", "skill", "system", "inferred", or any other text of at most 256 bytes."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose it is. The user is required."""
+        """Whom it belongs to. The user is required."""
 
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
-        """Required. When it happened; kept to the microsecond."""
+        """Required. When it happened, to the microsecond."""
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Further metadata, with the limits of a document's."""
+        """Further metadata, with the same limits as a document's."""
 
     @_builtins.property
     def record_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When the server took it."""
+        """Output only. When the server received it."""
 
     def __init__(
         self,
@@ -137,9 +139,9 @@ Global___EpisodicEvent: _TypeAlias = EpisodicEvent  # noqa: Y015
 
 @_typing.final
 class EpisodicEventFilter(_message.Message):
-    """EpisodicEventFilter says which events are meant: everything that is set must hold. The filter's fields are event_id,
-    user, household, persona, agent, project, event_type, content, context, importance, source, event_time, record_time,
-    and "metadata." with a key.
+    """EpisodicEventFilter selects events; everything that is set must match. The filter's fields are event_id, user,
+    household, persona, agent, project, event_type, content, context, importance, source, event_time, record_time, and
+    "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -149,7 +151,7 @@ class EpisodicEventFilter(_message.Message):
     MIN_IMPORTANCE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     min_importance: _builtins.float
-    """At least so important; events of unknown importance do not pass."""
+    """Minimum importance. Events of unknown importance do not match."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -160,7 +162,7 @@ class EpisodicEventFilter(_message.Message):
 
     @_builtins.property
     def filter(self) -> _common_pb2.Filter:
-        """Anything else. It is the slow one: every event that passes the others is read."""
+        """Any further condition. It is slow, because every event that matches the other fields is read."""
 
     def __init__(
         self,
@@ -189,7 +191,9 @@ class RecordEventRequest(_message.Message):
     EVENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     @_builtins.property
     def event(self) -> Global___EpisodicEvent:
         """Required. The event; its output-only fields are ignored."""
@@ -222,7 +226,7 @@ class RecordEventResponse(_message.Message):
 
     @_builtins.property
     def duplicate_of(self) -> Global___EpisodicEvent:
-        """Where it was a duplicate, the event that is stored."""
+        """For a duplicate: the stored event."""
 
     def __init__(
         self,
@@ -240,7 +244,7 @@ Global___RecordEventResponse: _TypeAlias = RecordEventResponse  # noqa: Y015
 
 @_typing.final
 class EventReceipt(_message.Message):
-    """EventReceipt is what the server promises of an event once it has been sent."""
+    """EventReceipt confirms an event. Its promises hold once it has been sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -251,15 +255,15 @@ class EventReceipt(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
-    """The event's id; of a duplicate, the stored one's."""
+    """The event's id; for a duplicate, the id of the stored event."""
     sequence: _builtins.int
-    """Its position in the order of storing: 1, 2, 3, ..."""
+    """Its position in storage order: 1, 2, 3, ..."""
     segment_id: _builtins.int
-    """The segment that it belongs to: the sequence of that segment's first event."""
+    """The segment that contains it: the sequence of that segment's first event."""
     duplicate: _builtins.bool
-    """It was known, and nothing was written."""
+    """True for a duplicate: nothing was written."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
         """When it was committed."""
@@ -284,7 +288,7 @@ Global___EventReceipt: _TypeAlias = EventReceipt  # noqa: Y015
 
 @_typing.final
 class BulkRecordEventsRequest(_message.Message):
-    """BulkRecordEventsRequest is a run of events in a bulk stream."""
+    """BulkRecordEventsRequest is a group of events in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -332,7 +336,7 @@ Global___BulkRecordEventsResponse: _TypeAlias = BulkRecordEventsResponse  # noqa
 
 @_typing.final
 class RecordEventResult(_message.Message):
-    """RecordEventResult is what became of one event."""
+    """RecordEventResult is the result for one event."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -340,11 +344,11 @@ class RecordEventResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> Global___EventReceipt:
-        """It is stored, or was known."""
+        """It was stored, or is a duplicate."""
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It was not taken, and why: what RecordEvent would have failed with."""
+        """It was not stored: the error that RecordEvent would have returned."""
 
     def __init__(
         self,
@@ -364,7 +368,7 @@ Global___RecordEventResult: _TypeAlias = RecordEventResult  # noqa: Y015
 
 @_typing.final
 class QueryWindowRequest(_message.Message):
-    """QueryWindowRequest asks for the events of a window of time."""
+    """QueryWindowRequest asks for the events in a time window."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -377,28 +381,28 @@ class QueryWindowRequest(_message.Message):
     LAST_DAYS_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """A text, at most 64 KiB: instead of the newest, the events of the window that fit it best, best first. Blank finds
-    nothing; unset orders by time.
+    """A text, at most 64 KiB. Returns the events in the window that match it best, best first, instead of the newest. A
+    blank text finds nothing; unset orders by time.
     """
     mode: _common_pb2.SearchMode.ValueType
-    """How the text finds events. Without embeddings of events, by word."""
+    """How the text is matched. If events have no embeddings: by keyword."""
     limit: _builtins.int
-    """Most events, at most 1,000; 0 means 50. It is applied last. A page also ends at 3 MiB, or after a filter had to read
-    100,000 events, and then may hold fewer, or none.
+    """Maximum number of events, at most 1,000; 0 means 50. It is applied last. A page also ends at 3 MiB, or after a
+    filter had to read 100,000 events; it may then have fewer events, or none.
     """
     view: _common_pb2.View.ValueType
-    """How much of each event is returned. Events have no embeddings to show, so that FULL is the same as STANDARD."""
+    """How much of each event is returned. Events have no visible embeddings, so FULL is the same as STANDARD."""
     last_days: _builtins.int
-    """The last days, up to now: 1 to 36,500."""
+    """The last days up to now: 1 to 36,500."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first. Not with a query."""
+    """The next_page_token of the previous page; empty for the first page. Not with a query."""
     @_builtins.property
     def filter(self) -> Global___EpisodicEventFilter:
         """Which events; unset means all."""
 
     @_builtins.property
     def range(self) -> _common_pb2.TimeRange:
-        """From a time to a time."""
+        """A time range."""
 
     def __init__(
         self,
@@ -438,18 +442,18 @@ class QueryWindowResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB before it had as many events as were wanted and found; at least one is there.
-    Without a query, the next page begins behind them.
+    """True if the answer ended at 3 MiB before the requested number of events. It has at least one. Without a query, the
+    next page continues after them.
     """
     next_page_token: _builtins.str
-    """Empty where nothing is left."""
+    """Empty after the last page."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventMatch]:
         """The events."""
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
-        """What was looked at, and what was left out by what."""
+        """The number of events at each stage of the query."""
 
     def __init__(
         self,
@@ -469,7 +473,7 @@ Global___QueryWindowResponse: _TypeAlias = QueryWindowResponse  # noqa: Y015
 
 @_typing.final
 class EventMatch(_message.Message):
-    """EventMatch is one event of a window."""
+    """EventMatch is one event in a window."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -477,11 +481,11 @@ class EventMatch(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> Global___EpisodicEvent:
-        """The event; with VIEW_IDS its event_id alone."""
+        """The event; with VIEW_IDS only its event_id."""
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well it fits the query; unset without one."""
+        """How well it matches the query; unset without a query."""
 
     def __init__(
         self,
@@ -507,9 +511,9 @@ class ListRecentEventsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most events on the page; 0 means 50, at most 1,000. A page also ends as in QueryWindow."""
+    """Maximum number of events on the page; 0 means 50, at most 1,000. A page also ends early as in QueryWindow."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     @_builtins.property
     def filter(self) -> Global___EpisodicEventFilter:
         """Which events; unset means all."""
@@ -599,22 +603,22 @@ class SummarizeRangeResponse(_message.Message):
     TYPES_FIELD_NUMBER: _builtins.int
     DAYS_FIELD_NUMBER: _builtins.int
     event_count: _builtins.int
-    """How many events there are."""
+    """The number of events."""
     @_builtins.property
     def earliest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the earliest; unset where there is none."""
+        """The time of the earliest event; unset if there is none."""
 
     @_builtins.property
     def latest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the latest."""
+        """The time of the latest event."""
 
     @_builtins.property
     def types(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeCount]:
-        """By type, most frequent first."""
+        """Counts by type, most frequent first."""
 
     @_builtins.property
     def days(self) -> _containers.RepeatedCompositeFieldContainer[Global___DayCount]:
-        """By day, in order; days without events are left out."""
+        """Counts by day, in order, without empty days."""
 
     def __init__(
         self,
@@ -644,7 +648,7 @@ class TypeCount(_message.Message):
     event_type: _builtins.str
     """The type."""
     count: _builtins.int
-    """How many."""
+    """The number of events."""
     def __init__(
         self,
         *,
@@ -668,9 +672,9 @@ class DayCount(_message.Message):
     DAY_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     day: _builtins.str
-    """The day in UTC, as 2026-01-31."""
+    """The day in UTC, in the form 2026-01-31."""
     count: _builtins.int
-    """How many."""
+    """The number of events."""
     def __init__(
         self,
         *,
@@ -733,7 +737,7 @@ Global___GetEventResponse: _TypeAlias = GetEventResponse  # noqa: Y015
 
 @_typing.final
 class PruneEventsRequest(_message.Message):
-    """PruneEventsRequest asks to remove events for good: all that match, and something must be set."""
+    """PruneEventsRequest asks to remove events permanently: all that match. At least one condition must be set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -744,14 +748,14 @@ class PruneEventsRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     allow_missing: _builtins.bool
-    """Pass over ids that are not there; the answer names those that were."""
+    """Skip ids that do not exist; the answer lists those that did."""
     dry_run: _builtins.bool
-    """Count and name them, and remove nothing."""
+    """Only count and list them; remove nothing."""
     request_id: _builtins.str
     """As in RecordEventRequest."""
     @_builtins.property
     def before(self) -> _timestamp_pb2.Timestamp:
-        """Those that happened before this time."""
+        """Events that happened before this time."""
 
     @_builtins.property
     def filter(self) -> Global___EpisodicEventFilter:
@@ -759,7 +763,7 @@ class PruneEventsRequest(_message.Message):
 
     @_builtins.property
     def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids, at most 1,000. Not with the others."""
+        """Their ids, at most 1,000. Not together with the other conditions."""
 
     def __init__(
         self,
@@ -792,22 +796,22 @@ class PruneEventsResponse(_message.Message):
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     pruned_count: _builtins.int
-    """How many events were removed, or would be."""
+    """The number of events that were removed, or would be."""
     segment_count: _builtins.int
-    """Segments that they were in."""
+    """The segments that contained them."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The first 1,000 ids; the feed names all."""
+        """The first 1,000 ids. The feed lists all of them."""
 
     @_builtins.property
     def earliest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the earliest of them; unset where there is none."""
+        """The time of the earliest removed event; unset if there is none."""
 
     @_builtins.property
     def latest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the latest."""
+        """The time of the latest removed event."""
 
     def __init__(
         self,
@@ -835,7 +839,9 @@ class CompactTimelineRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """As in RecordEventRequest: a repeated call follows the compaction that the first one asked for, or has its last message."""
+    """As in RecordEventRequest: a repeated call follows the compaction that the first call started, or returns its last
+    message.
+    """
     def __init__(
         self,
         *,
@@ -851,7 +857,7 @@ Global___CompactTimelineRequest: _TypeAlias = CompactTimelineRequest  # noqa: Y0
 
 @_typing.final
 class CompactTimelineResponse(_message.Message):
-    """CompactTimelineResponse says how far a compaction is."""
+    """CompactTimelineResponse is the progress of a compaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -862,17 +868,17 @@ class CompactTimelineResponse(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     processed_bytes: _builtins.int
-    """Bytes read so far, ..."""
+    """Bytes read so far."""
     total_bytes: _builtins.int
-    """... of how many."""
+    """Bytes to read in total."""
     segment_count: _builtins.int
-    """Segments there are now."""
+    """The current number of segments."""
     reclaimed_bytes: _builtins.int
-    """Bytes given back to the disk so far."""
+    """Disk space freed so far, in bytes."""
     done: _builtins.bool
     """True in the last message."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     def __init__(
         self,
         *,
@@ -893,7 +899,7 @@ Global___CompactTimelineResponse: _TypeAlias = CompactTimelineResponse  # noqa: 
 
 @_typing.final
 class GetTimelineStatusRequest(_message.Message):
-    """GetTimelineStatusRequest asks how the timeline is."""
+    """GetTimelineStatusRequest requests the status of the timeline."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -910,7 +916,7 @@ Global___GetTimelineStatusRequest: _TypeAlias = GetTimelineStatusRequest  # noqa
 
 @_typing.final
 class GetTimelineStatusResponse(_message.Message):
-    """GetTimelineStatusResponse says how the timeline is."""
+    """GetTimelineStatusResponse is the status of the timeline."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -931,48 +937,48 @@ class GetTimelineStatusResponse(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     TEXT_PENDING_COUNT_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
-    """Starting: its index is being loaded, and calls are answered with UNAVAILABLE. Degraded: it serves, and something is
-    wrong; acknowledged events are safe. Unavailable: it cannot be read.
+    """Starting: its index is loading, and calls return UNAVAILABLE. Degraded: it serves despite a problem; acknowledged
+    events are safe. Unavailable: it cannot be read.
     """
     message: _builtins.str
-    """Why, where it is not ready."""
+    """The reason if it is not ready."""
     event_count: _builtins.int
-    """Events that are kept."""
+    """The number of stored events."""
     segment_count: _builtins.int
-    """Segments, the active one included."""
+    """The number of segments, including the active one."""
     active_segment_id: _builtins.int
-    """The active segment; 0 where there is none."""
+    """The active segment; 0 if there is none."""
     segment_bytes: _builtins.int
-    """Bytes of all segment files."""
+    """The size of all segment files, in bytes."""
     unsealed_count: _builtins.int
-    """Events that are committed, and have yet to be written to a sealed segment."""
+    """Committed events that are not yet in a sealed segment."""
     index_bytes: _builtins.int
-    """Bytes of memory that the index takes."""
+    """The memory that the index uses, in bytes."""
     loaded_segment_count: _builtins.int
-    """While starting: segments loaded."""
+    """While starting: the number of loaded segments."""
     removal_pending_count: _builtins.int
-    """Removed events whose bytes have yet to leave the disk."""
+    """Removed events whose bytes are still on the disk."""
     text_pending_count: _builtins.int
-    """Events that the text index has yet to take."""
+    """Events that are not yet in the text index."""
     @_builtins.property
     def earliest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the earliest event; unset where there is none."""
+        """The time of the earliest event; unset if there is none."""
 
     @_builtins.property
     def latest(self) -> _timestamp_pb2.Timestamp:
-        """The time of the latest."""
+        """The time of the latest event."""
 
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostRange]:
-        """What was damaged on the disk, and is lost."""
+        """Events that were lost because the disk was damaged."""
 
     @_builtins.property
     def scrub_time(self) -> _timestamp_pb2.Timestamp:
-        """When every segment was last read and found sound; unset: never yet."""
+        """When all segments were last read and found intact; unset if never."""
 
     @_builtins.property
     def retention(self) -> _duration_pb2.Duration:
-        """How long events are kept; unset: for ever."""
+        """How long events are kept; unset means forever."""
 
     def __init__(
         self,
@@ -1004,7 +1010,7 @@ Global___GetTimelineStatusResponse: _TypeAlias = GetTimelineStatusResponse  # no
 
 @_typing.final
 class LostRange(_message.Message):
-    """LostRange is a run of events that a damaged segment took along."""
+    """LostRange is a run of events that were lost with a damaged segment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1016,14 +1022,14 @@ class LostRange(_message.Message):
     segment_id: _builtins.int
     """The segment."""
     first_sequence: _builtins.int
-    """The first sequence that is lost."""
+    """The first lost sequence."""
     last_sequence: _builtins.int
-    """The last sequence that is lost."""
+    """The last lost sequence."""
     event_count: _builtins.int
-    """How many events there were in this range."""
+    """The number of events in this range."""
     @_builtins.property
     def notice_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was noticed."""
+        """When the loss was noticed."""
 
     def __init__(
         self,

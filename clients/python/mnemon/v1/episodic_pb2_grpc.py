@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class EpisodicMemoryServiceStub(object):
-    """EpisodicMemoryService keeps what happened: a timeline of events, in the order of their times, for as long as the
-    retention says. Events may come late and still come out in order. The same event is stored once. Until the timeline's
-    index is loaded, every call but GetTimelineStatus is answered with UNAVAILABLE.
+    """EpisodicMemoryService stores a timeline of events, ordered by time, for the retention time. Events may arrive late
+    and are still returned in order. A duplicate is stored once. Until the timeline's index is loaded, every call except
+    GetTimelineStatus returns UNAVAILABLE.
     """
 
     def __init__(self, channel):
@@ -85,30 +85,30 @@ class EpisodicMemoryServiceStub(object):
 
 
 class EpisodicMemoryServiceServicer(object):
-    """EpisodicMemoryService keeps what happened: a timeline of events, in the order of their times, for as long as the
-    retention says. Events may come late and still come out in order. The same event is stored once. Until the timeline's
-    index is loaded, every call but GetTimelineStatus is answered with UNAVAILABLE.
+    """EpisodicMemoryService stores a timeline of events, ordered by time, for the retention time. Events may arrive late
+    and are still returned in order. A duplicate is stored once. Until the timeline's index is loaded, every call except
+    GetTimelineStatus returns UNAVAILABLE.
     """
 
     def RecordEvent(self, request, context):
-        """RecordEvent stores an event. An event with a known id, or of the same user, persona, type, time and content as a
-        known one, is that one: the answer says so, and nothing is written.
+        """RecordEvent stores an event. An event is a duplicate if its id is known, or if a known event has the same user,
+        persona, type, time and content. The answer then says so, and nothing is written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BulkRecordEvents(self, request_iterator, context):
-        """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
-        What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
-        a request_id, or are known by what they say.
+        """BulkRecordEvents stores many events: one response per request, in order, with one result per event. An invalid
+        event does not affect the others. Events sent before a stream broke are stored. Sending them again changes nothing
+        if they have an event_id or a request_id, or are detected as duplicates by their content.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def QueryWindow(self, request, context):
-        """QueryWindow returns the events of a window of time, newest first, or those that fit a text best.
+        """QueryWindow returns the events in a time window, newest first, or the best matches for a text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,7 +122,7 @@ class EpisodicMemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SummarizeRange(self, request, context):
-        """SummarizeRange counts the events of a range of time, by type and by day.
+        """SummarizeRange counts the events in a time range, by type and by day.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,24 +136,25 @@ class EpisodicMemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PruneEvents(self, request, context):
-        """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
-        gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
-        feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
+        """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
+        They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
+        once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
+        removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompactTimeline(self, request, context):
-        """CompactTimeline seals the active segment, rewrites segments with removed events, and joins small ones; it tells how
-        far it is, and writes go on meanwhile. Ending the call does not stop it.
+        """CompactTimeline seals the active segment, rewrites segments with removed events, and merges small ones. It streams
+        its progress, and writes continue meanwhile. Ending the call does not stop it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTimelineStatus(self, request, context):
-        """GetTimelineStatus says how the timeline is, and what was lost of it. It never fails.
+        """GetTimelineStatus returns the status of the timeline, including lost events. It does not fail.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -216,9 +217,9 @@ def add_EpisodicMemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class EpisodicMemoryService(object):
-    """EpisodicMemoryService keeps what happened: a timeline of events, in the order of their times, for as long as the
-    retention says. Events may come late and still come out in order. The same event is stored once. Until the timeline's
-    index is loaded, every call but GetTimelineStatus is answered with UNAVAILABLE.
+    """EpisodicMemoryService stores a timeline of events, ordered by time, for the retention time. Events may arrive late
+    and are still returned in order. A duplicate is stored once. Until the timeline's index is loaded, every call except
+    GetTimelineStatus returns UNAVAILABLE.
     """
 
     @staticmethod

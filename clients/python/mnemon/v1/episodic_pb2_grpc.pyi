@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class EpisodicMemoryServiceStub:
-    """EpisodicMemoryService keeps what happened: a timeline of events, in the order of their times, for as long as the
-    retention says. Events may come late and still come out in order. The same event is stored once. Until the timeline's
-    index is loaded, every call but GetTimelineStatus is answered with UNAVAILABLE.
+    """EpisodicMemoryService stores a timeline of events, ordered by time, for the retention time. Events may arrive late
+    and are still returned in order. A duplicate is stored once. Until the timeline's index is loaded, every call except
+    GetTimelineStatus returns UNAVAILABLE.
     """
 
     @_typing.overload
@@ -37,75 +37,77 @@ class EpisodicMemoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EpisodicMemoryServiceAsyncStub: ...
     RecordEvent: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.RecordEventRequest, _episodic_pb2.RecordEventResponse]
-    """RecordEvent stores an event. An event with a known id, or of the same user, persona, type, time and content as a
-    known one, is that one: the answer says so, and nothing is written.
+    """RecordEvent stores an event. An event is a duplicate if its id is known, or if a known event has the same user,
+    persona, type, time and content. The answer then says so, and nothing is written.
     """
     BulkRecordEvents: _grpc.StreamStreamMultiCallable[_episodic_pb2.BulkRecordEventsRequest, _episodic_pb2.BulkRecordEventsResponse]
-    """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
-    What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
-    a request_id, or are known by what they say.
+    """BulkRecordEvents stores many events: one response per request, in order, with one result per event. An invalid
+    event does not affect the others. Events sent before a stream broke are stored. Sending them again changes nothing
+    if they have an event_id or a request_id, or are detected as duplicates by their content.
     """
     QueryWindow: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.QueryWindowRequest, _episodic_pb2.QueryWindowResponse]
-    """QueryWindow returns the events of a window of time, newest first, or those that fit a text best."""
+    """QueryWindow returns the events in a time window, newest first, or the best matches for a text."""
     ListRecentEvents: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.ListRecentEventsRequest, _episodic_pb2.ListRecentEventsResponse]
     """ListRecentEvents returns the newest events."""
     SummarizeRange: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.SummarizeRangeRequest, _episodic_pb2.SummarizeRangeResponse]
-    """SummarizeRange counts the events of a range of time, by type and by day."""
+    """SummarizeRange counts the events in a time range, by type and by day."""
     GetEvent: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.GetEventRequest, _episodic_pb2.GetEventResponse]
     """GetEvent returns one event."""
     PruneEvents: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.PruneEventsRequest, _episodic_pb2.PruneEventsResponse]
-    """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
-    gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
-    feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
+    """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
+    They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
+    once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
+    removed.
     """
     CompactTimeline: _grpc.UnaryStreamMultiCallable[_episodic_pb2.CompactTimelineRequest, _episodic_pb2.CompactTimelineResponse]
-    """CompactTimeline seals the active segment, rewrites segments with removed events, and joins small ones; it tells how
-    far it is, and writes go on meanwhile. Ending the call does not stop it.
+    """CompactTimeline seals the active segment, rewrites segments with removed events, and merges small ones. It streams
+    its progress, and writes continue meanwhile. Ending the call does not stop it.
     """
     GetTimelineStatus: _grpc.UnaryUnaryMultiCallable[_episodic_pb2.GetTimelineStatusRequest, _episodic_pb2.GetTimelineStatusResponse]
-    """GetTimelineStatus says how the timeline is, and what was lost of it. It never fails."""
+    """GetTimelineStatus returns the status of the timeline, including lost events. It does not fail."""
 
 @_typing.type_check_only
 class EpisodicMemoryServiceAsyncStub(EpisodicMemoryServiceStub):
-    """EpisodicMemoryService keeps what happened: a timeline of events, in the order of their times, for as long as the
-    retention says. Events may come late and still come out in order. The same event is stored once. Until the timeline's
-    index is loaded, every call but GetTimelineStatus is answered with UNAVAILABLE.
+    """EpisodicMemoryService stores a timeline of events, ordered by time, for the retention time. Events may arrive late
+    and are still returned in order. A duplicate is stored once. Until the timeline's index is loaded, every call except
+    GetTimelineStatus returns UNAVAILABLE.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RecordEvent: _aio.UnaryUnaryMultiCallable[_episodic_pb2.RecordEventRequest, _episodic_pb2.RecordEventResponse]  # type: ignore[assignment]
-    """RecordEvent stores an event. An event with a known id, or of the same user, persona, type, time and content as a
-    known one, is that one: the answer says so, and nothing is written.
+    """RecordEvent stores an event. An event is a duplicate if its id is known, or if a known event has the same user,
+    persona, type, time and content. The answer then says so, and nothing is written.
     """
     BulkRecordEvents: _aio.StreamStreamMultiCallable[_episodic_pb2.BulkRecordEventsRequest, _episodic_pb2.BulkRecordEventsResponse]  # type: ignore[assignment]
-    """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
-    What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
-    a request_id, or are known by what they say.
+    """BulkRecordEvents stores many events: one response per request, in order, with one result per event. An invalid
+    event does not affect the others. Events sent before a stream broke are stored. Sending them again changes nothing
+    if they have an event_id or a request_id, or are detected as duplicates by their content.
     """
     QueryWindow: _aio.UnaryUnaryMultiCallable[_episodic_pb2.QueryWindowRequest, _episodic_pb2.QueryWindowResponse]  # type: ignore[assignment]
-    """QueryWindow returns the events of a window of time, newest first, or those that fit a text best."""
+    """QueryWindow returns the events in a time window, newest first, or the best matches for a text."""
     ListRecentEvents: _aio.UnaryUnaryMultiCallable[_episodic_pb2.ListRecentEventsRequest, _episodic_pb2.ListRecentEventsResponse]  # type: ignore[assignment]
     """ListRecentEvents returns the newest events."""
     SummarizeRange: _aio.UnaryUnaryMultiCallable[_episodic_pb2.SummarizeRangeRequest, _episodic_pb2.SummarizeRangeResponse]  # type: ignore[assignment]
-    """SummarizeRange counts the events of a range of time, by type and by day."""
+    """SummarizeRange counts the events in a time range, by type and by day."""
     GetEvent: _aio.UnaryUnaryMultiCallable[_episodic_pb2.GetEventRequest, _episodic_pb2.GetEventResponse]  # type: ignore[assignment]
     """GetEvent returns one event."""
     PruneEvents: _aio.UnaryUnaryMultiCallable[_episodic_pb2.PruneEventsRequest, _episodic_pb2.PruneEventsResponse]  # type: ignore[assignment]
-    """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
-    gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
-    feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
+    """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
+    They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
+    once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
+    removed.
     """
     CompactTimeline: _aio.UnaryStreamMultiCallable[_episodic_pb2.CompactTimelineRequest, _episodic_pb2.CompactTimelineResponse]  # type: ignore[assignment]
-    """CompactTimeline seals the active segment, rewrites segments with removed events, and joins small ones; it tells how
-    far it is, and writes go on meanwhile. Ending the call does not stop it.
+    """CompactTimeline seals the active segment, rewrites segments with removed events, and merges small ones. It streams
+    its progress, and writes continue meanwhile. Ending the call does not stop it.
     """
     GetTimelineStatus: _aio.UnaryUnaryMultiCallable[_episodic_pb2.GetTimelineStatusRequest, _episodic_pb2.GetTimelineStatusResponse]  # type: ignore[assignment]
-    """GetTimelineStatus says how the timeline is, and what was lost of it. It never fails."""
+    """GetTimelineStatus returns the status of the timeline, including lost events. It does not fail."""
 
 class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """EpisodicMemoryService keeps what happened: a timeline of events, in the order of their times, for as long as the
-    retention says. Events may come late and still come out in order. The same event is stored once. Until the timeline's
-    index is loaded, every call but GetTimelineStatus is answered with UNAVAILABLE.
+    """EpisodicMemoryService stores a timeline of events, ordered by time, for the retention time. Events may arrive late
+    and are still returned in order. A duplicate is stored once. Until the timeline's index is loaded, every call except
+    GetTimelineStatus returns UNAVAILABLE.
     """
 
     @_abc_1.abstractmethod
@@ -114,8 +116,8 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.RecordEventRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.RecordEventResponse, _abc.Awaitable[_episodic_pb2.RecordEventResponse]]:
-        """RecordEvent stores an event. An event with a known id, or of the same user, persona, type, time and content as a
-        known one, is that one: the answer says so, and nothing is written.
+        """RecordEvent stores an event. An event is a duplicate if its id is known, or if a known event has the same user,
+        persona, type, time and content. The answer then says so, and nothing is written.
         """
 
     @_abc_1.abstractmethod
@@ -124,9 +126,9 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_episodic_pb2.BulkRecordEventsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_episodic_pb2.BulkRecordEventsResponse], _abc.AsyncIterator[_episodic_pb2.BulkRecordEventsResponse]]:
-        """BulkRecordEvents stores many: one response per request, in order, with one result per event. A bad one fails alone.
-        What was sent before a stream broke is stored; sending it again changes nothing, where events carry an event_id or
-        a request_id, or are known by what they say.
+        """BulkRecordEvents stores many events: one response per request, in order, with one result per event. An invalid
+        event does not affect the others. Events sent before a stream broke are stored. Sending them again changes nothing
+        if they have an event_id or a request_id, or are detected as duplicates by their content.
         """
 
     @_abc_1.abstractmethod
@@ -135,7 +137,7 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.QueryWindowRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.QueryWindowResponse, _abc.Awaitable[_episodic_pb2.QueryWindowResponse]]:
-        """QueryWindow returns the events of a window of time, newest first, or those that fit a text best."""
+        """QueryWindow returns the events in a time window, newest first, or the best matches for a text."""
 
     @_abc_1.abstractmethod
     def ListRecentEvents(
@@ -151,7 +153,7 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.SummarizeRangeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.SummarizeRangeResponse, _abc.Awaitable[_episodic_pb2.SummarizeRangeResponse]]:
-        """SummarizeRange counts the events of a range of time, by type and by day."""
+        """SummarizeRange counts the events in a time range, by type and by day."""
 
     @_abc_1.abstractmethod
     def GetEvent(
@@ -167,9 +169,10 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.PruneEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.PruneEventsResponse, _abc.Awaitable[_episodic_pb2.PruneEventsResponse]]:
-        """PruneEvents removes events for good: those before a time, those that match a filter, or those of some ids. They are
-        gone from every answer at once, and from the disk when their segments have been rewritten, which begins at once. The
-        feed names them. NOT_FOUND where one of the ids is not there, unless allow_missing; then nothing is removed.
+        """PruneEvents removes events permanently: those before a time, those that match a filter, or those with given ids.
+        They disappear from every answer at once, and from the disk once their segments are rewritten, which starts at
+        once. The feed lists them. NOT_FOUND if one of the ids does not exist, unless allow_missing; then nothing is
+        removed.
         """
 
     @_abc_1.abstractmethod
@@ -178,8 +181,8 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.CompactTimelineRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_episodic_pb2.CompactTimelineResponse], _abc.AsyncIterator[_episodic_pb2.CompactTimelineResponse]]:
-        """CompactTimeline seals the active segment, rewrites segments with removed events, and joins small ones; it tells how
-        far it is, and writes go on meanwhile. Ending the call does not stop it.
+        """CompactTimeline seals the active segment, rewrites segments with removed events, and merges small ones. It streams
+        its progress, and writes continue meanwhile. Ending the call does not stop it.
         """
 
     @_abc_1.abstractmethod
@@ -188,6 +191,6 @@ class EpisodicMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _episodic_pb2.GetTimelineStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_episodic_pb2.GetTimelineStatusResponse, _abc.Awaitable[_episodic_pb2.GetTimelineStatusResponse]]:
-        """GetTimelineStatus says how the timeline is, and what was lost of it. It never fails."""
+        """GetTimelineStatus returns the status of the timeline, including lost events. It does not fail."""
 
 def add_EpisodicMemoryServiceServicer_to_server(servicer: EpisodicMemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not used."""
     ERROR_REASON_INVALID_ARGUMENT: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT. A field is wrong; google.rpc.BadRequest names each one and what would be right."""
+    """INVALID_ARGUMENT. A field is invalid; google.rpc.BadRequest lists each one and what would be valid."""
     ERROR_REASON_MALFORMED_MESSAGE: _ErrorReason.ValueType  # 2
     """INVALID_ARGUMENT. The bytes are not a message of this method."""
     ERROR_REASON_INVALID_PAGE_TOKEN: _ErrorReason.ValueType  # 3
@@ -43,29 +43,29 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_REVISION_MISMATCH: _ErrorReason.ValueType  # 9
     """ABORTED. The resource changed since the revision that the request names was read."""
     ERROR_REASON_TOO_MANY_REQUESTS: _ErrorReason.ValueType  # 10
-    """RESOURCE_EXHAUSTED, may be tried again. Too many calls are in flight; google.rpc.RetryInfo says when to come again."""
+    """RESOURCE_EXHAUSTED, may be tried again. Too many calls are in flight; google.rpc.RetryInfo gives the delay."""
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 11
     """RESOURCE_EXHAUSTED. The message is larger than the server accepts."""
     ERROR_REASON_STORAGE_FULL: _ErrorReason.ValueType  # 12
-    """RESOURCE_EXHAUSTED, may be tried again. The disk is full; reads and deletes go on."""
+    """RESOURCE_EXHAUSTED, may be tried again. The disk is full; reads and deletes still work."""
     ERROR_REASON_BACKEND_UNREACHABLE: _ErrorReason.ValueType  # 13
-    """UNAVAILABLE, may be tried again. The vector database cannot be reached; nothing acknowledged is lost."""
+    """UNAVAILABLE, may be tried again. The vector database cannot be reached; acknowledged data is safe."""
     ERROR_REASON_STORAGE_FAILED: _ErrorReason.ValueType  # 14
-    """UNAVAILABLE, may be tried again. The disk failed; the records take no more writes until they have been reopened."""
+    """UNAVAILABLE, may be tried again. The disk failed; writes are refused until the vault has been reopened."""
     ERROR_REASON_NOT_SERVING: _ErrorReason.ValueType  # 15
     """UNAVAILABLE, may be tried again. The server is starting or shutting down."""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 16
-    """DEADLINE_EXCEEDED, may be tried again. The call took longer than the server allows where the client names no deadline."""
+    """DEADLINE_EXCEEDED, may be tried again. The call took longer than the server allows for calls without a deadline."""
     ERROR_REASON_UNIMPLEMENTED: _ErrorReason.ValueType  # 17
     """UNIMPLEMENTED. The server has no such method."""
     ERROR_REASON_EMBEDDING_FAILED: _ErrorReason.ValueType  # 18
-    """INTERNAL. An embedding could not be computed; the incident id leads to the log."""
+    """INTERNAL. An embedding could not be computed; the incident id identifies the log entry."""
     ERROR_REASON_INDEXING_FAILED: _ErrorReason.ValueType  # 19
-    """INTERNAL. A document could not be indexed; the incident id leads to the log."""
+    """INTERNAL. A document could not be indexed; the incident id identifies the log entry."""
     ERROR_REASON_SEARCH_FAILED: _ErrorReason.ValueType  # 20
-    """INTERNAL. A search could not be answered; the incident id leads to the log."""
+    """INTERNAL. A search could not be answered; the incident id identifies the log entry."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 21
-    """INTERNAL. Anything else; the incident id leads to the log."""
+    """INTERNAL. Any other error; the incident id identifies the log entry."""
     ERROR_REASON_SLOW_READER: _ErrorReason.ValueType  # 22
     """RESOURCE_EXHAUSTED, may be tried again. The client left a message of a stream unread for too long, and the stream was
     ended.
@@ -73,65 +73,64 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MEMORY_NOT_FOUND: _ErrorReason.ValueType  # 23
     """NOT_FOUND. No memory has this id, or it was deleted."""
     ERROR_REASON_INVALID_CURSOR: _ErrorReason.ValueType  # 24
-    """INVALID_ARGUMENT. The cursor is damaged, forged, or was given out by another vault."""
+    """INVALID_ARGUMENT. The cursor is damaged, forged, or belongs to another vault."""
     ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 25
-    """OUT_OF_RANGE. The cursor is older than the changes that are kept."""
+    """OUT_OF_RANGE. The cursor is older than the kept changes."""
     ERROR_REASON_TOO_MANY_VAULTS: _ErrorReason.ValueType  # 26
-    """RESOURCE_EXHAUSTED, may be tried again. All vaults that may be open at once are in use; google.rpc.RetryInfo says
-    when to come again.
+    """RESOURCE_EXHAUSTED, may be tried again. The limit of open vaults is reached and all of them are in use;
+    google.rpc.RetryInfo gives the delay.
     """
     ERROR_REASON_RULE_NOT_FOUND: _ErrorReason.ValueType  # 27
     """NOT_FOUND. No merge rule has this name."""
     ERROR_REASON_RULE_EXISTS: _ErrorReason.ValueType  # 28
-    """ALREADY_EXISTS. A merge rule of this name is there."""
+    """ALREADY_EXISTS. A merge rule with this name exists."""
     ERROR_REASON_CIRCULAR_INHERITANCE: _ErrorReason.ValueType  # 29
     """FAILED_PRECONDITION. The merge rules would inherit from each other in a circle; nothing was changed."""
     ERROR_REASON_UNKNOWN_BASE_RULE: _ErrorReason.ValueType  # 30
-    """FAILED_PRECONDITION. A merge rule extends one that is not there; nothing was changed."""
+    """FAILED_PRECONDITION. A merge rule extends a rule that does not exist; nothing was changed."""
     ERROR_REASON_RULE_IN_USE: _ErrorReason.ValueType  # 31
-    """FAILED_PRECONDITION. Other merge rules extend this one; force removes it all the same."""
+    """FAILED_PRECONDITION. Other merge rules extend this one; force removes it anyway."""
     ERROR_REASON_DECISION_NOT_FOUND: _ErrorReason.ValueType  # 32
-    """NOT_FOUND. There is no such decision."""
+    """NOT_FOUND. The decision does not exist."""
     ERROR_REASON_INDEX_WARMING: _ErrorReason.ValueType  # 33
-    """UNAVAILABLE, may be tried again. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
+    """UNAVAILABLE, may be tried again. The index is still loading; google.rpc.RetryInfo gives the delay."""
     ERROR_REASON_THROTTLED: _ErrorReason.ValueType  # 34
-    """RESOURCE_EXHAUSTED, may be tried again. Writes are held back: the capacity is reached, or they take longer than they
-    should; google.rpc.RetryInfo says when to come again.
+    """RESOURCE_EXHAUSTED, may be tried again. Writes are limited: the capacity is reached, or writes take too long;
+    google.rpc.RetryInfo gives the delay.
     """
     ERROR_REASON_EVENT_NOT_FOUND: _ErrorReason.ValueType  # 35
-    """NOT_FOUND. The timeline has no event of this id."""
+    """NOT_FOUND. The timeline has no event with this id."""
     ERROR_REASON_FACT_NOT_FOUND: _ErrorReason.ValueType  # 36
-    """NOT_FOUND. The namespace has no fact of this key, or it has expired."""
+    """NOT_FOUND. The namespace has no fact with this key, or the fact has expired."""
     ERROR_REASON_FACT_EXISTS: _ErrorReason.ValueType  # 37
-    """ALREADY_EXISTS. The namespace has a fact of this key."""
+    """ALREADY_EXISTS. The namespace already has a fact with this key."""
     ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 38
-    """NOT_FOUND. There is no tool of this name."""
+    """NOT_FOUND. The tool does not exist."""
     ERROR_REASON_TOOL_UNREACHABLE: _ErrorReason.ValueType  # 39
-    """UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time; it is not known
-    whether the tool did its work.
+    """UNAVAILABLE. The endpoint of an operator's tool cannot be reached, or did not answer in time; it is unknown whether
+    the tool has run.
     """
     ERROR_REASON_TOOL_FAILED: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no
-    answer.
-    """
+    """FAILED_PRECONDITION. The endpoint of an operator's tool answered with an error or with an invalid response."""
     ERROR_REASON_MEMORY_EXISTS: _ErrorReason.ValueType  # 41
-    """ALREADY_EXISTS. There is a memory of this id, deleted or not."""
+    """ALREADY_EXISTS. A memory with this id exists, or was deleted."""
     ERROR_REASON_RECORD_DAMAGED: _ErrorReason.ValueType  # 42
-    """DATA_LOSS. What is stored of a record cannot be read: its bytes are not what was written. The details name `collection`
-    and `record_id`, as far as they are known. Other records are not concerned.
+    """DATA_LOSS. A stored record cannot be read: its bytes are not those that were written. The details contain
+    `collection` and `record_id` if they are known. Other records are not affected.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error carries (domain "mnemon", the name without its
-    prefix). The status code says what a client may do; the reason says why, and never changes its meaning. Each comment
-    begins with the code. Where "may be tried again" follows, the same request, request_id included, may succeed later,
-    after the delay that google.rpc.RetryInfo names if it is there. errors.json holds the same for programs.
+    """ErrorReason is the `reason` of the google.rpc.ErrorInfo that every error contains (domain "mnemon", the name without
+    its prefix). The status code says what a client may do. The reason says why, and never changes its meaning. Each
+    comment begins with the code. If "may be tried again" follows, the same request, with the same request_id, may
+    succeed later, after the delay in google.rpc.RetryInfo if that is present. errors.json contains the same for
+    programs.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not used."""
 ERROR_REASON_INVALID_ARGUMENT: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT. A field is wrong; google.rpc.BadRequest names each one and what would be right."""
+"""INVALID_ARGUMENT. A field is invalid; google.rpc.BadRequest lists each one and what would be valid."""
 ERROR_REASON_MALFORMED_MESSAGE: ErrorReason.ValueType  # 2
 """INVALID_ARGUMENT. The bytes are not a message of this method."""
 ERROR_REASON_INVALID_PAGE_TOKEN: ErrorReason.ValueType  # 3
@@ -149,29 +148,29 @@ ERROR_REASON_CONFIGURATION: ErrorReason.ValueType  # 8
 ERROR_REASON_REVISION_MISMATCH: ErrorReason.ValueType  # 9
 """ABORTED. The resource changed since the revision that the request names was read."""
 ERROR_REASON_TOO_MANY_REQUESTS: ErrorReason.ValueType  # 10
-"""RESOURCE_EXHAUSTED, may be tried again. Too many calls are in flight; google.rpc.RetryInfo says when to come again."""
+"""RESOURCE_EXHAUSTED, may be tried again. Too many calls are in flight; google.rpc.RetryInfo gives the delay."""
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 11
 """RESOURCE_EXHAUSTED. The message is larger than the server accepts."""
 ERROR_REASON_STORAGE_FULL: ErrorReason.ValueType  # 12
-"""RESOURCE_EXHAUSTED, may be tried again. The disk is full; reads and deletes go on."""
+"""RESOURCE_EXHAUSTED, may be tried again. The disk is full; reads and deletes still work."""
 ERROR_REASON_BACKEND_UNREACHABLE: ErrorReason.ValueType  # 13
-"""UNAVAILABLE, may be tried again. The vector database cannot be reached; nothing acknowledged is lost."""
+"""UNAVAILABLE, may be tried again. The vector database cannot be reached; acknowledged data is safe."""
 ERROR_REASON_STORAGE_FAILED: ErrorReason.ValueType  # 14
-"""UNAVAILABLE, may be tried again. The disk failed; the records take no more writes until they have been reopened."""
+"""UNAVAILABLE, may be tried again. The disk failed; writes are refused until the vault has been reopened."""
 ERROR_REASON_NOT_SERVING: ErrorReason.ValueType  # 15
 """UNAVAILABLE, may be tried again. The server is starting or shutting down."""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 16
-"""DEADLINE_EXCEEDED, may be tried again. The call took longer than the server allows where the client names no deadline."""
+"""DEADLINE_EXCEEDED, may be tried again. The call took longer than the server allows for calls without a deadline."""
 ERROR_REASON_UNIMPLEMENTED: ErrorReason.ValueType  # 17
 """UNIMPLEMENTED. The server has no such method."""
 ERROR_REASON_EMBEDDING_FAILED: ErrorReason.ValueType  # 18
-"""INTERNAL. An embedding could not be computed; the incident id leads to the log."""
+"""INTERNAL. An embedding could not be computed; the incident id identifies the log entry."""
 ERROR_REASON_INDEXING_FAILED: ErrorReason.ValueType  # 19
-"""INTERNAL. A document could not be indexed; the incident id leads to the log."""
+"""INTERNAL. A document could not be indexed; the incident id identifies the log entry."""
 ERROR_REASON_SEARCH_FAILED: ErrorReason.ValueType  # 20
-"""INTERNAL. A search could not be answered; the incident id leads to the log."""
+"""INTERNAL. A search could not be answered; the incident id identifies the log entry."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 21
-"""INTERNAL. Anything else; the incident id leads to the log."""
+"""INTERNAL. Any other error; the incident id identifies the log entry."""
 ERROR_REASON_SLOW_READER: ErrorReason.ValueType  # 22
 """RESOURCE_EXHAUSTED, may be tried again. The client left a message of a stream unread for too long, and the stream was
 ended.
@@ -179,51 +178,49 @@ ended.
 ERROR_REASON_MEMORY_NOT_FOUND: ErrorReason.ValueType  # 23
 """NOT_FOUND. No memory has this id, or it was deleted."""
 ERROR_REASON_INVALID_CURSOR: ErrorReason.ValueType  # 24
-"""INVALID_ARGUMENT. The cursor is damaged, forged, or was given out by another vault."""
+"""INVALID_ARGUMENT. The cursor is damaged, forged, or belongs to another vault."""
 ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 25
-"""OUT_OF_RANGE. The cursor is older than the changes that are kept."""
+"""OUT_OF_RANGE. The cursor is older than the kept changes."""
 ERROR_REASON_TOO_MANY_VAULTS: ErrorReason.ValueType  # 26
-"""RESOURCE_EXHAUSTED, may be tried again. All vaults that may be open at once are in use; google.rpc.RetryInfo says
-when to come again.
+"""RESOURCE_EXHAUSTED, may be tried again. The limit of open vaults is reached and all of them are in use;
+google.rpc.RetryInfo gives the delay.
 """
 ERROR_REASON_RULE_NOT_FOUND: ErrorReason.ValueType  # 27
 """NOT_FOUND. No merge rule has this name."""
 ERROR_REASON_RULE_EXISTS: ErrorReason.ValueType  # 28
-"""ALREADY_EXISTS. A merge rule of this name is there."""
+"""ALREADY_EXISTS. A merge rule with this name exists."""
 ERROR_REASON_CIRCULAR_INHERITANCE: ErrorReason.ValueType  # 29
 """FAILED_PRECONDITION. The merge rules would inherit from each other in a circle; nothing was changed."""
 ERROR_REASON_UNKNOWN_BASE_RULE: ErrorReason.ValueType  # 30
-"""FAILED_PRECONDITION. A merge rule extends one that is not there; nothing was changed."""
+"""FAILED_PRECONDITION. A merge rule extends a rule that does not exist; nothing was changed."""
 ERROR_REASON_RULE_IN_USE: ErrorReason.ValueType  # 31
-"""FAILED_PRECONDITION. Other merge rules extend this one; force removes it all the same."""
+"""FAILED_PRECONDITION. Other merge rules extend this one; force removes it anyway."""
 ERROR_REASON_DECISION_NOT_FOUND: ErrorReason.ValueType  # 32
-"""NOT_FOUND. There is no such decision."""
+"""NOT_FOUND. The decision does not exist."""
 ERROR_REASON_INDEX_WARMING: ErrorReason.ValueType  # 33
-"""UNAVAILABLE, may be tried again. The index is not warm yet; google.rpc.RetryInfo says when to come again."""
+"""UNAVAILABLE, may be tried again. The index is still loading; google.rpc.RetryInfo gives the delay."""
 ERROR_REASON_THROTTLED: ErrorReason.ValueType  # 34
-"""RESOURCE_EXHAUSTED, may be tried again. Writes are held back: the capacity is reached, or they take longer than they
-should; google.rpc.RetryInfo says when to come again.
+"""RESOURCE_EXHAUSTED, may be tried again. Writes are limited: the capacity is reached, or writes take too long;
+google.rpc.RetryInfo gives the delay.
 """
 ERROR_REASON_EVENT_NOT_FOUND: ErrorReason.ValueType  # 35
-"""NOT_FOUND. The timeline has no event of this id."""
+"""NOT_FOUND. The timeline has no event with this id."""
 ERROR_REASON_FACT_NOT_FOUND: ErrorReason.ValueType  # 36
-"""NOT_FOUND. The namespace has no fact of this key, or it has expired."""
+"""NOT_FOUND. The namespace has no fact with this key, or the fact has expired."""
 ERROR_REASON_FACT_EXISTS: ErrorReason.ValueType  # 37
-"""ALREADY_EXISTS. The namespace has a fact of this key."""
+"""ALREADY_EXISTS. The namespace already has a fact with this key."""
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 38
-"""NOT_FOUND. There is no tool of this name."""
+"""NOT_FOUND. The tool does not exist."""
 ERROR_REASON_TOOL_UNREACHABLE: ErrorReason.ValueType  # 39
-"""UNAVAILABLE. The endpoint that an operator's tool forwards to cannot be reached, or did not answer in time; it is not known
-whether the tool did its work.
+"""UNAVAILABLE. The endpoint of an operator's tool cannot be reached, or did not answer in time; it is unknown whether
+the tool has run.
 """
 ERROR_REASON_TOOL_FAILED: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION. The endpoint that an operator's tool forwards to answered with an error, or with what is no
-answer.
-"""
+"""FAILED_PRECONDITION. The endpoint of an operator's tool answered with an error or with an invalid response."""
 ERROR_REASON_MEMORY_EXISTS: ErrorReason.ValueType  # 41
-"""ALREADY_EXISTS. There is a memory of this id, deleted or not."""
+"""ALREADY_EXISTS. A memory with this id exists, or was deleted."""
 ERROR_REASON_RECORD_DAMAGED: ErrorReason.ValueType  # 42
-"""DATA_LOSS. What is stored of a record cannot be read: its bytes are not what was written. The details name `collection`
-and `record_id`, as far as they are known. Other records are not concerned.
+"""DATA_LOSS. A stored record cannot be read: its bytes are not those that were written. The details contain
+`collection` and `record_id` if they are known. Other records are not affected.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

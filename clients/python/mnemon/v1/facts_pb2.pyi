@@ -32,23 +32,23 @@ class _PutModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PutMode.Value
     PUT_MODE_UNSPECIFIED: _PutMode.ValueType  # 0
     """The same as UPSERT."""
     PUT_MODE_UPSERT: _PutMode.ValueType  # 1
-    """Anything."""
+    """It may exist."""
     PUT_MODE_CREATE: _PutMode.ValueType  # 2
-    """Nothing; otherwise ALREADY_EXISTS."""
+    """It must not exist; otherwise ALREADY_EXISTS."""
     PUT_MODE_UPDATE: _PutMode.ValueType  # 3
-    """A fact; otherwise NOT_FOUND."""
+    """It must exist; otherwise NOT_FOUND."""
 
 class PutMode(_PutMode, metaclass=_PutModeEnumTypeWrapper):
-    """PutMode says what must be there before."""
+    """PutMode says whether the fact must exist before."""
 
 PUT_MODE_UNSPECIFIED: PutMode.ValueType  # 0
 """The same as UPSERT."""
 PUT_MODE_UPSERT: PutMode.ValueType  # 1
-"""Anything."""
+"""It may exist."""
 PUT_MODE_CREATE: PutMode.ValueType  # 2
-"""Nothing; otherwise ALREADY_EXISTS."""
+"""It must not exist; otherwise ALREADY_EXISTS."""
 PUT_MODE_UPDATE: PutMode.ValueType  # 3
-"""A fact; otherwise NOT_FOUND."""
+"""It must exist; otherwise NOT_FOUND."""
 Global___PutMode: _TypeAlias = PutMode  # noqa: Y015
 
 @_typing.final
@@ -93,48 +93,48 @@ class Fact(_message.Message):
     key: _builtins.str
     """Unique in its namespace: 1 to 512 bytes."""
     revision: _builtins.int
-    """Output only. Grows by one with every change."""
+    """Output only. Increases by one with every change."""
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Where it is."""
+        """Its namespace."""
 
     @_builtins.property
     def value(self) -> _struct_pb2.Struct:
-        """The object: at most 1 MiB as JSON and 3 MiB as a message, 100,000 values, 32 levels deep. Whole numbers come back
-        exactly up to 2^53.
+        """The object: at most 1 MiB as JSON and 3 MiB as a message, 100,000 values, 32 levels deep. Integers are exact up to
+        2^53.
         """
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Further metadata, with the limits of a document's. A filter reads it where the value has no such key."""
+        """Further metadata, with the same limits as a document's. A filter uses it for keys that the value lacks."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was created. Unset in a request means now; an import may say when it was."""
+        """When it was created. Unset in a request means now; an import may set an earlier time."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was last changed; likewise."""
+        """When it was last changed. Unset in a request means now."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long it lives from its last change or RenewFacts; unset: for ever."""
+        """The time to live since its last change or RenewFacts; unset means forever."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When it ends; unset: never."""
+        """Output only. When it expires; unset means never."""
 
     @_builtins.property
     def index(self) -> Global___FactIndex:
-        """What is searched of the value."""
+        """Which texts of the value are searched."""
 
     @_builtins.property
     def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactVersion]:
-        """Output only. Earlier versions, newest first, where they were asked for: at most 10, and 64 KiB together."""
+        """Output only. Earlier versions, newest first, present on request: at most 10, and 64 KiB together."""
 
     @_builtins.property
     def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Embedding]:
-        """Output only. The vectors of the texts that are searched, in their order; in a search that asks for the view FULL."""
+        """Output only. The vectors of the searched texts, in order; present in a search with VIEW_FULL."""
 
     def __init__(
         self,
@@ -162,8 +162,8 @@ Global___Fact: _TypeAlias = Fact  # noqa: Y015
 
 @_typing.final
 class FactIndex(_message.Message):
-    """FactIndex says which texts of a value are searched. Unset: the text under "content" where there is one, else every
-    text of the value.
+    """FactIndex says which texts of a value are searched. Unset: the text under "content" if there is one, otherwise every
+    text in the value.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -171,7 +171,7 @@ class FactIndex(_message.Message):
     OFF_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
     off: _builtins.bool
-    """Nothing is searched: the fact is found by its key, by filters and in lists alone."""
+    """Nothing is searched: the fact is found only by its key, by filters and in lists."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paths to the texts, such as "title", "author.name", "messages[*].text", "tags[0]", or "$" for every text. At most 16."""
@@ -192,7 +192,7 @@ Global___FactIndex: _TypeAlias = FactIndex  # noqa: Y015
 
 @_typing.final
 class FactVersion(_message.Message):
-    """FactVersion is what a fact was before a change."""
+    """FactVersion is an earlier state of a fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -200,7 +200,7 @@ class FactVersion(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """The revision that it had."""
+    """Its revision."""
     @_builtins.property
     def value(self) -> _struct_pb2.Struct:
         """The value."""
@@ -237,22 +237,24 @@ class PutFactRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     mode: Global___PutMode.ValueType
-    """What must be there before."""
+    """Whether the fact must exist before."""
     expected_revision: _builtins.int
-    """Store only if the fact has this revision; 0: only if it does not exist. Otherwise ABORTED, or NOT_FOUND where there is
-    none.
+    """Store only if the fact has this revision; 0: only if it does not exist. Otherwise ABORTED, or NOT_FOUND if it does
+    not exist.
     """
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def fact(self) -> Global___Fact:
-        """Required. The fact; an empty key lets the server choose one."""
+        """Required. The fact. If the key is empty, the server chooses one."""
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The vector of what is searched, of the server's dimension; unset: the server embeds it."""
+        """The vector of the searched text, of the server's dimension; if unset, the server embeds it."""
 
     def __init__(
         self,
@@ -306,7 +308,7 @@ Global___PutFactResponse: _TypeAlias = PutFactResponse  # noqa: Y015
 
 @_typing.final
 class BulkPutFactsRequest(_message.Message):
-    """BulkPutFactsRequest is a run of facts in a bulk stream."""
+    """BulkPutFactsRequest is a group of facts in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -354,7 +356,7 @@ Global___BulkPutFactsResponse: _TypeAlias = BulkPutFactsResponse  # noqa: Y015
 
 @_typing.final
 class PutFactResult(_message.Message):
-    """PutFactResult is what became of one fact."""
+    """PutFactResult is the result for one fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -362,11 +364,11 @@ class PutFactResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """It is stored."""
+        """The fact was stored."""
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It is not, and why: what PutFact would have failed with."""
+        """It was not stored: the error that PutFact would have returned."""
 
     def __init__(
         self,
@@ -386,7 +388,7 @@ Global___PutFactResult: _TypeAlias = PutFactResult  # noqa: Y015
 
 @_typing.final
 class FactName(_message.Message):
-    """FactName is where a fact is."""
+    """FactName identifies a fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -424,7 +426,7 @@ class GetFactRequest(_message.Message):
     key: _builtins.str
     """The key."""
     show_versions: _builtins.bool
-    """Whether earlier versions come with it."""
+    """Whether to return earlier versions."""
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The namespace."""
@@ -477,7 +479,7 @@ class BatchGetFactsRequest(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactName]:
-        """Which, 1 to 1,000."""
+        """Their names, 1 to 1,000."""
 
     def __init__(
         self,
@@ -494,7 +496,7 @@ Global___BatchGetFactsRequest: _TypeAlias = BatchGetFactsRequest  # noqa: Y015
 
 @_typing.final
 class BatchGetFactsResponse(_message.Message):
-    """BatchGetFactsResponse holds those that are there."""
+    """BatchGetFactsResponse holds the facts that exist."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -502,14 +504,14 @@ class BatchGetFactsResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB before all were read; at least one fact is there then."""
+    """True if the answer ended at 3 MiB before all facts were read; it has at least one."""
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
-        """The facts, in the order of the request. What was named twice is there once."""
+        """The facts, in the order of the request. A name given twice is returned once."""
 
     @_builtins.property
     def remaining(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactName]:
-        """The names that were not read because of that, in the order of the request: ask for them in the next call."""
+        """The names that were not read because of that, in the order of the request, for the next call."""
 
     def __init__(
         self,
@@ -528,7 +530,7 @@ Global___BatchGetFactsResponse: _TypeAlias = BatchGetFactsResponse  # noqa: Y015
 
 @_typing.final
 class RenewFactsRequest(_message.Message):
-    """RenewFactsRequest asks to let the ttl of facts begin anew."""
+    """RenewFactsRequest asks to restart the ttl of facts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,7 +540,7 @@ class RenewFactsRequest(_message.Message):
     """As in PutFactRequest."""
     @_builtins.property
     def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactName]:
-        """Which, 1 to 1,000."""
+        """Their names, 1 to 1,000."""
 
     def __init__(
         self,
@@ -556,14 +558,14 @@ Global___RenewFactsRequest: _TypeAlias = RenewFactsRequest  # noqa: Y015
 
 @_typing.final
 class RenewFactsResponse(_message.Message):
-    """RenewFactsResponse says what became of each."""
+    """RenewFactsResponse holds the results."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___RenewFactResult]:
         """One result per name, in the order of the request."""
@@ -584,7 +586,7 @@ Global___RenewFactsResponse: _TypeAlias = RenewFactsResponse  # noqa: Y015
 
 @_typing.final
 class RenewFactResult(_message.Message):
-    """RenewFactResult is what became of one fact."""
+    """RenewFactResult is the result for one fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -592,11 +594,11 @@ class RenewFactResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def renewal(self) -> Global___FactRenewal:
-        """Its ttl began anew."""
+        """Its ttl was restarted."""
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It does not exist, or has expired: what GetFact would have failed with."""
+        """It does not exist or has expired: the error that GetFact would have returned."""
 
     def __init__(
         self,
@@ -616,14 +618,14 @@ Global___RenewFactResult: _TypeAlias = RenewFactResult  # noqa: Y015
 
 @_typing.final
 class FactRenewal(_message.Message):
-    """FactRenewal says how long a fact lives now."""
+    """FactRenewal is the new expiry time of a fact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ends; unset: never, since it has no ttl."""
+        """When it expires; unset if it has no ttl."""
 
     def __init__(
         self,
@@ -640,10 +642,10 @@ Global___FactRenewal: _TypeAlias = FactRenewal  # noqa: Y015
 
 @_typing.final
 class FactFilter(_message.Message):
-    """FactFilter says which facts are meant: everything that is set must hold. The filter's fields are key, create_time,
-    update_time, expire_time, and "value." or "metadata." with a top-level key. Either prefix means the same: what the value
-    has under the key, or else, where the value has no such key, the metadata. A null, an object, and a list of anything
-    but text compare as if they were not there; whole numbers and numbers compare with each other.
+    """FactFilter selects facts; everything that is set must match. The filter's fields are key, create_time, update_time,
+    expire_time, and "value." or "metadata." with a top-level key. Both prefixes mean the same: the entry of the value
+    or, if the value has no such key, of the metadata. Nulls, objects, and lists of anything but text count as missing.
+    Integers and floating-point numbers compare with each other.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -652,14 +654,14 @@ class FactFilter(_message.Message):
     SUBTREE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     subtree: _builtins.bool
-    """Whether the namespaces below it are meant, too: those that begin with its labels."""
+    """Whether to include the namespaces below it: those that begin with its labels."""
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The namespace, exactly. Empty only where `subtree` is set: then it means all."""
+        """Exactly this namespace. It may be empty only with `subtree`; then it selects all namespaces."""
 
     @_builtins.property
     def filter(self) -> _common_pb2.Filter:
-        """Anything else."""
+        """Any further condition."""
 
     def __init__(
         self,
@@ -691,24 +693,26 @@ class SearchFactsRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The text, at most 64 KiB. Blank, and without a vector: the facts that match, in the order of ListFacts, without scores."""
+    """The text, at most 64 KiB. If it is blank and there is no vector: returns the facts that match, in the order of
+    ListFacts, without scores.
+    """
     mode: _common_pb2.SearchMode.ValueType
-    """How to search; unset means hybrid, or vector where only a vector is given."""
+    """How to search; unset means hybrid, or vector if only a vector is given."""
     limit: _builtins.int
-    """Most results to return; 0 means 10, at most 1,000."""
+    """Maximum number of results; 0 means 10, at most 1,000."""
     min_score: _builtins.float
-    """Least relevance of a result, 0 to 1."""
+    """Minimum relevance of a result, 0 to 1."""
     view: _common_pb2.View.ValueType
-    """How much of each fact comes: IDS is namespace, key and revision."""
+    """How much of each fact is returned: IDS means namespace, key and revision."""
     offset: _builtins.int
-    """How many of the best to skip; at most 100,000."""
+    """The number of best results to skip; at most 100,000."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The query's vector, of the server's dimension; unset: the server embeds the text."""
+        """The query's vector, of the server's dimension; if unset, the server embeds the text."""
 
     @_builtins.property
     def filter(self) -> Global___FactFilter:
-        """Required. Among which facts."""
+        """Required. Which facts to search."""
 
     def __init__(
         self,
@@ -740,8 +744,8 @@ class SearchFactsResponse(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: there are fewer results than were found. The next call gets them with an
-    `offset` that is greater by the number of these results; at least one is there.
+    """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. For the others,
+    increase `offset` by the number of these results.
     """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___FactMatch]:
@@ -749,7 +753,7 @@ class SearchFactsResponse(_message.Message):
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
-        """How the answer was found."""
+        """How the search was carried out."""
 
     def __init__(
         self,
@@ -776,11 +780,11 @@ class FactMatch(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def fact(self) -> Global___Fact:
-        """The fact, as much of it as the view says."""
+        """The fact, with the parts that the view selects."""
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well it fits; unset where nothing was searched for."""
+        """How well it matches; unset if there was neither a text nor a vector."""
 
     def __init__(
         self,
@@ -807,11 +811,11 @@ class ListFactsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_VERSIONS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most facts on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    """Maximum number of facts on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     show_versions: _builtins.bool
-    """Whether earlier versions come with them."""
+    """Whether to return earlier versions."""
     @_builtins.property
     def filter(self) -> Global___FactFilter:
         """Required. Which facts."""
@@ -872,18 +876,18 @@ class ListNamespacesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     max_depth: _builtins.int
-    """Deeper namespaces are cut to so many labels, and come once; 0: none is."""
+    """Deeper namespaces are cut to this number of labels and returned once; 0 does not cut."""
     page_size: _builtins.int
-    """Most namespaces on the page; 0 means 100, at most 1,000."""
+    """Maximum number of namespaces on the page; 0 means 100, at most 1,000."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     @_builtins.property
     def prefix(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """First labels; "*" stands for any one label."""
+        """The first labels; "*" matches any single label."""
 
     @_builtins.property
     def suffix(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Last labels, likewise."""
+        """The last labels; "*" matches any single label."""
 
     def __init__(
         self,
@@ -932,7 +936,7 @@ Global___ListNamespacesResponse: _TypeAlias = ListNamespacesResponse  # noqa: Y0
 
 @_typing.final
 class FactNamespace(_message.Message):
-    """FactNamespace is a namespace that holds facts, or is the beginning of one that does."""
+    """FactNamespace is a namespace that contains facts, or the cut beginning of one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -969,13 +973,13 @@ class DeleteFactRequest(_message.Message):
     key: _builtins.str
     """The key."""
     expected_revision: _builtins.int
-    """Remove only if the fact has this revision. Otherwise ABORTED."""
+    """Remove only if the fact has this revision; otherwise ABORTED."""
     allow_missing: _builtins.bool
-    """Whether it is no error that it is missing, whatever revision is expected."""
+    """Whether a missing fact is not an error, whatever revision is expected."""
     request_id: _builtins.str
     """As in PutFactRequest."""
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The namespace."""
@@ -1009,7 +1013,7 @@ class DeleteFactResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """The receipt; its id is the key. DELETED, or MISSING where there was none."""
+        """The receipt; its id is the key. The outcome is DELETED, or MISSING if it did not exist."""
 
     def __init__(
         self,
@@ -1034,7 +1038,7 @@ class DeleteFactsRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
-    """Count them, and remove nothing."""
+    """Only count them; remove nothing."""
     request_id: _builtins.str
     """As in PutFactRequest."""
     @_builtins.property
@@ -1065,9 +1069,9 @@ class DeleteFactsResponse(_message.Message):
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
-    """How many facts were removed, or would be."""
+    """The number of facts that were removed, or would be."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     def __init__(
         self,
         *,

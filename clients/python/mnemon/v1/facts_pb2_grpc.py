@@ -26,12 +26,11 @@ if _version_not_supported:
 
 
 class FactServiceStub(object):
-    """FactService keeps facts: JSON objects under a key of a namespace, found by meaning and by word. It is what the tools
-    of ToolService store, and what a framework's key-value store of memories stands on.
+    """FactService stores facts: JSON objects under a key of a namespace, found by meaning and by keyword. The tools of
+    ToolService use it, and it can be the key-value store of an agent framework.
 
-    A namespace is 1 to 16 labels, compared one by one, exactly as they are: no case is folded, no text normalised. A
-    label is text of 1 to 256 bytes without ".". A namespace is where an application keeps things apart; the wall between
-    tenants is the credential.
+    A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
+    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     def __init__(self, channel):
@@ -93,75 +92,74 @@ class FactServiceStub(object):
 
 
 class FactServiceServicer(object):
-    """FactService keeps facts: JSON objects under a key of a namespace, found by meaning and by word. It is what the tools
-    of ToolService store, and what a framework's key-value store of memories stands on.
+    """FactService stores facts: JSON objects under a key of a namespace, found by meaning and by keyword. The tools of
+    ToolService use it, and it can be the key-value store of an agent framework.
 
-    A namespace is 1 to 16 labels, compared one by one, exactly as they are: no case is folded, no text normalised. A
-    label is text of 1 to 256 bytes without ".". A namespace is where an application keeps things apart; the wall between
-    tenants is the credential.
+    A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
+    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     def PutFact(self, request, context):
-        """PutFact stores a fact in place of the one under its namespace and key.
+        """PutFact stores a fact. It replaces the fact with the same namespace and key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BulkPutFacts(self, request_iterator, context):
-        """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
-        alone.
+        """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. An invalid fact does
+        not affect the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetFact(self, request, context):
-        """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired.
+        """GetFact returns one fact. NOT_FOUND if it does not exist or has expired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BatchGetFacts(self, request, context):
-        """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
-        is left: ask for that again.
+        """BatchGetFacts returns several facts, without those that do not exist. An answer ends at 3 MiB and lists the
+        remaining names for the next call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchFacts(self, request, context):
-        """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first.
+        """SearchFacts finds the facts in a namespace most relevant to a text or a vector, best first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewFacts(self, request, context):
-        """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
-        revision, no update_time, and watchers are not told.
+        """RenewFacts restarts the ttl of several facts in one transaction. Nothing else changes: neither revision nor
+        update_time, and watchers are not notified.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFacts(self, request, context):
-        """ListFacts pages through facts in the order in which they were first stored.
+        """ListFacts pages through facts in order of creation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListNamespaces(self, request, context):
-        """ListNamespaces pages through the namespaces that hold facts, each before those below it.
+        """ListNamespaces pages through the namespaces that contain facts, parents before children.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteFact(self, request, context):
-        """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+        """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
         `allow_missing`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -169,7 +167,7 @@ class FactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteFacts(self, request, context):
-        """DeleteFacts removes for good, in one transaction, every fact of a namespace that matches.
+        """DeleteFacts permanently removes all matching facts of a namespace in one transaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -237,12 +235,11 @@ def add_FactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FactService(object):
-    """FactService keeps facts: JSON objects under a key of a namespace, found by meaning and by word. It is what the tools
-    of ToolService store, and what a framework's key-value store of memories stands on.
+    """FactService stores facts: JSON objects under a key of a namespace, found by meaning and by keyword. The tools of
+    ToolService use it, and it can be the key-value store of an agent framework.
 
-    A namespace is 1 to 16 labels, compared one by one, exactly as they are: no case is folded, no text normalised. A
-    label is text of 1 to 256 bytes without ".". A namespace is where an application keeps things apart; the wall between
-    tenants is the credential.
+    A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
+    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     @staticmethod

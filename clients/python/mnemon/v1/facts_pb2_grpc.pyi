@@ -27,12 +27,11 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FactServiceStub:
-    """FactService keeps facts: JSON objects under a key of a namespace, found by meaning and by word. It is what the tools
-    of ToolService store, and what a framework's key-value store of memories stands on.
+    """FactService stores facts: JSON objects under a key of a namespace, found by meaning and by keyword. The tools of
+    ToolService use it, and it can be the key-value store of an agent framework.
 
-    A namespace is 1 to 16 labels, compared one by one, exactly as they are: no case is folded, no text normalised. A
-    label is text of 1 to 256 bytes without ".". A namespace is where an application keeps things apart; the wall between
-    tenants is the credential.
+    A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
+    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     @_typing.overload
@@ -40,81 +39,79 @@ class FactServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FactServiceAsyncStub: ...
     PutFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.PutFactRequest, _facts_pb2.PutFactResponse]
-    """PutFact stores a fact in place of the one under its namespace and key."""
+    """PutFact stores a fact. It replaces the fact with the same namespace and key."""
     BulkPutFacts: _grpc.StreamStreamMultiCallable[_facts_pb2.BulkPutFactsRequest, _facts_pb2.BulkPutFactsResponse]
-    """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
-    alone.
+    """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. An invalid fact does
+    not affect the others.
     """
     GetFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.GetFactRequest, _facts_pb2.GetFactResponse]
-    """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired."""
+    """GetFact returns one fact. NOT_FOUND if it does not exist or has expired."""
     BatchGetFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.BatchGetFactsRequest, _facts_pb2.BatchGetFactsResponse]
-    """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
-    is left: ask for that again.
+    """BatchGetFacts returns several facts, without those that do not exist. An answer ends at 3 MiB and lists the
+    remaining names for the next call.
     """
     SearchFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.SearchFactsRequest, _facts_pb2.SearchFactsResponse]
-    """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first."""
+    """SearchFacts finds the facts in a namespace most relevant to a text or a vector, best first."""
     RenewFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.RenewFactsRequest, _facts_pb2.RenewFactsResponse]
-    """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
-    revision, no update_time, and watchers are not told.
+    """RenewFacts restarts the ttl of several facts in one transaction. Nothing else changes: neither revision nor
+    update_time, and watchers are not notified.
     """
     ListFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListFactsRequest, _facts_pb2.ListFactsResponse]
-    """ListFacts pages through facts in the order in which they were first stored."""
+    """ListFacts pages through facts in order of creation."""
     ListNamespaces: _grpc.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]
-    """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
+    """ListNamespaces pages through the namespaces that contain facts, parents before children."""
     DeleteFact: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]
-    """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+    """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
     `allow_missing`.
     """
     DeleteFacts: _grpc.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]
-    """DeleteFacts removes for good, in one transaction, every fact of a namespace that matches."""
+    """DeleteFacts permanently removes all matching facts of a namespace in one transaction."""
 
 @_typing.type_check_only
 class FactServiceAsyncStub(FactServiceStub):
-    """FactService keeps facts: JSON objects under a key of a namespace, found by meaning and by word. It is what the tools
-    of ToolService store, and what a framework's key-value store of memories stands on.
+    """FactService stores facts: JSON objects under a key of a namespace, found by meaning and by keyword. The tools of
+    ToolService use it, and it can be the key-value store of an agent framework.
 
-    A namespace is 1 to 16 labels, compared one by one, exactly as they are: no case is folded, no text normalised. A
-    label is text of 1 to 256 bytes without ".". A namespace is where an application keeps things apart; the wall between
-    tenants is the credential.
+    A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
+    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.PutFactRequest, _facts_pb2.PutFactResponse]  # type: ignore[assignment]
-    """PutFact stores a fact in place of the one under its namespace and key."""
+    """PutFact stores a fact. It replaces the fact with the same namespace and key."""
     BulkPutFacts: _aio.StreamStreamMultiCallable[_facts_pb2.BulkPutFactsRequest, _facts_pb2.BulkPutFactsResponse]  # type: ignore[assignment]
-    """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
-    alone.
+    """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. An invalid fact does
+    not affect the others.
     """
     GetFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.GetFactRequest, _facts_pb2.GetFactResponse]  # type: ignore[assignment]
-    """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired."""
+    """GetFact returns one fact. NOT_FOUND if it does not exist or has expired."""
     BatchGetFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.BatchGetFactsRequest, _facts_pb2.BatchGetFactsResponse]  # type: ignore[assignment]
-    """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
-    is left: ask for that again.
+    """BatchGetFacts returns several facts, without those that do not exist. An answer ends at 3 MiB and lists the
+    remaining names for the next call.
     """
     SearchFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.SearchFactsRequest, _facts_pb2.SearchFactsResponse]  # type: ignore[assignment]
-    """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first."""
+    """SearchFacts finds the facts in a namespace most relevant to a text or a vector, best first."""
     RenewFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.RenewFactsRequest, _facts_pb2.RenewFactsResponse]  # type: ignore[assignment]
-    """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
-    revision, no update_time, and watchers are not told.
+    """RenewFacts restarts the ttl of several facts in one transaction. Nothing else changes: neither revision nor
+    update_time, and watchers are not notified.
     """
     ListFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListFactsRequest, _facts_pb2.ListFactsResponse]  # type: ignore[assignment]
-    """ListFacts pages through facts in the order in which they were first stored."""
+    """ListFacts pages through facts in order of creation."""
     ListNamespaces: _aio.UnaryUnaryMultiCallable[_facts_pb2.ListNamespacesRequest, _facts_pb2.ListNamespacesResponse]  # type: ignore[assignment]
-    """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
+    """ListNamespaces pages through the namespaces that contain facts, parents before children."""
     DeleteFact: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactRequest, _facts_pb2.DeleteFactResponse]  # type: ignore[assignment]
-    """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+    """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
     `allow_missing`.
     """
     DeleteFacts: _aio.UnaryUnaryMultiCallable[_facts_pb2.DeleteFactsRequest, _facts_pb2.DeleteFactsResponse]  # type: ignore[assignment]
-    """DeleteFacts removes for good, in one transaction, every fact of a namespace that matches."""
+    """DeleteFacts permanently removes all matching facts of a namespace in one transaction."""
 
 class FactServiceServicer(metaclass=_abc_1.ABCMeta):
-    """FactService keeps facts: JSON objects under a key of a namespace, found by meaning and by word. It is what the tools
-    of ToolService store, and what a framework's key-value store of memories stands on.
+    """FactService stores facts: JSON objects under a key of a namespace, found by meaning and by keyword. The tools of
+    ToolService use it, and it can be the key-value store of an agent framework.
 
-    A namespace is 1 to 16 labels, compared one by one, exactly as they are: no case is folded, no text normalised. A
-    label is text of 1 to 256 bytes without ".". A namespace is where an application keeps things apart; the wall between
-    tenants is the credential.
+    A namespace is 1 to 16 labels, compared one by one without case folding or normalisation. A label is text of 1 to 256
+    bytes without ".". Applications use namespaces to separate their data; tenants are separated by the credential.
     """
 
     @_abc_1.abstractmethod
@@ -123,7 +120,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.PutFactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.PutFactResponse, _abc.Awaitable[_facts_pb2.PutFactResponse]]:
-        """PutFact stores a fact in place of the one under its namespace and key."""
+        """PutFact stores a fact. It replaces the fact with the same namespace and key."""
 
     @_abc_1.abstractmethod
     def BulkPutFacts(
@@ -131,8 +128,8 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_facts_pb2.BulkPutFactsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_facts_pb2.BulkPutFactsResponse], _abc.AsyncIterator[_facts_pb2.BulkPutFactsResponse]]:
-        """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. A bad fact fails
-        alone.
+        """BulkPutFacts stores many facts: one response per request, in order, with one result per fact. An invalid fact does
+        not affect the others.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +138,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.GetFactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.GetFactResponse, _abc.Awaitable[_facts_pb2.GetFactResponse]]:
-        """GetFact returns one fact. NOT_FOUND if it does not exist, or it has expired."""
+        """GetFact returns one fact. NOT_FOUND if it does not exist or has expired."""
 
     @_abc_1.abstractmethod
     def BatchGetFacts(
@@ -149,8 +146,8 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.BatchGetFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.BatchGetFactsResponse, _abc.Awaitable[_facts_pb2.BatchGetFactsResponse]]:
-        """BatchGetFacts returns several facts; those that are not there are left out. An answer ends at 3 MiB, and names what
-        is left: ask for that again.
+        """BatchGetFacts returns several facts, without those that do not exist. An answer ends at 3 MiB and lists the
+        remaining names for the next call.
         """
 
     @_abc_1.abstractmethod
@@ -159,7 +156,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.SearchFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.SearchFactsResponse, _abc.Awaitable[_facts_pb2.SearchFactsResponse]]:
-        """SearchFacts finds the facts of a namespace most relevant to a text or a vector, best first."""
+        """SearchFacts finds the facts in a namespace most relevant to a text or a vector, best first."""
 
     @_abc_1.abstractmethod
     def RenewFacts(
@@ -167,8 +164,8 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.RenewFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.RenewFactsResponse, _abc.Awaitable[_facts_pb2.RenewFactsResponse]]:
-        """RenewFacts lets the ttl of several facts begin anew, in one transaction. It changes nothing else of them: no
-        revision, no update_time, and watchers are not told.
+        """RenewFacts restarts the ttl of several facts in one transaction. Nothing else changes: neither revision nor
+        update_time, and watchers are not notified.
         """
 
     @_abc_1.abstractmethod
@@ -177,7 +174,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.ListFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.ListFactsResponse, _abc.Awaitable[_facts_pb2.ListFactsResponse]]:
-        """ListFacts pages through facts in the order in which they were first stored."""
+        """ListFacts pages through facts in order of creation."""
 
     @_abc_1.abstractmethod
     def ListNamespaces(
@@ -185,7 +182,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.ListNamespacesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.ListNamespacesResponse, _abc.Awaitable[_facts_pb2.ListNamespacesResponse]]:
-        """ListNamespaces pages through the namespaces that hold facts, each before those below it."""
+        """ListNamespaces pages through the namespaces that contain facts, parents before children."""
 
     @_abc_1.abstractmethod
     def DeleteFact(
@@ -193,7 +190,7 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.DeleteFactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.DeleteFactResponse, _abc.Awaitable[_facts_pb2.DeleteFactResponse]]:
-        """DeleteFact removes a fact for good, its earlier versions included. NOT_FOUND if it does not exist, unless
+        """DeleteFact permanently removes a fact with its earlier versions. NOT_FOUND if it does not exist, unless
         `allow_missing`.
         """
 
@@ -203,6 +200,6 @@ class FactServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _facts_pb2.DeleteFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_facts_pb2.DeleteFactsResponse, _abc.Awaitable[_facts_pb2.DeleteFactsResponse]]:
-        """DeleteFacts removes for good, in one transaction, every fact of a namespace that matches."""
+        """DeleteFacts permanently removes all matching facts of a namespace in one transaction."""
 
 def add_FactServiceServicer_to_server(servicer: FactServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

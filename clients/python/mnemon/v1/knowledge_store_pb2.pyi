@@ -63,18 +63,18 @@ class Document(_message.Message):
     content: _builtins.str
     """The text: at most 1 MiB of UTF-8, not blank, without U+0000."""
     revision: _builtins.int
-    """Output only. Grows by one with every change of this document."""
+    """Output only. Increases by one with every change of this document."""
     passage_count: _builtins.int
-    """Output only. How many overlapping passages it was split into for the embedding model."""
+    """Output only. The number of overlapping passages into which it was split for the embedding model."""
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata: at most 64 keys of 1 to 64 characters, a letter or "_" first, then letters, digits, "_", "-" and ".".
-        The prefixes "chroma:" and "mnemon:" are reserved. All texts together are at most 1 MiB.
+        """Metadata: at most 64 keys of 1 to 64 characters: a letter or "_" first, then letters, digits, "_", "-" and ".". The
+        prefixes "chroma:" and "mnemon:" are reserved. All texts together have at most 1 MiB.
         """
 
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose and about what the document is."""
+        """Whom the document belongs to and what it is about."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -86,7 +86,7 @@ class Document(_message.Message):
 
     @_builtins.property
     def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Embedding]:
-        """Output only. The embedding of each passage; only where VIEW_FULL was asked for."""
+        """Output only. The embedding of each passage; present only with VIEW_FULL."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ Global___Document: _TypeAlias = Document  # noqa: Y015
 
 @_typing.final
 class DocumentFilter(_message.Message):
-    """DocumentFilter says which documents are meant: everything that is set must hold. The filter's fields are doc_id, content,
-    user, household, persona, agent, project, create_time, update_time, and "metadata." with a key.
+    """DocumentFilter selects documents; everything that is set must match. The filter's fields are doc_id, content, user,
+    household, persona, agent, project, create_time, update_time, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -121,11 +121,11 @@ class DocumentFilter(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Its fields that are set must be equal."""
+        """The fields that are set must be equal."""
 
     @_builtins.property
     def filter(self) -> _common_pb2.Filter:
-        """Anything else."""
+        """Any further condition."""
 
     def __init__(
         self,
@@ -152,13 +152,15 @@ class IndexDocumentRequest(_message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     expected_revision: _builtins.int
-    """Store only if the document has this revision, otherwise ABORTED, and NOT_FOUND if it does not exist. 0: only if it
+    """Store only if the document has this revision; otherwise ABORTED, or NOT_FOUND if it does not exist. 0: only if it
     does not exist.
     """
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def document(self) -> Global___Document:
         """Required. The document; its output-only fields are ignored."""
@@ -207,7 +209,7 @@ Global___IndexDocumentResponse: _TypeAlias = IndexDocumentResponse  # noqa: Y015
 
 @_typing.final
 class BulkIndexDocumentsRequest(_message.Message):
-    """BulkIndexDocumentsRequest is a run of documents in a bulk stream."""
+    """BulkIndexDocumentsRequest is a group of documents in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,7 +257,7 @@ Global___BulkIndexDocumentsResponse: _TypeAlias = BulkIndexDocumentsResponse  # 
 
 @_typing.final
 class IndexDocumentResult(_message.Message):
-    """IndexDocumentResult is what became of one document."""
+    """IndexDocumentResult is the result for one document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -266,11 +268,11 @@ class IndexDocumentResult(_message.Message):
     """The document's id, as it was sent."""
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """It is stored."""
+        """The document was stored."""
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It is not, and why: what IndexDocument would have failed with."""
+        """It was not stored: the error that IndexDocument would have returned."""
 
     def __init__(
         self,
@@ -324,29 +326,29 @@ class UpdateDocumentRequest(_message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a repeated call harmless, as in IndexDocumentRequest."""
+    """Makes repeated calls safe, as in IndexDocumentRequest."""
     expected_revision: _builtins.int
-    """Change only if the document has this revision. Otherwise ABORTED."""
+    """Change only if the document has this revision; otherwise ABORTED."""
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def document(self) -> Global___Document:
-        """Required. doc_id says which document; of the other fields, those that update_mask names count."""
+        """Required. doc_id identifies the document. Of the other fields, only those in update_mask are used."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What to change, by field of Document: "content", "metadata" (all of it), "scope" (all of it) or a part of it, such as
-        "scope.user". Keys of the metadata are not named here.
+        """The fields of Document to change: "content", "metadata" (all of it), "scope" (all of it) or a part of it, such as
+        "scope.user". Single metadata keys are not listed here.
         """
 
     @_builtins.property
     def set_metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Keys of the metadata to set, with their values; the other keys stay. Not together with "metadata" in update_mask."""
+        """Metadata keys to set, with their values; other keys stay. Not together with "metadata" in update_mask."""
 
     @_builtins.property
     def remove_metadata(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Keys of the metadata to remove, at most 64; one that is not there is no error. None of those in set_metadata, and not
-        together with "metadata" in update_mask.
+        """Metadata keys to remove, at most 64; unknown keys are ignored. None of those in set_metadata, and not together with
+        "metadata" in update_mask.
         """
 
     def __init__(
@@ -379,7 +381,7 @@ class UpdateDocumentResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """The receipt; outcome REPLACED, or UNCHANGED where the document was already as asked."""
+        """The receipt; outcome REPLACED, or UNCHANGED if nothing had to change."""
 
     def __init__(
         self,
@@ -430,18 +432,18 @@ class SearchDocumentsRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The text; at most 64 KiB. Blank without a vector finds nothing."""
+    """The text; at most 64 KiB. A blank text without a vector finds nothing."""
     mode: _common_pb2.SearchMode.ValueType
-    """How to search; unset means hybrid, or vector where only a vector is given."""
+    """How to search; unset means hybrid, or vector if only a vector is given."""
     limit: _builtins.int
-    """Most results to return; 0 means 5, larger than 100 means 100."""
+    """Maximum number of results; 0 means 5, larger than 100 means 100."""
     min_score: _builtins.float
-    """Least relevance of a result, 0 to 1."""
+    """Minimum relevance of a result, 0 to 1."""
     view: _common_pb2.View.ValueType
     """How much of each document is returned."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The query's vector, of the server's dimension; unset: the server embeds the text. Keywords come from the text."""
+        """The query's vector, of the server's dimension; if unset, the server embeds the text. Keywords come from the text."""
 
     @_builtins.property
     def filter(self) -> Global___DocumentFilter:
@@ -449,9 +451,9 @@ class SearchDocumentsRequest(_message.Message):
 
     @_builtins.property
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata that results must carry, key by key: text, whole number, number or boolean, compared by type and value.
-        A key that is not valid, or that no document carries with a value of this type, is ignored, and named in
-        ignored_filters: "2020" where documents carry the number 2020, and 1.0 where they carry 1.
+        """Metadata that results must have, key by key: text, integer, floating-point number or boolean, compared by type and
+        value. A key that is invalid, or that no document has with a value of this type, is ignored and listed in
+        ignored_filters: for example "2020" if documents have the number 2020, or 1.0 if they have 1.
         """
 
     def __init__(
@@ -485,8 +487,8 @@ class SearchDocumentsResponse(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: there are fewer results than were found, and at least one. Embeddings count in
-    VIEW_FULL alone, and with VIEW_IDS nothing but ids.
+    """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. Embeddings count only
+    with VIEW_FULL, and with VIEW_IDS only ids count.
     """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentMatch]:
@@ -494,11 +496,11 @@ class SearchDocumentsResponse(_message.Message):
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
-        """How the answer was found."""
+        """How the search was carried out."""
 
     @_builtins.property
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
-        """Of `filters`, those that were not applied."""
+        """The entries of `filters` that were not applied."""
 
     def __init__(
         self,
@@ -527,20 +529,20 @@ class DocumentMatch(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     PASSAGE_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """metadata["source"] where it is text, else the backend's name; empty with VIEW_IDS."""
+    """metadata["source"] if it is text, otherwise the backend's name; empty with VIEW_IDS."""
     @_builtins.property
     def document(self) -> Global___Document:
-        """The document; with VIEW_IDS its doc_id and revision alone."""
+        """The document; with VIEW_IDS only its doc_id and revision."""
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well it fits, by its best passage. The relevance is 1 for the query's own text and 0 for none, and comparable across
-        queries of one mode, but where the server was told to scale scores query by query, or to fuse ranks.
+        """How well its best passage matches. The relevance is 1 for the query's own text and 0 without any match. It is
+        comparable across queries of one mode, unless the server is configured to scale scores per query or to fuse ranks.
         """
 
     @_builtins.property
     def passage(self) -> Global___Passage:
-        """The passage that scored best."""
+        """The passage with the highest score."""
 
     def __init__(
         self,
@@ -568,11 +570,11 @@ class Passage(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     index: _builtins.int
-    """Position among the document's passages, from 0."""
+    """Position among the document's passages, starting at 0."""
     start: _builtins.int
-    """First character, counted in Unicode code points."""
+    """The first character, in Unicode code points."""
     end: _builtins.int
-    """One past the last character."""
+    """The end, exclusive."""
     def __init__(
         self,
         *,
@@ -599,7 +601,7 @@ class GetDocumentRequest(_message.Message):
     doc_id: _builtins.str
     """Required. The id."""
     view: _common_pb2.View.ValueType
-    """How much to return; with VIEW_IDS its doc_id and revision alone."""
+    """How much to return; with VIEW_IDS only its doc_id and revision."""
     def __init__(
         self,
         *,
@@ -671,18 +673,18 @@ class ListDocumentsRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most documents to return; 0 means 100, larger than 1,000 means 1,000. A page also ends at 3 MiB."""
+    """Maximum number of documents; 0 means 100, larger than 1,000 means 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """The next_page_token of the previous page; the other fields must be unchanged."""
     view: _common_pb2.View.ValueType
-    """How much of each document is returned; with VIEW_IDS its doc_id and revision alone."""
+    """How much of each document is returned; with VIEW_IDS only its doc_id and revision."""
     @_builtins.property
     def filter(self) -> Global___DocumentFilter:
         """Which documents."""
 
     @_builtins.property
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata that they must carry, as in SearchDocuments."""
+        """Metadata that documents must have, as in SearchDocuments."""
 
     def __init__(
         self,
@@ -718,7 +720,7 @@ class ListDocumentsResponse(_message.Message):
 
     @_builtins.property
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
-        """Of `filters`, those that were not applied."""
+        """The entries of `filters` that were not applied."""
 
     def __init__(
         self,
@@ -770,7 +772,7 @@ class CountDocumentsRequest(_message.Message):
 
     @_builtins.property
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata that they must carry, as in SearchDocuments."""
+        """Metadata that documents must have, as in SearchDocuments."""
 
     def __init__(
         self,
@@ -795,10 +797,10 @@ class CountDocumentsResponse(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     IGNORED_FILTERS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """Documents that match."""
+    """The number of matching documents."""
     @_builtins.property
     def ignored_filters(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.IgnoredFilter]:
-        """Of `filters`, those that were not applied."""
+        """The entries of `filters` that were not applied."""
 
     def __init__(
         self,
@@ -828,13 +830,13 @@ class DeleteDocumentRequest(_message.Message):
     doc_id: _builtins.str
     """Required. The id."""
     request_id: _builtins.str
-    """Makes a repeated call harmless, as in IndexDocumentRequest."""
+    """Makes repeated calls safe, as in IndexDocumentRequest."""
     expected_revision: _builtins.int
-    """Delete only if the document has this revision. Otherwise ABORTED."""
+    """Delete only if the document has this revision; otherwise ABORTED."""
     allow_missing: _builtins.bool
-    """Answer with outcome MISSING instead of NOT_FOUND."""
+    """If the document does not exist, answer with outcome MISSING instead of NOT_FOUND."""
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     def __init__(
         self,
         *,
@@ -880,7 +882,7 @@ Global___DeleteDocumentResponse: _TypeAlias = DeleteDocumentResponse  # noqa: Y0
 
 @_typing.final
 class DeleteDocumentsRequest(_message.Message):
-    """DeleteDocumentsRequest says which documents to remove. Filter and filters may not both be empty."""
+    """DeleteDocumentsRequest selects the documents to remove. `filter` and `filters` must not both be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -911,18 +913,18 @@ class DeleteDocumentsRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
-    """Count only; nothing is removed."""
+    """Only count them; remove nothing."""
     request_id: _builtins.str
-    """Makes a repeated call harmless, as in IndexDocumentRequest."""
+    """Makes repeated calls safe, as in IndexDocumentRequest."""
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def filter(self) -> Global___DocumentFilter:
         """Which documents."""
 
     @_builtins.property
     def filters(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Metadata that they must carry. Nothing is ignored here: a key that is not valid, or that no document carries with a
+        """Metadata that documents must have. Nothing is ignored here: a key that is invalid, or that no document has with a
         value of this type, is INVALID_ARGUMENT, and nothing is removed.
         """
 
@@ -952,9 +954,9 @@ class DeleteDocumentsResponse(_message.Message):
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
-    """Documents removed; with dry_run, that would have been."""
+    """The number of documents that were removed, or would be."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     def __init__(
         self,
         *,
@@ -971,7 +973,7 @@ Global___DeleteDocumentsResponse: _TypeAlias = DeleteDocumentsResponse  # noqa: 
 
 @_typing.final
 class RebuildIndexRequest(_message.Message):
-    """RebuildIndexRequest asks for a fresh vector database."""
+    """RebuildIndexRequest asks to rebuild the vector database."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -988,16 +990,16 @@ Global___RebuildIndexRequest: _TypeAlias = RebuildIndexRequest  # noqa: Y015
 
 @_typing.final
 class RebuildIndexResponse(_message.Message):
-    """RebuildIndexResponse is one message of progress; the last one has done = total."""
+    """RebuildIndexResponse is a progress message; in the last one, done = total."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DONE_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
     done: _builtins.int
-    """Documents applied so far."""
+    """Documents indexed so far."""
     total: _builtins.int
-    """Documents to apply."""
+    """Documents to index in total."""
     def __init__(
         self,
         *,
@@ -1014,7 +1016,7 @@ Global___RebuildIndexResponse: _TypeAlias = RebuildIndexResponse  # noqa: Y015
 
 @_typing.final
 class CheckHealthRequest(_message.Message):
-    """CheckHealthRequest asks how the store is."""
+    """CheckHealthRequest requests the status of the store."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1031,7 +1033,7 @@ Global___CheckHealthRequest: _TypeAlias = CheckHealthRequest  # noqa: Y015
 
 @_typing.final
 class CheckHealthResponse(_message.Message):
-    """CheckHealthResponse says how the store is."""
+    """CheckHealthResponse is the status of the store."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1048,30 +1050,30 @@ class CheckHealthResponse(_message.Message):
     REMOVAL_PENDING_COUNT_FIELD_NUMBER: _builtins.int
     REMOVAL_OUT_OF_REACH_COUNT_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
-    """Starting: the records answer and take writes, while a vector database comes up. Degraded: they do, but it does not
-    answer, or is being built anew. Unavailable: writes are not accepted.
+    """Starting: the records take reads and writes while a vector database comes up. Degraded: the same, but the vector
+    database does not answer or is being rebuilt. Unavailable: writes are refused.
     """
     message: _builtins.str
-    """Why, in a sentence, where not ready."""
+    """The reason if it is not ready, as a sentence."""
     backend: _builtins.str
     """The backend's name: chromadb, local or in_memory."""
     host: _builtins.str
-    """The vector database's address, or "embedded"; empty where the backend has none."""
+    """The vector database's address, or "embedded"; empty if the backend has none."""
     collection: _builtins.str
     """The collection's name."""
     document_count: _builtins.int
-    """Documents stored."""
+    """The number of documents."""
     passage_count: _builtins.int
-    """Passages stored."""
+    """The number of passages."""
     pending_count: _builtins.int
-    """Committed changes that the vector database has yet to take."""
+    """Committed changes that the vector database has not applied yet."""
     removal_pending_count: _builtins.int
-    """Records of the vault, of all kinds, that were deleted or replaced, and documents among them that embedded ChromaDB was
-    told of, whose bytes may still be in the server's files. 0: nothing of them is.
+    """Deleted or replaced records of the vault, of all kinds, whose bytes may still be in the server's files, including
+    those of embedded ChromaDB. 0 means that none are left.
     """
     removal_out_of_reach_count: _builtins.int
-    """Documents that were deleted or replaced, and that a ChromaDB server was told of: only its operator can remove what that
-    keeps of them, and nothing here ever lowers the number.
+    """Deleted or replaced documents that a ChromaDB server had indexed. Only that server's operator can erase them, so
+    this number never decreases.
     """
     @_builtins.property
     def embedding_model(self) -> _common_pb2.EmbeddingModel:
@@ -1079,7 +1081,7 @@ class CheckHealthResponse(_message.Message):
 
     @_builtins.property
     def latency(self) -> _duration_pb2.Duration:
-        """Time that the vector database took to answer; unset where it did not."""
+        """The response time of the vector database; unset if it did not answer."""
 
     def __init__(
         self,

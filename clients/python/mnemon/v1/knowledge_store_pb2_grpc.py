@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class KnowledgeStoreServiceStub(object):
-    """KnowledgeStoreService keeps documents and finds them by meaning and by word.
+    """KnowledgeStoreService stores documents and finds them by meaning and by keyword.
     """
 
     def __init__(self, channel):
@@ -93,26 +93,26 @@ class KnowledgeStoreServiceStub(object):
 
 
 class KnowledgeStoreServiceServicer(object):
-    """KnowledgeStoreService keeps documents and finds them by meaning and by word.
+    """KnowledgeStoreService stores documents and finds them by meaning and by keyword.
     """
 
     def IndexDocument(self, request, context):
-        """IndexDocument stores a document, replacing the one that has its id as a whole.
+        """IndexDocument stores a document. It replaces a document with the same id completely.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BulkIndexDocuments(self, request_iterator, context):
-        """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
-        document fails alone.
+        """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. An
+        invalid document does not affect the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateDocument(self, request, context):
-        """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+        """UpdateDocument changes the named parts of a document and leaves the rest. It embeds the document only if its
         content changes. NOT_FOUND if it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -134,7 +134,7 @@ class KnowledgeStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListDocuments(self, request, context):
-        """ListDocuments pages through documents in the order of their first indexing.
+        """ListDocuments pages through documents in the order in which they were first indexed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,22 +155,22 @@ class KnowledgeStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteDocuments(self, request, context):
-        """DeleteDocuments removes all documents that a filter matches, in one transaction.
+        """DeleteDocuments removes all documents that match a filter, in one transaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RebuildIndex(self, request, context):
-        """RebuildIndex builds the vector database anew from the records, which also removes from its files what was deleted.
-        Searches are answered meanwhile. Progress is streamed; a client that leaves does not stop it.
+        """RebuildIndex rebuilds the vector database from the records, which also erases deleted data from its files. Searches
+        work meanwhile. Progress is streamed; the rebuild continues if the client disconnects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckHealth(self, request, context):
-        """CheckHealth says how the store and its vector database are. It never fails.
+        """CheckHealth returns the status of the store and its vector database. It does not fail.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -243,7 +243,7 @@ def add_KnowledgeStoreServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KnowledgeStoreService(object):
-    """KnowledgeStoreService keeps documents and finds them by meaning and by word.
+    """KnowledgeStoreService stores documents and finds them by meaning and by keyword.
     """
 
     @staticmethod

@@ -27,20 +27,20 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class KnowledgeStoreServiceStub:
-    """KnowledgeStoreService keeps documents and finds them by meaning and by word."""
+    """KnowledgeStoreService stores documents and finds them by meaning and by keyword."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> KnowledgeStoreServiceAsyncStub: ...
     IndexDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.IndexDocumentRequest, _knowledge_store_pb2.IndexDocumentResponse]
-    """IndexDocument stores a document, replacing the one that has its id as a whole."""
+    """IndexDocument stores a document. It replaces a document with the same id completely."""
     BulkIndexDocuments: _grpc.StreamStreamMultiCallable[_knowledge_store_pb2.BulkIndexDocumentsRequest, _knowledge_store_pb2.BulkIndexDocumentsResponse]
-    """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
-    document fails alone.
+    """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. An
+    invalid document does not affect the others.
     """
     UpdateDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.UpdateDocumentRequest, _knowledge_store_pb2.UpdateDocumentResponse]
-    """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+    """UpdateDocument changes the named parts of a document and leaves the rest. It embeds the document only if its
     content changes. NOT_FOUND if it does not exist.
     """
     SearchDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.SearchDocumentsRequest, _knowledge_store_pb2.SearchDocumentsResponse]
@@ -48,33 +48,33 @@ class KnowledgeStoreServiceStub:
     GetDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.GetDocumentRequest, _knowledge_store_pb2.GetDocumentResponse]
     """GetDocument returns one document. NOT_FOUND if it does not exist."""
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.ListDocumentsRequest, _knowledge_store_pb2.ListDocumentsResponse]
-    """ListDocuments pages through documents in the order of their first indexing."""
+    """ListDocuments pages through documents in the order in which they were first indexed."""
     CountDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.CountDocumentsRequest, _knowledge_store_pb2.CountDocumentsResponse]
     """CountDocuments counts documents."""
     DeleteDocument: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]
     """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]
-    """DeleteDocuments removes all documents that a filter matches, in one transaction."""
+    """DeleteDocuments removes all documents that match a filter, in one transaction."""
     RebuildIndex: _grpc.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]
-    """RebuildIndex builds the vector database anew from the records, which also removes from its files what was deleted.
-    Searches are answered meanwhile. Progress is streamed; a client that leaves does not stop it.
+    """RebuildIndex rebuilds the vector database from the records, which also erases deleted data from its files. Searches
+    work meanwhile. Progress is streamed; the rebuild continues if the client disconnects.
     """
     CheckHealth: _grpc.UnaryUnaryMultiCallable[_knowledge_store_pb2.CheckHealthRequest, _knowledge_store_pb2.CheckHealthResponse]
-    """CheckHealth says how the store and its vector database are. It never fails."""
+    """CheckHealth returns the status of the store and its vector database. It does not fail."""
 
 @_typing.type_check_only
 class KnowledgeStoreServiceAsyncStub(KnowledgeStoreServiceStub):
-    """KnowledgeStoreService keeps documents and finds them by meaning and by word."""
+    """KnowledgeStoreService stores documents and finds them by meaning and by keyword."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     IndexDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.IndexDocumentRequest, _knowledge_store_pb2.IndexDocumentResponse]  # type: ignore[assignment]
-    """IndexDocument stores a document, replacing the one that has its id as a whole."""
+    """IndexDocument stores a document. It replaces a document with the same id completely."""
     BulkIndexDocuments: _aio.StreamStreamMultiCallable[_knowledge_store_pb2.BulkIndexDocumentsRequest, _knowledge_store_pb2.BulkIndexDocumentsResponse]  # type: ignore[assignment]
-    """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
-    document fails alone.
+    """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. An
+    invalid document does not affect the others.
     """
     UpdateDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.UpdateDocumentRequest, _knowledge_store_pb2.UpdateDocumentResponse]  # type: ignore[assignment]
-    """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+    """UpdateDocument changes the named parts of a document and leaves the rest. It embeds the document only if its
     content changes. NOT_FOUND if it does not exist.
     """
     SearchDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.SearchDocumentsRequest, _knowledge_store_pb2.SearchDocumentsResponse]  # type: ignore[assignment]
@@ -82,22 +82,22 @@ class KnowledgeStoreServiceAsyncStub(KnowledgeStoreServiceStub):
     GetDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.GetDocumentRequest, _knowledge_store_pb2.GetDocumentResponse]  # type: ignore[assignment]
     """GetDocument returns one document. NOT_FOUND if it does not exist."""
     ListDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.ListDocumentsRequest, _knowledge_store_pb2.ListDocumentsResponse]  # type: ignore[assignment]
-    """ListDocuments pages through documents in the order of their first indexing."""
+    """ListDocuments pages through documents in the order in which they were first indexed."""
     CountDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.CountDocumentsRequest, _knowledge_store_pb2.CountDocumentsResponse]  # type: ignore[assignment]
     """CountDocuments counts documents."""
     DeleteDocument: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentRequest, _knowledge_store_pb2.DeleteDocumentResponse]  # type: ignore[assignment]
     """DeleteDocument removes one document. NOT_FOUND if it does not exist, unless allow_missing."""
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.DeleteDocumentsRequest, _knowledge_store_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
-    """DeleteDocuments removes all documents that a filter matches, in one transaction."""
+    """DeleteDocuments removes all documents that match a filter, in one transaction."""
     RebuildIndex: _aio.UnaryStreamMultiCallable[_knowledge_store_pb2.RebuildIndexRequest, _knowledge_store_pb2.RebuildIndexResponse]  # type: ignore[assignment]
-    """RebuildIndex builds the vector database anew from the records, which also removes from its files what was deleted.
-    Searches are answered meanwhile. Progress is streamed; a client that leaves does not stop it.
+    """RebuildIndex rebuilds the vector database from the records, which also erases deleted data from its files. Searches
+    work meanwhile. Progress is streamed; the rebuild continues if the client disconnects.
     """
     CheckHealth: _aio.UnaryUnaryMultiCallable[_knowledge_store_pb2.CheckHealthRequest, _knowledge_store_pb2.CheckHealthResponse]  # type: ignore[assignment]
-    """CheckHealth says how the store and its vector database are. It never fails."""
+    """CheckHealth returns the status of the store and its vector database. It does not fail."""
 
 class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
-    """KnowledgeStoreService keeps documents and finds them by meaning and by word."""
+    """KnowledgeStoreService stores documents and finds them by meaning and by keyword."""
 
     @_abc_1.abstractmethod
     def IndexDocument(
@@ -105,7 +105,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.IndexDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.IndexDocumentResponse, _abc.Awaitable[_knowledge_store_pb2.IndexDocumentResponse]]:
-        """IndexDocument stores a document, replacing the one that has its id as a whole."""
+        """IndexDocument stores a document. It replaces a document with the same id completely."""
 
     @_abc_1.abstractmethod
     def BulkIndexDocuments(
@@ -113,8 +113,8 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_knowledge_store_pb2.BulkIndexDocumentsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_knowledge_store_pb2.BulkIndexDocumentsResponse], _abc.AsyncIterator[_knowledge_store_pb2.BulkIndexDocumentsResponse]]:
-        """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. A bad
-        document fails alone.
+        """BulkIndexDocuments stores many documents: one response per request, in order, with one result per document. An
+        invalid document does not affect the others.
         """
 
     @_abc_1.abstractmethod
@@ -123,7 +123,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.UpdateDocumentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.UpdateDocumentResponse, _abc.Awaitable[_knowledge_store_pb2.UpdateDocumentResponse]]:
-        """UpdateDocument changes what is named of a document, and leaves the rest as it is. It is embedded anew only where its
+        """UpdateDocument changes the named parts of a document and leaves the rest. It embeds the document only if its
         content changes. NOT_FOUND if it does not exist.
         """
 
@@ -149,7 +149,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.ListDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.ListDocumentsResponse, _abc.Awaitable[_knowledge_store_pb2.ListDocumentsResponse]]:
-        """ListDocuments pages through documents in the order of their first indexing."""
+        """ListDocuments pages through documents in the order in which they were first indexed."""
 
     @_abc_1.abstractmethod
     def CountDocuments(
@@ -173,7 +173,7 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.DeleteDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.DeleteDocumentsResponse, _abc.Awaitable[_knowledge_store_pb2.DeleteDocumentsResponse]]:
-        """DeleteDocuments removes all documents that a filter matches, in one transaction."""
+        """DeleteDocuments removes all documents that match a filter, in one transaction."""
 
     @_abc_1.abstractmethod
     def RebuildIndex(
@@ -181,8 +181,8 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.RebuildIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_knowledge_store_pb2.RebuildIndexResponse], _abc.AsyncIterator[_knowledge_store_pb2.RebuildIndexResponse]]:
-        """RebuildIndex builds the vector database anew from the records, which also removes from its files what was deleted.
-        Searches are answered meanwhile. Progress is streamed; a client that leaves does not stop it.
+        """RebuildIndex rebuilds the vector database from the records, which also erases deleted data from its files. Searches
+        work meanwhile. Progress is streamed; the rebuild continues if the client disconnects.
         """
 
     @_abc_1.abstractmethod
@@ -191,6 +191,6 @@ class KnowledgeStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _knowledge_store_pb2.CheckHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_store_pb2.CheckHealthResponse, _abc.Awaitable[_knowledge_store_pb2.CheckHealthResponse]]:
-        """CheckHealth says how the store and its vector database are. It never fails."""
+        """CheckHealth returns the status of the store and its vector database. It does not fail."""
 
 def add_KnowledgeStoreServiceServicer_to_server(servicer: KnowledgeStoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,26 +33,26 @@ class _DecayPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecayPoli
     DECAY_POLICY_STABLE: _DecayPolicy.ValueType  # 1
     """Always 1."""
     DECAY_POLICY_REINFORCEABLE: _DecayPolicy.ValueType  # 2
-    """Fades from the last reinforcement, or else from the creation: 0.5 after a half-life of 30 days."""
+    """Decays from the last reinforcement, or from the creation if there was none: 0.5 after a half-life of 30 days."""
     DECAY_POLICY_CONTEXTUAL: _DecayPolicy.ValueType  # 3
-    """Tied to a moment: fades from the creation, 0.5 after a half-life of 7 days, and cannot be reinforced."""
+    """For information tied to a moment: decays from the creation, 0.5 after a half-life of 7 days. Cannot be reinforced."""
 
 class DecayPolicy(_DecayPolicy, metaclass=_DecayPolicyEnumTypeWrapper):
-    """DecayPolicy says how a memory's confidence fades."""
+    """DecayPolicy says how a memory's confidence decays."""
 
 DECAY_POLICY_UNSPECIFIED: DecayPolicy.ValueType  # 0
 """The same as STABLE."""
 DECAY_POLICY_STABLE: DecayPolicy.ValueType  # 1
 """Always 1."""
 DECAY_POLICY_REINFORCEABLE: DecayPolicy.ValueType  # 2
-"""Fades from the last reinforcement, or else from the creation: 0.5 after a half-life of 30 days."""
+"""Decays from the last reinforcement, or from the creation if there was none: 0.5 after a half-life of 30 days."""
 DECAY_POLICY_CONTEXTUAL: DecayPolicy.ValueType  # 3
-"""Tied to a moment: fades from the creation, 0.5 after a half-life of 7 days, and cannot be reinforced."""
+"""For information tied to a moment: decays from the creation, 0.5 after a half-life of 7 days. Cannot be reinforced."""
 Global___DecayPolicy: _TypeAlias = DecayPolicy  # noqa: Y015
 
 @_typing.final
 class Memory(_message.Message):
-    """Memory is a fact that an agent was told."""
+    """Memory is something that an agent was told."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -93,28 +93,28 @@ class Memory(_message.Message):
     DELETE_TIME_FIELD_NUMBER: _builtins.int
     EMBEDDINGS_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.str
-    """A UUID in its usual form of 36 lower-case characters. Whoever creates the memory may choose it; otherwise the server does."""
+    """A UUID in the usual form of 36 lower-case characters. The client may choose it; otherwise the server does."""
     content: _builtins.str
     """The text: at most 1 MiB of UTF-8, not blank, without U+0000."""
     personality: _builtins.str
-    """The personality that it belongs to. At most 256 bytes, like type."""
+    """The personality that it belongs to. At most 256 bytes, as for type."""
     type: _builtins.str
     """What kind of memory it is, such as "preference"."""
     is_global: _builtins.bool
-    """Whether it holds beyond its project and agent."""
+    """Whether it applies beyond its project and agent."""
     decay_policy: Global___DecayPolicy.ValueType
-    """How its confidence fades."""
+    """How its confidence decays."""
     confidence: _builtins.float
-    """Output only. How sure it is now, 0 to 1; computed whenever it is read, never stored."""
+    """Output only. The confidence now, 0 to 1. It is computed on each read and not stored."""
     revision: _builtins.int
-    """Output only. Grows by one with every change."""
+    """Output only. Increases by one with every change."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose and about what it is."""
+        """Whom it belongs to and what it is about."""
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Further metadata, with the limits of a document's."""
+        """Further metadata, with the same limits as a document's."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -126,15 +126,17 @@ class Memory(_message.Message):
 
     @_builtins.property
     def reinforce_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When it was last reinforced; unset where it never was."""
+        """Output only. When it was last reinforced; unset if never."""
 
     @_builtins.property
     def delete_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When it was deleted; set only in the answers of DeleteMemory and in lists that ask for deleted ones."""
+        """Output only. When it was deleted. Set only in the answers of DeleteMemory and in lists that include deleted
+        memories.
+        """
 
     @_builtins.property
     def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Embedding]:
-        """Output only. The embedding of each passage; only where VIEW_FULL was asked for."""
+        """Output only. The embedding of each passage; present only with VIEW_FULL."""
 
     def __init__(
         self,
@@ -165,9 +167,9 @@ Global___Memory: _TypeAlias = Memory  # noqa: Y015
 
 @_typing.final
 class MemoryFilter(_message.Message):
-    """MemoryFilter says which memories are meant: everything that is set must hold. The filter's fields are memory_id, user,
-    household, persona, agent, project, personality, type, is_global, decay_policy ("stable", "reinforceable",
-    "contextual"), create_time, update_time, reinforce_time, content, and "metadata." with a key.
+    """MemoryFilter selects memories; everything that is set must match. The filter's fields are memory_id, user, household,
+    persona, agent, project, personality, type, is_global, decay_policy ("stable", "reinforceable", "contextual"),
+    create_time, update_time, reinforce_time, content, and "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -203,13 +205,13 @@ class MemoryFilter(_message.Message):
     MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     personality: _builtins.str
-    """Where not empty, must be equal."""
+    """If not empty, must be equal."""
     type: _builtins.str
-    """Where not empty, must be equal."""
+    """If not empty, must be equal."""
     is_global: _builtins.bool
-    """Where set, must be equal."""
+    """If set, must be equal."""
     min_confidence: _builtins.float
-    """Confidence now, at least, 0 to 1. Unset means 0.3 in SearchMemories, and any elsewhere."""
+    """Minimum confidence now, 0 to 1. Unset means 0.3 in SearchMemories, and no minimum elsewhere."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """The fields that are set must be equal."""
@@ -220,15 +222,15 @@ class MemoryFilter(_message.Message):
 
     @_builtins.property
     def created(self) -> _common_pb2.TimeRange:
-        """When they were created."""
+        """The creation time."""
 
     @_builtins.property
     def reinforced(self) -> _common_pb2.TimeRange:
-        """When they were last reinforced; what never was does not match where an end is set."""
+        """The time of the last reinforcement. If an end is set, memories that were never reinforced do not match."""
 
     @_builtins.property
     def filter(self) -> _common_pb2.Filter:
-        """Anything else."""
+        """Any further condition."""
 
     def __init__(
         self,
@@ -269,18 +271,22 @@ class CreateMemoryRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """Required. The memory; its output-only fields are ignored. With a memory_id that is taken, even by a deleted memory:
+        """Required. The memory; its output-only fields are ignored. If memory_id is taken, even by a deleted memory:
         ALREADY_EXISTS (MEMORY_EXISTS).
         """
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The vector of the content, of the server's dimension and any length but 0; unset: the server embeds the content."""
+        """The vector of the content, of the server's dimension and any length except 0; if unset, the server embeds the
+        content.
+        """
 
     def __init__(
         self,
@@ -330,7 +336,7 @@ Global___CreateMemoryResponse: _TypeAlias = CreateMemoryResponse  # noqa: Y015
 
 @_typing.final
 class BulkCreateMemoriesRequest(_message.Message):
-    """BulkCreateMemoriesRequest is a run of memories in a bulk stream."""
+    """BulkCreateMemoriesRequest is a group of memories in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -378,7 +384,7 @@ Global___BulkCreateMemoriesResponse: _TypeAlias = BulkCreateMemoriesResponse  # 
 
 @_typing.final
 class CreateMemoryResult(_message.Message):
-    """CreateMemoryResult is what became of one memory."""
+    """CreateMemoryResult is the result for one memory."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -386,11 +392,11 @@ class CreateMemoryResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """It is stored."""
+        """The memory was stored."""
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It is not, and why: what CreateMemory would have failed with."""
+        """It was not stored: the error that CreateMemory would have returned."""
 
     def __init__(
         self,
@@ -465,11 +471,11 @@ class ListMemoriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_DELETED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most memories on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    """Maximum number of memories on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     show_deleted: _builtins.bool
-    """Also those that are deleted."""
+    """Include deleted ones."""
     @_builtins.property
     def filter(self) -> Global___MemoryFilter:
         """Which memories; unset means all that are not deleted."""
@@ -533,24 +539,24 @@ class SearchMemoriesRequest(_message.Message):
     VIEW_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The text, at most 64 KiB. Blank finds nothing, unless a vector is given."""
+    """The text, at most 64 KiB. A blank text finds nothing, unless a vector is given."""
     mode: _common_pb2.SearchMode.ValueType
-    """How to search; unset means hybrid, or vector where only a vector is given."""
+    """How to search; unset means hybrid, or vector if only a vector is given."""
     limit: _builtins.int
-    """Most results to return, at most 1,000; 0 means 10."""
+    """Maximum number of results, at most 1,000; 0 means 10."""
     min_score: _builtins.float
-    """Least relevance of a result, 0 to 1."""
+    """Minimum relevance of a result, 0 to 1."""
     view: _common_pb2.View.ValueType
     """How much of each memory is returned."""
     explain: _builtins.bool
-    """Whether each result says why it scored as it did."""
+    """Whether each result explains its score."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The query's vector, of the server's dimension; unset: the server embeds the text. Keywords come from the text."""
+        """The query's vector, of the server's dimension; if unset, the server embeds the text. Keywords come from the text."""
 
     @_builtins.property
     def filter(self) -> Global___MemoryFilter:
-        """Which memories; those whose confidence is below 0.3 are left out, unless its min_confidence says otherwise."""
+        """Which memories. Those with a confidence below 0.3 are left out, unless min_confidence says otherwise."""
 
     def __init__(
         self,
@@ -582,14 +588,14 @@ class SearchMemoriesResponse(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: there are fewer results than were found, and at least one."""
+    """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
         """The results."""
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
-        """How the answer was found, and how many results it has."""
+        """How the search was carried out, and the number of results."""
 
     def __init__(
         self,
@@ -617,18 +623,18 @@ class MemoryMatch(_message.Message):
     DISTANCE_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     distance: _builtins.float
-    """Cosine distance as it was measured, 0 to 2, where vectors were compared; score.vector is 1 less this, at least 0."""
+    """The measured cosine distance, 0 to 2, if vectors were compared; score.vector is 1 minus this, at least 0."""
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """The memory, with its confidence; with VIEW_IDS its memory_id, confidence and revision alone."""
+        """The memory, with its confidence; with VIEW_IDS only its memory_id, confidence and revision."""
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well it fits."""
+        """How well it matches."""
 
     @_builtins.property
     def explanation(self) -> Global___MatchExplanation:
-        """Why it scored as it did; where it was asked for."""
+        """Why it has this score; present on request."""
 
     def __init__(
         self,
@@ -650,7 +656,7 @@ Global___MemoryMatch: _TypeAlias = MemoryMatch  # noqa: Y015
 
 @_typing.final
 class MatchExplanation(_message.Message):
-    """MatchExplanation says why a result scored as it did."""
+    """MatchExplanation explains the score of a result."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -660,18 +666,18 @@ class MatchExplanation(_message.Message):
     PASSAGE_START_FIELD_NUMBER: _builtins.int
     PASSAGE_END_FIELD_NUMBER: _builtins.int
     confidence: _builtins.str
-    """How the confidence came about, as a sentence with its figures."""
+    """How the confidence was computed, as a sentence with the figures."""
     passage_start: _builtins.int
-    """The code points of the content that matched best."""
+    """The start of the part of the content that matched best, in code points."""
     passage_end: _builtins.int
-    """Behind its last code point."""
+    """The end of that part, exclusive."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePart]:
-        """What was added up: the parts of the score."""
+        """The terms of the score."""
 
     @_builtins.property
     def matched_terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words of the query, stemmed, that the memory holds."""
+        """The query's words, stemmed, that the memory contains."""
 
     def __init__(
         self,
@@ -692,7 +698,7 @@ Global___MatchExplanation: _TypeAlias = MatchExplanation  # noqa: Y015
 
 @_typing.final
 class ScorePart(_message.Message):
-    """ScorePart is one summand of a score."""
+    """ScorePart is one term of a score."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -701,13 +707,13 @@ class ScorePart(_message.Message):
     WEIGHT_FIELD_NUMBER: _builtins.int
     CONTRIBUTION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """"vector", "keyword", or, on a server that reranks, "ranker": what the second look added or took."""
+    """"vector", "keyword" or, on a server that reranks, "ranker": the adjustment by reranking."""
     score: _builtins.float
-    """The part's own score, 0 to 1: as it is, or, on a server that scales scores or fuses ranks, what became of it."""
+    """The part's own score, 0 to 1. On a server that scales scores or fuses ranks: the transformed score."""
     weight: _builtins.float
-    """Its weight; -1 where the ranker took something."""
+    """Its weight; -1 if the ranker reduced the score."""
     contribution: _builtins.float
-    """score * weight: what it adds."""
+    """score * weight: the contribution to the total."""
     def __init__(
         self,
         *,
@@ -760,32 +766,32 @@ class UpdateMemoryRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     expected_revision: _builtins.int
-    """Change only if the memory has this revision. Otherwise ABORTED."""
+    """Change only if the memory has this revision; otherwise ABORTED."""
     request_id: _builtins.str
     """As in CreateMemoryRequest."""
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """Required. The memory, found by its memory_id; the fields that the mask names are taken from it."""
+        """Required. The memory with the new values, identified by its memory_id."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """The fields to change: content, scope or one of its fields ("scope.agent"), personality, type, is_global,
-        decay_policy, and metadata, which replaces all of it. Required, unless single keys of the metadata are changed.
+        decay_policy, and metadata, which replaces all of it. Required, unless single metadata keys are changed.
         """
 
     @_builtins.property
     def set_metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Keys of the metadata to set; the others stay. Not together with metadata in update_mask."""
+        """Metadata keys to set; other keys stay. Not together with metadata in update_mask."""
 
     @_builtins.property
     def remove_metadata(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Keys of the metadata to remove, where they are there; at most 64, and none that is set."""
+        """Metadata keys to remove if they exist; at most 64, none of those in set_metadata."""
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """The vector of the new content; unset: the server embeds it."""
+        """The vector of the new content; if unset, the server embeds it."""
 
     def __init__(
         self,
@@ -819,7 +825,7 @@ class UpdateMemoryResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """The memory as it is now."""
+        """The current memory."""
 
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
@@ -853,7 +859,7 @@ class ReinforceMemoryRequest(_message.Message):
     request_id: _builtins.str
     """As in CreateMemoryRequest."""
     expected_revision: _builtins.int
-    """Reinforce only if the memory has this revision. Otherwise ABORTED."""
+    """Reinforce only if the memory has this revision; otherwise ABORTED."""
     def __init__(
         self,
         *,
@@ -881,7 +887,7 @@ class ReinforceMemoryResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """The memory as it is now."""
+        """The current memory."""
 
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
@@ -917,11 +923,11 @@ class DeleteMemoryRequest(_message.Message):
     request_id: _builtins.str
     """As in CreateMemoryRequest."""
     expected_revision: _builtins.int
-    """Delete only if the memory has this revision. Otherwise ABORTED."""
+    """Delete only if the memory has this revision; otherwise ABORTED."""
     allow_missing: _builtins.bool
-    """If it does not exist, answer with a receipt of the outcome MISSING."""
+    """If the memory does not exist, return a receipt with outcome MISSING."""
     ack: _common_pb2.AckLevel.ValueType
-    """When to answer."""
+    """What must have happened before the call returns."""
     def __init__(
         self,
         *,
@@ -967,7 +973,7 @@ Global___DeleteMemoryResponse: _TypeAlias = DeleteMemoryResponse  # noqa: Y015
 
 @_typing.final
 class UndeleteMemoryRequest(_message.Message):
-    """UndeleteMemoryRequest asks to take a deletion back."""
+    """UndeleteMemoryRequest asks to revert a deletion."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -979,7 +985,7 @@ class UndeleteMemoryRequest(_message.Message):
     request_id: _builtins.str
     """As in CreateMemoryRequest."""
     expected_revision: _builtins.int
-    """Undelete only if the memory has this revision. Otherwise ABORTED."""
+    """Undelete only if the memory has this revision; otherwise ABORTED."""
     def __init__(
         self,
         *,
@@ -999,7 +1005,7 @@ Global___UndeleteMemoryRequest: _TypeAlias = UndeleteMemoryRequest  # noqa: Y015
 
 @_typing.final
 class UndeleteMemoryResponse(_message.Message):
-    """UndeleteMemoryResponse acknowledges it."""
+    """UndeleteMemoryResponse acknowledges the reversal."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1007,7 +1013,7 @@ class UndeleteMemoryResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory(self) -> Global___Memory:
-        """The memory as it is now."""
+        """The current memory."""
 
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
@@ -1029,7 +1035,7 @@ Global___UndeleteMemoryResponse: _TypeAlias = UndeleteMemoryResponse  # noqa: Y0
 
 @_typing.final
 class PurgeMemoriesRequest(_message.Message):
-    """PurgeMemoriesRequest asks to remove memories for good."""
+    """PurgeMemoriesRequest asks to remove memories permanently."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1038,14 +1044,14 @@ class PurgeMemoriesRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     only_deleted: _builtins.bool
-    """Only those that are deleted already."""
+    """Only memories that are already deleted."""
     dry_run: _builtins.bool
-    """Count them, and remove nothing."""
+    """Only count them; remove nothing."""
     request_id: _builtins.str
     """As in CreateMemoryRequest."""
     @_builtins.property
     def filter(self) -> Global___MemoryFilter:
-        """Required, and not empty unless only_deleted is set: which memories, deleted ones included."""
+        """Required, and not empty unless only_deleted is set: which memories, including deleted ones."""
 
     def __init__(
         self,
@@ -1072,9 +1078,9 @@ class PurgeMemoriesResponse(_message.Message):
     PURGED_COUNT_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     purged_count: _builtins.int
-    """How many memories were removed, or would be."""
+    """The number of memories that were removed, or would be."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     def __init__(
         self,
         *,
@@ -1098,7 +1104,7 @@ class CountMemoriesRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     SHOW_DELETED_FIELD_NUMBER: _builtins.int
     show_deleted: _builtins.bool
-    """Also those that are deleted."""
+    """Include deleted ones."""
     @_builtins.property
     def filter(self) -> Global___MemoryFilter:
         """Which memories; unset means all that are not deleted."""
@@ -1125,7 +1131,7 @@ class CountMemoriesResponse(_message.Message):
 
     COUNT_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many."""
+    """The number of memories."""
     def __init__(
         self,
         *,
@@ -1141,7 +1147,7 @@ Global___CountMemoriesResponse: _TypeAlias = CountMemoriesResponse  # noqa: Y015
 
 @_typing.final
 class ForecastMemoriesRequest(_message.Message):
-    """ForecastMemoriesRequest asks what fades."""
+    """ForecastMemoriesRequest asks which memories fade."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1151,7 +1157,7 @@ class ForecastMemoriesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     min_confidence: _builtins.float
-    """The confidence that they fall below, over 0 to 1; unset means 0.3."""
+    """The confidence bound, above 0 and at most 1; unset means 0.3."""
     page_size: _builtins.int
     """As in ListMemoriesRequest."""
     page_token: _builtins.str
@@ -1162,7 +1168,7 @@ class ForecastMemoriesRequest(_message.Message):
 
     @_builtins.property
     def by_time(self) -> _timestamp_pb2.Timestamp:
-        """Required. The time by which; those already below now are included."""
+        """Required. The time of the forecast. Memories that are already below the bound are included."""
 
     def __init__(
         self,
@@ -1195,7 +1201,7 @@ class ForecastMemoriesResponse(_message.Message):
     """Empty after the last page."""
     @_builtins.property
     def forecasts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryForecast]:
-        """What fades."""
+        """The memories that fall below the bound."""
 
     def __init__(
         self,
@@ -1213,7 +1219,7 @@ Global___ForecastMemoriesResponse: _TypeAlias = ForecastMemoriesResponse  # noqa
 
 @_typing.final
 class MemoryForecast(_message.Message):
-    """MemoryForecast is a memory that fades."""
+    """MemoryForecast is a memory that falls below the bound."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1228,7 +1234,7 @@ class MemoryForecast(_message.Message):
 
     @_builtins.property
     def fade_time(self) -> _timestamp_pb2.Timestamp:
-        """When it falls below, or fell."""
+        """When it falls below the bound, or fell."""
 
     def __init__(
         self,
@@ -1247,7 +1253,7 @@ Global___MemoryForecast: _TypeAlias = MemoryForecast  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
-    """GetStatusRequest asks how the service is."""
+    """GetStatusRequest requests the status of the service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1264,7 +1270,7 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
-    """GetStatusResponse says how the service is."""
+    """GetStatusResponse is the status of the service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1277,11 +1283,13 @@ class GetStatusResponse(_message.Message):
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
-    """Starting: a vector database comes up, while the records answer alone. Degraded: it does not answer; they still do."""
+    """Starting: a vector database is coming up; the records answer alone. Degraded: it does not answer; the records still
+    do.
+    """
     message: _builtins.str
-    """Why, where not ready."""
+    """The reason if it is not ready."""
     backend: _builtins.str
-    """What holds the vectors: "local" or "chromadb"."""
+    """The index of the vectors: "local" or "chromadb"."""
     host: _builtins.str
     """The address of the vector database, or "embedded"."""
     collection: _builtins.str
@@ -1289,10 +1297,10 @@ class GetStatusResponse(_message.Message):
     memory_count: _builtins.int
     """Memories that are not deleted."""
     deleted_count: _builtins.int
-    """Memories that are deleted, and not purged."""
+    """Memories that are deleted but not purged."""
     @_builtins.property
     def index(self) -> Global___VectorIndexStatus:
-        """How the vectors are kept."""
+        """How the vectors are held in memory."""
 
     def __init__(
         self,
@@ -1316,7 +1324,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class VectorIndexStatus(_message.Message):
-    """VectorIndexStatus says how vectors are kept in memory."""
+    """VectorIndexStatus says how vectors are held in memory."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1333,18 +1341,18 @@ class VectorIndexStatus(_message.Message):
     graph_count: _builtins.int
     """Vectors in the graph."""
     dead_count: _builtins.int
-    """Entries of the graph that are dead, and go with its next rebuild."""
+    """Deleted entries of the graph, which its next rebuild removes."""
     memory_bytes: _builtins.int
-    """Memory that holds vectors and graph, in bytes."""
+    """Memory for vectors and graph, in bytes."""
     pending_count: _builtins.int
-    """Committed writes that the vector database has yet to take; 0 for the local one."""
+    """Committed writes that the vector database has not applied yet; 0 for the local index."""
     removal_pending_count: _builtins.int
-    """As in CheckHealthResponse, of memories."""
+    """As in CheckHealthResponse, for memories."""
     removal_out_of_reach_count: _builtins.int
-    """As in CheckHealthResponse, of memories."""
+    """As in CheckHealthResponse, for memories."""
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
-        """When the newest snapshot of the graph was written; unset where there is none."""
+        """When the newest snapshot of the graph was written; unset if there is none."""
 
     def __init__(
         self,

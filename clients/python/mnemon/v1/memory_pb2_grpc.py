@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class MemoryServiceStub(object):
     """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be taken back, and is gone for good once it was purged.
+    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
     """
 
     def __init__(self, channel):
@@ -105,7 +105,7 @@ class MemoryServiceStub(object):
 
 class MemoryServiceServicer(object):
     """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be taken back, and is gone for good once it was purged.
+    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
     """
 
     def CreateMemory(self, request, context):
@@ -116,68 +116,68 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BulkCreateMemories(self, request_iterator, context):
-        """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
-        fails alone.
+        """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. An invalid
+        memory does not affect the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetMemory(self, request, context):
-        """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted.
+        """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMemories(self, request, context):
-        """ListMemories pages through memories in the order of their creation.
+        """ListMemories pages through memories in order of creation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchMemories(self, request, context):
-        """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-        it could: what the least confidence leaves out makes room for the next.
+        """SearchMemories finds the memories most relevant to a text or a vector, best first. The minimum confidence is
+        applied before the limit, so it does not reduce the number of results as long as other memories match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateMemory(self, request, context):
-        """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
-        memory, or it was deleted.
+        """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND if the memory does
+        not exist or was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReinforceMemory(self, request, context):
-        """ReinforceMemory sets a reinforceable memory's confidence back to 1. FAILED_PRECONDITION for the other policies.
+        """ReinforceMemory resets a reinforceable memory's confidence to 1. FAILED_PRECONDITION for other policies.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMemory(self, request, context):
-        """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
-        unless allow_missing. FAILED_PRECONDITION where it is deleted already.
+        """DeleteMemory deletes softly: the memory is not found any more until it is undeleted. NOT_FOUND if it does not
+        exist, unless allow_missing. FAILED_PRECONDITION if it is already deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UndeleteMemory(self, request, context):
-        """UndeleteMemory takes a soft delete back. FAILED_PRECONDITION where the memory is not deleted.
+        """UndeleteMemory reverts a soft delete. FAILED_PRECONDITION if the memory is not deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeMemories(self, request, context):
-        """PurgeMemories removes for good, in one transaction, every memory that matches: from the records, the vectors and
-        the keyword index.
+        """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
+        keyword index.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,14 +191,15 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ForecastMemories(self, request, context):
-        """ForecastMemories pages through what falls below a confidence by a time, in the order of creation.
+        """ForecastMemories pages through the memories whose confidence falls below a bound by a given time, in order of
+        creation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """GetStatus says how the service and what it stands on are. It never fails.
+        """GetStatus returns the status of the service and of its storage. It does not fail.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -282,7 +283,7 @@ def add_MemoryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class MemoryService(object):
     """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be taken back, and is gone for good once it was purged.
+    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
     """
 
     @staticmethod

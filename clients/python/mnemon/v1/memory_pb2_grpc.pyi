@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class MemoryServiceStub:
     """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be taken back, and is gone for good once it was purged.
+    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
     """
 
     @_typing.overload
@@ -38,87 +38,91 @@ class MemoryServiceStub:
     CreateMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.CreateMemoryRequest, _memory_pb2.CreateMemoryResponse]
     """CreateMemory stores a memory under a new id, with confidence 1."""
     BulkCreateMemories: _grpc.StreamStreamMultiCallable[_memory_pb2.BulkCreateMemoriesRequest, _memory_pb2.BulkCreateMemoriesResponse]
-    """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
-    fails alone.
+    """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. An invalid
+    memory does not affect the others.
     """
     GetMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetMemoryRequest, _memory_pb2.GetMemoryResponse]
-    """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted."""
+    """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or was deleted."""
     ListMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListMemoriesRequest, _memory_pb2.ListMemoriesResponse]
-    """ListMemories pages through memories in the order of their creation."""
+    """ListMemories pages through memories in order of creation."""
     SearchMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.SearchMemoriesRequest, _memory_pb2.SearchMemoriesResponse]
-    """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-    it could: what the least confidence leaves out makes room for the next.
+    """SearchMemories finds the memories most relevant to a text or a vector, best first. The minimum confidence is
+    applied before the limit, so it does not reduce the number of results as long as other memories match.
     """
     UpdateMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateMemoryRequest, _memory_pb2.UpdateMemoryResponse]
-    """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
-    memory, or it was deleted.
+    """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND if the memory does
+    not exist or was deleted.
     """
     ReinforceMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReinforceMemoryRequest, _memory_pb2.ReinforceMemoryResponse]
-    """ReinforceMemory sets a reinforceable memory's confidence back to 1. FAILED_PRECONDITION for the other policies."""
+    """ReinforceMemory resets a reinforceable memory's confidence to 1. FAILED_PRECONDITION for other policies."""
     DeleteMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.DeleteMemoryRequest, _memory_pb2.DeleteMemoryResponse]
-    """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
-    unless allow_missing. FAILED_PRECONDITION where it is deleted already.
+    """DeleteMemory deletes softly: the memory is not found any more until it is undeleted. NOT_FOUND if it does not
+    exist, unless allow_missing. FAILED_PRECONDITION if it is already deleted.
     """
     UndeleteMemory: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UndeleteMemoryRequest, _memory_pb2.UndeleteMemoryResponse]
-    """UndeleteMemory takes a soft delete back. FAILED_PRECONDITION where the memory is not deleted."""
+    """UndeleteMemory reverts a soft delete. FAILED_PRECONDITION if the memory is not deleted."""
     PurgeMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.PurgeMemoriesRequest, _memory_pb2.PurgeMemoriesResponse]
-    """PurgeMemories removes for good, in one transaction, every memory that matches: from the records, the vectors and
-    the keyword index.
+    """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
+    keyword index.
     """
     CountMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.CountMemoriesRequest, _memory_pb2.CountMemoriesResponse]
     """CountMemories counts memories."""
     ForecastMemories: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ForecastMemoriesRequest, _memory_pb2.ForecastMemoriesResponse]
-    """ForecastMemories pages through what falls below a confidence by a time, in the order of creation."""
+    """ForecastMemories pages through the memories whose confidence falls below a bound by a given time, in order of
+    creation.
+    """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_memory_pb2.GetStatusRequest, _memory_pb2.GetStatusResponse]
-    """GetStatus says how the service and what it stands on are. It never fails."""
+    """GetStatus returns the status of the service and of its storage. It does not fail."""
 
 @_typing.type_check_only
 class MemoryServiceAsyncStub(MemoryServiceStub):
     """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be taken back, and is gone for good once it was purged.
+    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.CreateMemoryRequest, _memory_pb2.CreateMemoryResponse]  # type: ignore[assignment]
     """CreateMemory stores a memory under a new id, with confidence 1."""
     BulkCreateMemories: _aio.StreamStreamMultiCallable[_memory_pb2.BulkCreateMemoriesRequest, _memory_pb2.BulkCreateMemoriesResponse]  # type: ignore[assignment]
-    """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
-    fails alone.
+    """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. An invalid
+    memory does not affect the others.
     """
     GetMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetMemoryRequest, _memory_pb2.GetMemoryResponse]  # type: ignore[assignment]
-    """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted."""
+    """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or was deleted."""
     ListMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListMemoriesRequest, _memory_pb2.ListMemoriesResponse]  # type: ignore[assignment]
-    """ListMemories pages through memories in the order of their creation."""
+    """ListMemories pages through memories in order of creation."""
     SearchMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.SearchMemoriesRequest, _memory_pb2.SearchMemoriesResponse]  # type: ignore[assignment]
-    """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-    it could: what the least confidence leaves out makes room for the next.
+    """SearchMemories finds the memories most relevant to a text or a vector, best first. The minimum confidence is
+    applied before the limit, so it does not reduce the number of results as long as other memories match.
     """
     UpdateMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateMemoryRequest, _memory_pb2.UpdateMemoryResponse]  # type: ignore[assignment]
-    """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
-    memory, or it was deleted.
+    """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND if the memory does
+    not exist or was deleted.
     """
     ReinforceMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReinforceMemoryRequest, _memory_pb2.ReinforceMemoryResponse]  # type: ignore[assignment]
-    """ReinforceMemory sets a reinforceable memory's confidence back to 1. FAILED_PRECONDITION for the other policies."""
+    """ReinforceMemory resets a reinforceable memory's confidence to 1. FAILED_PRECONDITION for other policies."""
     DeleteMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.DeleteMemoryRequest, _memory_pb2.DeleteMemoryResponse]  # type: ignore[assignment]
-    """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
-    unless allow_missing. FAILED_PRECONDITION where it is deleted already.
+    """DeleteMemory deletes softly: the memory is not found any more until it is undeleted. NOT_FOUND if it does not
+    exist, unless allow_missing. FAILED_PRECONDITION if it is already deleted.
     """
     UndeleteMemory: _aio.UnaryUnaryMultiCallable[_memory_pb2.UndeleteMemoryRequest, _memory_pb2.UndeleteMemoryResponse]  # type: ignore[assignment]
-    """UndeleteMemory takes a soft delete back. FAILED_PRECONDITION where the memory is not deleted."""
+    """UndeleteMemory reverts a soft delete. FAILED_PRECONDITION if the memory is not deleted."""
     PurgeMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.PurgeMemoriesRequest, _memory_pb2.PurgeMemoriesResponse]  # type: ignore[assignment]
-    """PurgeMemories removes for good, in one transaction, every memory that matches: from the records, the vectors and
-    the keyword index.
+    """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
+    keyword index.
     """
     CountMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.CountMemoriesRequest, _memory_pb2.CountMemoriesResponse]  # type: ignore[assignment]
     """CountMemories counts memories."""
     ForecastMemories: _aio.UnaryUnaryMultiCallable[_memory_pb2.ForecastMemoriesRequest, _memory_pb2.ForecastMemoriesResponse]  # type: ignore[assignment]
-    """ForecastMemories pages through what falls below a confidence by a time, in the order of creation."""
+    """ForecastMemories pages through the memories whose confidence falls below a bound by a given time, in order of
+    creation.
+    """
     GetStatus: _aio.UnaryUnaryMultiCallable[_memory_pb2.GetStatusRequest, _memory_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """GetStatus says how the service and what it stands on are. It never fails."""
+    """GetStatus returns the status of the service and of its storage. It does not fail."""
 
 class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     """MemoryService keeps facts that agents were told: each with a confidence that fades by a policy, and can be
-    reinforced. A memory is deleted softly, can be taken back, and is gone for good once it was purged.
+    reinforced. A memory is deleted softly, can be reverted, and is gone permanently once it was purged.
     """
 
     @_abc_1.abstractmethod
@@ -135,8 +139,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_memory_pb2.BulkCreateMemoriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_memory_pb2.BulkCreateMemoriesResponse], _abc.AsyncIterator[_memory_pb2.BulkCreateMemoriesResponse]]:
-        """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. A bad memory
-        fails alone.
+        """BulkCreateMemories stores many memories: one response per request, in order, with one result per memory. An invalid
+        memory does not affect the others.
         """
 
     @_abc_1.abstractmethod
@@ -145,7 +149,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.GetMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.GetMemoryResponse, _abc.Awaitable[_memory_pb2.GetMemoryResponse]]:
-        """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or it was deleted."""
+        """GetMemory returns one memory, whatever its confidence. NOT_FOUND if it does not exist or was deleted."""
 
     @_abc_1.abstractmethod
     def ListMemories(
@@ -153,7 +157,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ListMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ListMemoriesResponse, _abc.Awaitable[_memory_pb2.ListMemoriesResponse]]:
-        """ListMemories pages through memories in the order of their creation."""
+        """ListMemories pages through memories in order of creation."""
 
     @_abc_1.abstractmethod
     def SearchMemories(
@@ -161,8 +165,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.SearchMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.SearchMemoriesResponse, _abc.Awaitable[_memory_pb2.SearchMemoriesResponse]]:
-        """SearchMemories finds the memories most relevant to a text or a vector, best first. It never returns fewer than
-        it could: what the least confidence leaves out makes room for the next.
+        """SearchMemories finds the memories most relevant to a text or a vector, best first. The minimum confidence is
+        applied before the limit, so it does not reduce the number of results as long as other memories match.
         """
 
     @_abc_1.abstractmethod
@@ -171,8 +175,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.UpdateMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.UpdateMemoryResponse, _abc.Awaitable[_memory_pb2.UpdateMemoryResponse]]:
-        """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND where there is no
-        memory, or it was deleted.
+        """UpdateMemory changes the fields that a mask names, and single keys of the metadata. NOT_FOUND if the memory does
+        not exist or was deleted.
         """
 
     @_abc_1.abstractmethod
@@ -181,7 +185,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ReinforceMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ReinforceMemoryResponse, _abc.Awaitable[_memory_pb2.ReinforceMemoryResponse]]:
-        """ReinforceMemory sets a reinforceable memory's confidence back to 1. FAILED_PRECONDITION for the other policies."""
+        """ReinforceMemory resets a reinforceable memory's confidence to 1. FAILED_PRECONDITION for other policies."""
 
     @_abc_1.abstractmethod
     def DeleteMemory(
@@ -189,8 +193,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.DeleteMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.DeleteMemoryResponse, _abc.Awaitable[_memory_pb2.DeleteMemoryResponse]]:
-        """DeleteMemory deletes softly: nothing finds the memory any more until it is undeleted. NOT_FOUND if it does not exist,
-        unless allow_missing. FAILED_PRECONDITION where it is deleted already.
+        """DeleteMemory deletes softly: the memory is not found any more until it is undeleted. NOT_FOUND if it does not
+        exist, unless allow_missing. FAILED_PRECONDITION if it is already deleted.
         """
 
     @_abc_1.abstractmethod
@@ -199,7 +203,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.UndeleteMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.UndeleteMemoryResponse, _abc.Awaitable[_memory_pb2.UndeleteMemoryResponse]]:
-        """UndeleteMemory takes a soft delete back. FAILED_PRECONDITION where the memory is not deleted."""
+        """UndeleteMemory reverts a soft delete. FAILED_PRECONDITION if the memory is not deleted."""
 
     @_abc_1.abstractmethod
     def PurgeMemories(
@@ -207,8 +211,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.PurgeMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.PurgeMemoriesResponse, _abc.Awaitable[_memory_pb2.PurgeMemoriesResponse]]:
-        """PurgeMemories removes for good, in one transaction, every memory that matches: from the records, the vectors and
-        the keyword index.
+        """PurgeMemories permanently removes all matching memories in one transaction: from the records, the vectors and the
+        keyword index.
         """
 
     @_abc_1.abstractmethod
@@ -225,7 +229,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ForecastMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ForecastMemoriesResponse, _abc.Awaitable[_memory_pb2.ForecastMemoriesResponse]]:
-        """ForecastMemories pages through what falls below a confidence by a time, in the order of creation."""
+        """ForecastMemories pages through the memories whose confidence falls below a bound by a given time, in order of
+        creation.
+        """
 
     @_abc_1.abstractmethod
     def GetStatus(
@@ -233,6 +239,6 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.GetStatusResponse, _abc.Awaitable[_memory_pb2.GetStatusResponse]]:
-        """GetStatus says how the service and what it stands on are. It never fails."""
+        """GetStatus returns the status of the service and of its storage. It does not fail."""
 
 def add_MemoryServiceServicer_to_server(servicer: MemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

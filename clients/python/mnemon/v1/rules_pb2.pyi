@@ -32,9 +32,9 @@ class _RuleOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RuleOrder.V
     RULE_ORDER_UNSPECIFIED: _RuleOrder.ValueType  # 0
     """The same as REGISTRATION."""
     RULE_ORDER_REGISTRATION: _RuleOrder.ValueType  # 1
-    """As they were registered, "default" first."""
+    """Order of registration, "default" first."""
     RULE_ORDER_MATCHING: _RuleOrder.ValueType  # 2
-    """As they are asked: the highest priority first, "default" last."""
+    """Order of matching: highest priority first, "default" last."""
 
 class RuleOrder(_RuleOrder, metaclass=_RuleOrderEnumTypeWrapper):
     """RuleOrder is the order of a list."""
@@ -42,14 +42,14 @@ class RuleOrder(_RuleOrder, metaclass=_RuleOrderEnumTypeWrapper):
 RULE_ORDER_UNSPECIFIED: RuleOrder.ValueType  # 0
 """The same as REGISTRATION."""
 RULE_ORDER_REGISTRATION: RuleOrder.ValueType  # 1
-"""As they were registered, "default" first."""
+"""Order of registration, "default" first."""
 RULE_ORDER_MATCHING: RuleOrder.ValueType  # 2
-"""As they are asked: the highest priority first, "default" last."""
+"""Order of matching: highest priority first, "default" last."""
 Global___RuleOrder: _TypeAlias = RuleOrder  # noqa: Y015
 
 @_typing.final
 class MergeRuleConfig(_message.Message):
-    """MergeRuleConfig is a rule as it is written: what is unset is inherited."""
+    """MergeRuleConfig is a rule as written. Unset fields are inherited."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -66,28 +66,28 @@ class MergeRuleConfig(_message.Message):
     name: _builtins.str
     """Required. At most 128 bytes, not blank."""
     description: _builtins.str
-    """What it is for; at most 4 KiB."""
+    """Its purpose; at most 4 KiB."""
     extends: _builtins.str
     """The rule that it inherits from."""
     priority: _builtins.int
-    """Higher ones are asked first; default 0."""
+    """Rules with a higher priority are matched first; default 0."""
     enabled: _builtins.bool
-    """Whether it is asked; default true."""
+    """Whether it is enabled; default true."""
     revision: _builtins.int
-    """Output only. Grows by one with every change of this rule; 0 of a "default" that was never changed. Unset in exports,
-    in events and in a rule with all that it inherits.
+    """Output only. Increases by one with every change of this rule; 0 for a "default" that was never changed. Unset in
+    exports, in change events and in resolved rules.
     """
     @_builtins.property
     def conditions(self) -> Global___RuleConditions:
-        """For which statements it is; unset: inherited, or else all."""
+        """The statements to which it applies; if unset, inherited, or all."""
 
     @_builtins.property
     def detection(self) -> _decisions_pb2.DetectionConfig:
-        """What a conflict is."""
+        """What counts as a conflict."""
 
     @_builtins.property
     def arbitration(self) -> _decisions_pb2.ArbitrationConfig:
-        """How it is decided."""
+        """How a conflict is decided."""
 
     @_builtins.property
     def merge(self) -> _decisions_pb2.MergeConfig:
@@ -132,7 +132,7 @@ Global___MergeRuleConfig: _TypeAlias = MergeRuleConfig  # noqa: Y015
 
 @_typing.final
 class RuleConditions(_message.Message):
-    """RuleConditions say for which candidates a rule is; what is set must hold."""
+    """RuleConditions say to which candidates a rule applies. Everything that is set must match."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -142,20 +142,20 @@ class RuleConditions(_message.Message):
     IMPORTANCE_MIN_FIELD_NUMBER: _builtins.int
     IMPORTANCE_MAX_FIELD_NUMBER: _builtins.int
     importance_min: _builtins.float
-    """At least so important, inclusive. Where it or the next is set, a statement without importance does not match."""
+    """Minimum importance, inclusive. If this or the next field is set, a statement without importance does not match."""
     importance_max: _builtins.float
-    """At most so important, inclusive."""
+    """Maximum importance, inclusive."""
     @_builtins.property
     def users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of one of these users."""
+        """The user is one of these."""
 
     @_builtins.property
     def personas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of one of these personas."""
+        """The persona is one of these."""
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of one of these sources."""
+        """The source is one of these."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ Global___RuleConditions: _TypeAlias = RuleConditions  # noqa: Y015
 
 @_typing.final
 class FieldOrigin(_message.Message):
-    """FieldOrigin says which rule gave a field."""
+    """FieldOrigin says which rule a field comes from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -216,7 +216,9 @@ class RegisterRuleRequest(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
         """Required. The rule."""
@@ -244,7 +246,7 @@ class RegisterRuleResponse(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
     registry_version: _builtins.int
-    """Version of the registry: 1 at first, one more with every change."""
+    """Version of the registry: 1 initially, incremented with every change."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
         """The rule as it is stored."""
@@ -297,7 +299,7 @@ class GetRuleResponse(_message.Message):
     """Version of the registry."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
-        """The rule as it was written."""
+        """The rule as written."""
 
     def __init__(
         self,
@@ -324,18 +326,18 @@ class UpdateRuleRequest(_message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     expected_revision: _builtins.int
-    """Change only if the rule has this revision. Otherwise ABORTED."""
+    """Change only if the rule has this revision; otherwise ABORTED."""
     request_id: _builtins.str
     """As in RegisterRuleRequest."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
-        """Required. The rule, found by its name."""
+        """Required. The rule, identified by its name."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """The fields to change, such as "arbitration.merge_threshold", "conditions" or "extends"; at most 128. What is set of
-        them replaces what is there, and what is not is inherited again. Without a mask, what is set is laid over what is
-        there: messages field by field and source_priority key by key, anything else as a whole.
+        """The fields to change, such as "arbitration.merge_threshold", "conditions" or "extends"; at most 128. Fields that
+        are set replace the stored values; fields that are unset are inherited again. Without a mask, the fields that are
+        set are merged into the rule: messages field by field, source_priority key by key, everything else as a whole.
         """
 
     def __init__(
@@ -368,7 +370,7 @@ class UpdateRuleResponse(_message.Message):
     """Version of the registry."""
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
-        """The rule as it is stored now."""
+        """The current rule."""
 
     def __init__(
         self,
@@ -398,11 +400,11 @@ class DeleteRuleRequest(_message.Message):
     name: _builtins.str
     """Its name."""
     force: _builtins.bool
-    """Also where others extend it: they keep what they had inherited, as their own."""
+    """Delete it even if other rules extend it. They keep the inherited values as their own."""
     allow_missing: _builtins.bool
-    """Answer with outcome MISSING, rather than NOT_FOUND, where there is no such rule."""
+    """If the rule does not exist, answer with outcome MISSING instead of NOT_FOUND."""
     expected_revision: _builtins.int
-    """Delete only if the rule has this revision. Otherwise ABORTED."""
+    """Delete only if the rule has this revision; otherwise ABORTED."""
     request_id: _builtins.str
     """As in RegisterRuleRequest."""
     def __init__(
@@ -462,11 +464,11 @@ class ListRulesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     order: Global___RuleOrder.ValueType
-    """In which order."""
+    """The order."""
     page_size: _builtins.int
-    """Most rules on the page; 0 means 100, at most 1,000."""
+    """Maximum number of rules on the page; 0 means 100, at most 1,000."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     def __init__(
         self,
         *,
@@ -497,7 +499,7 @@ class ListRulesResponse(_message.Message):
     """Version of the registry."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___MergeRuleConfig]:
-        """The rules as they were written."""
+        """The rules as written."""
 
     def __init__(
         self,
@@ -523,7 +525,7 @@ class FindMatchingRuleRequest(_message.Message):
     CANDIDATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def candidate(self) -> _semantic_pb2.SemanticMemory:
-        """Required. The candidate; its user, persona, source and importance count."""
+        """Required. The candidate; only its user, persona, source and importance are used."""
 
     def __init__(
         self,
@@ -547,7 +549,7 @@ class FindMatchingRuleResponse(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rule(self) -> Global___MergeRuleConfig:
-        """The rule, with all that it inherits."""
+        """The rule, with all inherited values."""
 
     def __init__(
         self,
@@ -564,7 +566,7 @@ Global___FindMatchingRuleResponse: _TypeAlias = FindMatchingRuleResponse  # noqa
 
 @_typing.final
 class ResolveRuleRequest(_message.Message):
-    """ResolveRuleRequest asks for a rule with all that it inherits."""
+    """ResolveRuleRequest asks for a rule with all inherited values."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -586,7 +588,7 @@ Global___ResolveRuleRequest: _TypeAlias = ResolveRuleRequest  # noqa: Y015
 
 @_typing.final
 class ResolveRuleResponse(_message.Message):
-    """ResolveRuleResponse holds a rule with all that it inherits."""
+    """ResolveRuleResponse holds a rule with all inherited values."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -599,7 +601,7 @@ class ResolveRuleResponse(_message.Message):
 
     @_builtins.property
     def origins(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldOrigin]:
-        """Which rule gave each field."""
+        """The rule that each field comes from."""
 
     @_builtins.property
     def ancestors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -649,7 +651,7 @@ class ExportRulesResponse(_message.Message):
     """Version of the registry."""
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___MergeRuleConfig]:
-        """The rules as they were written, in the order of their registration."""
+        """The rules as written, in the order of registration."""
 
     def __init__(
         self,
@@ -667,7 +669,7 @@ Global___ExportRulesResponse: _TypeAlias = ExportRulesResponse  # noqa: Y015
 
 @_typing.final
 class LoadRulesRequest(_message.Message):
-    """LoadRulesRequest asks to take rules."""
+    """LoadRulesRequest asks to load rules."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -676,9 +678,9 @@ class LoadRulesRequest(_message.Message):
     LENIENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     replace_all: _builtins.bool
-    """Remove what is not among them."""
+    """Remove the rules that are not in this list."""
     lenient: _builtins.bool
-    """A base that is not there is taken as "default", rather than refused."""
+    """Treat an unknown base as "default" instead of refusing the rule."""
     request_id: _builtins.str
     """As in RegisterRuleRequest."""
     @_builtins.property
@@ -703,7 +705,7 @@ Global___LoadRulesRequest: _TypeAlias = LoadRulesRequest  # noqa: Y015
 
 @_typing.final
 class LoadRulesResponse(_message.Message):
-    """LoadRulesResponse says what was taken."""
+    """LoadRulesResponse says what was loaded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -712,11 +714,11 @@ class LoadRulesResponse(_message.Message):
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: _builtins.int
     registered_count: _builtins.int
-    """Rules that were new."""
+    """The number of new rules."""
     updated_count: _builtins.int
-    """Rules that were replaced by something else."""
+    """The number of rules that were replaced by different ones."""
     deleted_count: _builtins.int
-    """Rules that were removed."""
+    """The number of rules that were removed."""
     registry_version: _builtins.int
     """Version of the registry."""
     def __init__(
@@ -737,7 +739,7 @@ Global___LoadRulesResponse: _TypeAlias = LoadRulesResponse  # noqa: Y015
 
 @_typing.final
 class ResetRulesRequest(_message.Message):
-    """ResetRulesRequest asks for the rules of a new vault."""
+    """ResetRulesRequest asks to restore the rules of a new vault."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -759,7 +761,7 @@ Global___ResetRulesRequest: _TypeAlias = ResetRulesRequest  # noqa: Y015
 
 @_typing.final
 class ResetRulesResponse(_message.Message):
-    """ResetRulesResponse acknowledges it."""
+    """ResetRulesResponse acknowledges the reset."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

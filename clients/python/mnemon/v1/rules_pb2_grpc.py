@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class RulesServiceStub(object):
-    """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
-    statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
-    it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
+    """RulesService stores merge rules, which define for which statements what counts as a conflict, how it is decided, and
+    how statements are merged. Rules inherit from each other. They are stored as written and resolved when they are read,
+    so that a change of a base rule affects its children. The rule "default" always exists and is used if no other rule
+    matches. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     def __init__(self, channel):
@@ -91,79 +91,79 @@ class RulesServiceStub(object):
 
 
 class RulesServiceServicer(object):
-    """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
-    statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
-    it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
+    """RulesService stores merge rules, which define for which statements what counts as a conflict, how it is decided, and
+    how statements are merged. Rules inherit from each other. They are stored as written and resolved when they are read,
+    so that a change of a base rule affects its children. The rule "default" always exists and is used if no other rule
+    matches. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     def RegisterRule(self, request, context):
-        """RegisterRule adds a rule. ALREADY_EXISTS where there is one of that name.
+        """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRule(self, request, context):
-        """GetRule returns a rule as it was written.
+        """GetRule returns a rule as written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRule(self, request, context):
-        """UpdateRule changes the fields that a mask names, or all that are set.
+        """UpdateRule changes the fields in a mask, or all fields that are set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRule(self, request, context):
-        """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
-        where others extend it, unless force.
+        """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
+        and if other rules extend it, unless force.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRules(self, request, context):
-        """ListRules pages through rules in the order of their registration, or of how they match.
+        """ListRules pages through rules in the order of registration or of matching.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindMatchingRule(self, request, context):
-        """FindMatchingRule returns the rule that applies to a statement: of the enabled ones whose conditions match, the one of
-        the highest priority, the first registered where priorities are equal; otherwise "default".
+        """FindMatchingRule returns the rule that applies to a statement: of the enabled rules whose conditions match, the one
+        with the highest priority, or the first registered of those; if none matches, "default".
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveRule(self, request, context):
-        """ResolveRule returns a rule with all that it inherits, and says which rule gave each field.
+        """ResolveRule returns a rule with all inherited values, and the rule that each field comes from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportRules(self, request, context):
-        """ExportRules returns all rules as they were written, "default" included; LoadRules takes them.
+        """ExportRules returns all rules as written, including "default". LoadRules accepts them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadRules(self, request, context):
-        """LoadRules registers rules, or replaces those of the same name, bases first: all of them or none.
+        """LoadRules registers rules, or replaces those with the same names, bases first. It loads all of them or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResetRules(self, request, context):
-        """ResetRules removes all rules, and takes "default" back to what it was.
+        """ResetRules removes all rules and restores the original "default".
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -231,10 +231,10 @@ def add_RulesServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RulesService(object):
-    """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
-    statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
-    it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
+    """RulesService stores merge rules, which define for which statements what counts as a conflict, how it is decided, and
+    how statements are merged. Rules inherit from each other. They are stored as written and resolved when they are read,
+    so that a change of a base rule affects its children. The rule "default" always exists and is used if no other rule
+    matches. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     @staticmethod

@@ -27,10 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RulesServiceStub:
-    """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
-    statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
-    it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
+    """RulesService stores merge rules, which define for which statements what counts as a conflict, how it is decided, and
+    how statements are merged. Rules inherit from each other. They are stored as written and resolved when they are read,
+    so that a change of a base rule affects its children. The rule "default" always exists and is used if no other rule
+    matches. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     @_typing.overload
@@ -38,69 +38,69 @@ class RulesServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RulesServiceAsyncStub: ...
     RegisterRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.RegisterRuleRequest, _rules_pb2.RegisterRuleResponse]
-    """RegisterRule adds a rule. ALREADY_EXISTS where there is one of that name."""
+    """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists."""
     GetRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]
-    """GetRule returns a rule as it was written."""
+    """GetRule returns a rule as written."""
     UpdateRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]
-    """UpdateRule changes the fields that a mask names, or all that are set."""
+    """UpdateRule changes the fields in a mask, or all fields that are set."""
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]
-    """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
-    where others extend it, unless force.
+    """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
+    and if other rules extend it, unless force.
     """
     ListRules: _grpc.UnaryUnaryMultiCallable[_rules_pb2.ListRulesRequest, _rules_pb2.ListRulesResponse]
-    """ListRules pages through rules in the order of their registration, or of how they match."""
+    """ListRules pages through rules in the order of registration or of matching."""
     FindMatchingRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.FindMatchingRuleRequest, _rules_pb2.FindMatchingRuleResponse]
-    """FindMatchingRule returns the rule that applies to a statement: of the enabled ones whose conditions match, the one of
-    the highest priority, the first registered where priorities are equal; otherwise "default".
+    """FindMatchingRule returns the rule that applies to a statement: of the enabled rules whose conditions match, the one
+    with the highest priority, or the first registered of those; if none matches, "default".
     """
     ResolveRule: _grpc.UnaryUnaryMultiCallable[_rules_pb2.ResolveRuleRequest, _rules_pb2.ResolveRuleResponse]
-    """ResolveRule returns a rule with all that it inherits, and says which rule gave each field."""
+    """ResolveRule returns a rule with all inherited values, and the rule that each field comes from."""
     ExportRules: _grpc.UnaryUnaryMultiCallable[_rules_pb2.ExportRulesRequest, _rules_pb2.ExportRulesResponse]
-    """ExportRules returns all rules as they were written, "default" included; LoadRules takes them."""
+    """ExportRules returns all rules as written, including "default". LoadRules accepts them."""
     LoadRules: _grpc.UnaryUnaryMultiCallable[_rules_pb2.LoadRulesRequest, _rules_pb2.LoadRulesResponse]
-    """LoadRules registers rules, or replaces those of the same name, bases first: all of them or none."""
+    """LoadRules registers rules, or replaces those with the same names, bases first. It loads all of them or none."""
     ResetRules: _grpc.UnaryUnaryMultiCallable[_rules_pb2.ResetRulesRequest, _rules_pb2.ResetRulesResponse]
-    """ResetRules removes all rules, and takes "default" back to what it was."""
+    """ResetRules removes all rules and restores the original "default"."""
 
 @_typing.type_check_only
 class RulesServiceAsyncStub(RulesServiceStub):
-    """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
-    statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
-    it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
+    """RulesService stores merge rules, which define for which statements what counts as a conflict, how it is decided, and
+    how statements are merged. Rules inherit from each other. They are stored as written and resolved when they are read,
+    so that a change of a base rule affects its children. The rule "default" always exists and is used if no other rule
+    matches. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.RegisterRuleRequest, _rules_pb2.RegisterRuleResponse]  # type: ignore[assignment]
-    """RegisterRule adds a rule. ALREADY_EXISTS where there is one of that name."""
+    """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists."""
     GetRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.GetRuleRequest, _rules_pb2.GetRuleResponse]  # type: ignore[assignment]
-    """GetRule returns a rule as it was written."""
+    """GetRule returns a rule as written."""
     UpdateRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.UpdateRuleRequest, _rules_pb2.UpdateRuleResponse]  # type: ignore[assignment]
-    """UpdateRule changes the fields that a mask names, or all that are set."""
+    """UpdateRule changes the fields in a mask, or all fields that are set."""
     DeleteRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.DeleteRuleRequest, _rules_pb2.DeleteRuleResponse]  # type: ignore[assignment]
-    """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
-    where others extend it, unless force.
+    """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
+    and if other rules extend it, unless force.
     """
     ListRules: _aio.UnaryUnaryMultiCallable[_rules_pb2.ListRulesRequest, _rules_pb2.ListRulesResponse]  # type: ignore[assignment]
-    """ListRules pages through rules in the order of their registration, or of how they match."""
+    """ListRules pages through rules in the order of registration or of matching."""
     FindMatchingRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.FindMatchingRuleRequest, _rules_pb2.FindMatchingRuleResponse]  # type: ignore[assignment]
-    """FindMatchingRule returns the rule that applies to a statement: of the enabled ones whose conditions match, the one of
-    the highest priority, the first registered where priorities are equal; otherwise "default".
+    """FindMatchingRule returns the rule that applies to a statement: of the enabled rules whose conditions match, the one
+    with the highest priority, or the first registered of those; if none matches, "default".
     """
     ResolveRule: _aio.UnaryUnaryMultiCallable[_rules_pb2.ResolveRuleRequest, _rules_pb2.ResolveRuleResponse]  # type: ignore[assignment]
-    """ResolveRule returns a rule with all that it inherits, and says which rule gave each field."""
+    """ResolveRule returns a rule with all inherited values, and the rule that each field comes from."""
     ExportRules: _aio.UnaryUnaryMultiCallable[_rules_pb2.ExportRulesRequest, _rules_pb2.ExportRulesResponse]  # type: ignore[assignment]
-    """ExportRules returns all rules as they were written, "default" included; LoadRules takes them."""
+    """ExportRules returns all rules as written, including "default". LoadRules accepts them."""
     LoadRules: _aio.UnaryUnaryMultiCallable[_rules_pb2.LoadRulesRequest, _rules_pb2.LoadRulesResponse]  # type: ignore[assignment]
-    """LoadRules registers rules, or replaces those of the same name, bases first: all of them or none."""
+    """LoadRules registers rules, or replaces those with the same names, bases first. It loads all of them or none."""
     ResetRules: _aio.UnaryUnaryMultiCallable[_rules_pb2.ResetRulesRequest, _rules_pb2.ResetRulesResponse]  # type: ignore[assignment]
-    """ResetRules removes all rules, and takes "default" back to what it was."""
+    """ResetRules removes all rules and restores the original "default"."""
 
 class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
-    """RulesService keeps the merge rules: for which statements what counts as a conflict, how it is decided, and how
-    statements are merged. Rules inherit from one another; what is stored is what was written, and it is resolved whenever
-    it is read, so that a changed base reaches its children. The rule "default" is always there: it is used where no other
-    matches, and competes with none. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
+    """RulesService stores merge rules, which define for which statements what counts as a conflict, how it is decided, and
+    how statements are merged. Rules inherit from each other. They are stored as written and resolved when they are read,
+    so that a change of a base rule affects its children. The rule "default" always exists and is used if no other rule
+    matches. There are at most 1,000 rules, of 64 KiB of JSON each and 1 MiB together.
     """
 
     @_abc_1.abstractmethod
@@ -109,7 +109,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.RegisterRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.RegisterRuleResponse, _abc.Awaitable[_rules_pb2.RegisterRuleResponse]]:
-        """RegisterRule adds a rule. ALREADY_EXISTS where there is one of that name."""
+        """RegisterRule adds a rule. ALREADY_EXISTS if a rule with this name exists."""
 
     @_abc_1.abstractmethod
     def GetRule(
@@ -117,7 +117,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.GetRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.GetRuleResponse, _abc.Awaitable[_rules_pb2.GetRuleResponse]]:
-        """GetRule returns a rule as it was written."""
+        """GetRule returns a rule as written."""
 
     @_abc_1.abstractmethod
     def UpdateRule(
@@ -125,7 +125,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.UpdateRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.UpdateRuleResponse, _abc.Awaitable[_rules_pb2.UpdateRuleResponse]]:
-        """UpdateRule changes the fields that a mask names, or all that are set."""
+        """UpdateRule changes the fields in a mask, or all fields that are set."""
 
     @_abc_1.abstractmethod
     def DeleteRule(
@@ -133,8 +133,8 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.DeleteRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.DeleteRuleResponse, _abc.Awaitable[_rules_pb2.DeleteRuleResponse]]:
-        """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing; FAILED_PRECONDITION for "default", and
-        where others extend it, unless force.
+        """DeleteRule removes a rule. NOT_FOUND if it does not exist, unless allow_missing. FAILED_PRECONDITION for "default",
+        and if other rules extend it, unless force.
         """
 
     @_abc_1.abstractmethod
@@ -143,7 +143,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.ListRulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.ListRulesResponse, _abc.Awaitable[_rules_pb2.ListRulesResponse]]:
-        """ListRules pages through rules in the order of their registration, or of how they match."""
+        """ListRules pages through rules in the order of registration or of matching."""
 
     @_abc_1.abstractmethod
     def FindMatchingRule(
@@ -151,8 +151,8 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.FindMatchingRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.FindMatchingRuleResponse, _abc.Awaitable[_rules_pb2.FindMatchingRuleResponse]]:
-        """FindMatchingRule returns the rule that applies to a statement: of the enabled ones whose conditions match, the one of
-        the highest priority, the first registered where priorities are equal; otherwise "default".
+        """FindMatchingRule returns the rule that applies to a statement: of the enabled rules whose conditions match, the one
+        with the highest priority, or the first registered of those; if none matches, "default".
         """
 
     @_abc_1.abstractmethod
@@ -161,7 +161,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.ResolveRuleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.ResolveRuleResponse, _abc.Awaitable[_rules_pb2.ResolveRuleResponse]]:
-        """ResolveRule returns a rule with all that it inherits, and says which rule gave each field."""
+        """ResolveRule returns a rule with all inherited values, and the rule that each field comes from."""
 
     @_abc_1.abstractmethod
     def ExportRules(
@@ -169,7 +169,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.ExportRulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.ExportRulesResponse, _abc.Awaitable[_rules_pb2.ExportRulesResponse]]:
-        """ExportRules returns all rules as they were written, "default" included; LoadRules takes them."""
+        """ExportRules returns all rules as written, including "default". LoadRules accepts them."""
 
     @_abc_1.abstractmethod
     def LoadRules(
@@ -177,7 +177,7 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.LoadRulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.LoadRulesResponse, _abc.Awaitable[_rules_pb2.LoadRulesResponse]]:
-        """LoadRules registers rules, or replaces those of the same name, bases first: all of them or none."""
+        """LoadRules registers rules, or replaces those with the same names, bases first. It loads all of them or none."""
 
     @_abc_1.abstractmethod
     def ResetRules(
@@ -185,6 +185,6 @@ class RulesServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rules_pb2.ResetRulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rules_pb2.ResetRulesResponse, _abc.Awaitable[_rules_pb2.ResetRulesResponse]]:
-        """ResetRules removes all rules, and takes "default" back to what it was."""
+        """ResetRules removes all rules and restores the original "default"."""
 
 def add_RulesServiceServicer_to_server(servicer: RulesServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -32,28 +32,28 @@ class _ConflictPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Confli
     CONFLICT_POLICY_UNSPECIFIED: _ConflictPolicy.ValueType  # 0
     """The same as IGNORE."""
     CONFLICT_POLICY_IGNORE: _ConflictPolicy.ValueType  # 1
-    """Nothing."""
+    """Ignore conflicts."""
     CONFLICT_POLICY_DETECT: _ConflictPolicy.ValueType  # 2
-    """Saves it, and names the conflicts."""
+    """Save the statement, and return the conflicts."""
     CONFLICT_POLICY_RESOLVE: _ConflictPolicy.ValueType  # 3
-    """Finds the rule, detects, arbitrates and merges as it says, and saves what came of it, in one transaction."""
+    """Detect, decide and merge according to the matching rule, and save the result, in one transaction."""
 
 class ConflictPolicy(_ConflictPolicy, metaclass=_ConflictPolicyEnumTypeWrapper):
-    """ConflictPolicy says what a save does about statements of the same user that do not agree with the new one."""
+    """ConflictPolicy says what a save does about conflicting statements of the same user."""
 
 CONFLICT_POLICY_UNSPECIFIED: ConflictPolicy.ValueType  # 0
 """The same as IGNORE."""
 CONFLICT_POLICY_IGNORE: ConflictPolicy.ValueType  # 1
-"""Nothing."""
+"""Ignore conflicts."""
 CONFLICT_POLICY_DETECT: ConflictPolicy.ValueType  # 2
-"""Saves it, and names the conflicts."""
+"""Save the statement, and return the conflicts."""
 CONFLICT_POLICY_RESOLVE: ConflictPolicy.ValueType  # 3
-"""Finds the rule, detects, arbitrates and merges as it says, and saves what came of it, in one transaction."""
+"""Detect, decide and merge according to the matching rule, and save the result, in one transaction."""
 Global___ConflictPolicy: _TypeAlias = ConflictPolicy  # noqa: Y015
 
 @_typing.final
 class SemanticMemory(_message.Message):
-    """SemanticMemory is a statement that is known."""
+    """SemanticMemory is a statement about a user."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -99,30 +99,32 @@ class SemanticMemory(_message.Message):
     summary: _builtins.str
     """A shorter form, at most 64 KiB."""
     importance: _builtins.float
-    """How much it matters, 0 to 1; unset: unknown."""
+    """Its importance, 0 to 1; unset means unknown."""
     source: _builtins.str
-    """Where it comes from: "user", "conversation", "skill", "system", "inferred", or anything else; at most 256 bytes."""
+    """Its source: "user", "conversation", "skill", "system", "inferred", or any other text of at most 256 bytes."""
     revision: _builtins.int
-    """Output only. Grows by one with every change."""
+    """Output only. Increases by one with every change."""
     superseded_by: _builtins.str
-    """Output only. What it was merged into, or gave way to; such a statement is found by its id alone."""
+    """Output only. The statement that it was merged into or superseded by. A superseded statement is found only by its
+    id.
+    """
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
-        """Whose it is. The user is required."""
+        """Whom it belongs to. The user is required."""
 
     @_builtins.property
     def keywords(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words that it is about: at most 256, of at most 256 bytes each. Where there are none, conflicts are told by the
-        words of the content.
+        """Its keywords: at most 256, of at most 256 bytes each. Without keywords, conflicts are detected by the words of the
+        content.
         """
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Further metadata, with the limits of a document's."""
+        """Further metadata, with the same limits as a document's."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was learnt; unset: when it is saved. Windows, recency and the signal `time` go by it."""
+        """When it was learnt; unset means the time of the save. Time windows, recency and the signal `time` use it."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
@@ -130,11 +132,11 @@ class SemanticMemory(_message.Message):
 
     @_builtins.property
     def merged_from(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Output only. What was merged into it, where that is kept."""
+        """Output only. The statements that were merged into it, if that is kept."""
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Output only. Its vector, of unit length; where it was asked for."""
+        """Output only. Its vector, of unit length; present on request."""
 
     def __init__(
         self,
@@ -166,9 +168,9 @@ Global___SemanticMemory: _TypeAlias = SemanticMemory  # noqa: Y015
 
 @_typing.final
 class SemanticMemoryFilter(_message.Message):
-    """SemanticMemoryFilter says which statements are meant: everything that is set must hold. The filter's fields are
-    memory_id, user, household, persona, agent, project, content, summary, source, importance, keywords, create_time,
-    update_time, and "metadata." with a key.
+    """SemanticMemoryFilter selects statements; everything that is set must match. The filter's fields are memory_id, user,
+    household, persona, agent, project, content, summary, source, importance, keywords, create_time, update_time, and
+    "metadata." with a key.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -217,16 +219,18 @@ class SaveSemanticMemoryRequest(_message.Message):
     conflict_policy: Global___ConflictPolicy.ValueType
     """What to do about conflicts."""
     rule: _builtins.str
-    """The rule to go by; empty: the one whose conditions match."""
+    """The name of the rule to use; if empty, the rule whose conditions match."""
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most 128 bytes."""
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes.
+    """
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
         """Required. The statement; its output-only fields are ignored."""
 
     @_builtins.property
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Its vector, of the server's dimension and any length but 0; unset: the server embeds the content."""
+        """Its vector, of the server's dimension and any length except 0; if unset, the server embeds the content."""
 
     def __init__(
         self,
@@ -258,28 +262,28 @@ class SaveSemanticMemoryResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
-    """The same content was known of this user and persona: `memory` is that one, and nothing was written; but one that the
-    bridge had saved loses its links to events, and so is not removed with them.
+    """The same content was already known for this user and persona: `memory` is that statement, and nothing was written.
+    If the bridge had saved that statement, it loses its links to events, so that it is not removed with them.
     """
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: there are more conflicts than it names."""
+    """True if the answer ended at 3 MiB and does not list all conflicts."""
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
-        """What is known now: the statement as it is stored, what it was merged into, or what it gave way to. Unset where the
-        rule rejected it.
+        """The current statement: the new one as stored, the one it was merged into, or the one that superseded it. Unset if
+        the rule rejected it.
         """
 
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """The receipt, of `memory`."""
+        """The receipt for `memory`."""
 
     @_builtins.property
     def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[_decisions_pb2.Conflict]:
-        """With DETECT, the conflicts, most severe first; at most 100."""
+        """With DETECT: the conflicts, most severe first; at most 100."""
 
     @_builtins.property
     def decision(self) -> _decisions_pb2.Decision:
-        """With RESOLVE, where there was a conflict: what was decided, and why."""
+        """With RESOLVE: the decision and its reason, if there was a conflict."""
 
     def __init__(
         self,
@@ -301,7 +305,7 @@ Global___SaveSemanticMemoryResponse: _TypeAlias = SaveSemanticMemoryResponse  # 
 
 @_typing.final
 class BulkSaveSemanticMemoriesRequest(_message.Message):
-    """BulkSaveSemanticMemoriesRequest is a run of statements in a bulk stream."""
+    """BulkSaveSemanticMemoriesRequest is a group of statements in a bulk stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -349,7 +353,7 @@ Global___BulkSaveSemanticMemoriesResponse: _TypeAlias = BulkSaveSemanticMemories
 
 @_typing.final
 class SaveSemanticMemoryResult(_message.Message):
-    """SaveSemanticMemoryResult is what became of one statement."""
+    """SaveSemanticMemoryResult is the result for one statement."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -357,11 +361,11 @@ class SaveSemanticMemoryResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def saved(self) -> Global___SavedSemanticMemory:
-        """It was taken."""
+        """It was accepted."""
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """It was not, and why: what SaveSemanticMemory would have failed with."""
+        """It was not accepted: the error that SaveSemanticMemory would have returned."""
 
     def __init__(
         self,
@@ -381,7 +385,7 @@ Global___SaveSemanticMemoryResult: _TypeAlias = SaveSemanticMemoryResult  # noqa
 
 @_typing.final
 class SavedSemanticMemory(_message.Message):
-    """SavedSemanticMemory is a short SaveSemanticMemoryResponse."""
+    """SavedSemanticMemory is a short form of SaveSemanticMemoryResponse."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -389,12 +393,12 @@ class SavedSemanticMemory(_message.Message):
     DUPLICATE_FIELD_NUMBER: _builtins.int
     DECISION_ID_FIELD_NUMBER: _builtins.int
     duplicate: _builtins.bool
-    """The same content was known."""
+    """The same content was already known."""
     decision_id: _builtins.str
-    """With RESOLVE, where there was a conflict: the decision's id."""
+    """With RESOLVE: the id of the decision, if there was a conflict."""
     @_builtins.property
     def receipt(self) -> _common_pb2.WriteReceipt:
-        """The receipt, of what is known now; unset where the rule rejected the statement."""
+        """The receipt for the current statement; unset if the rule rejected the new one."""
 
     def __init__(
         self,
@@ -424,11 +428,11 @@ class SearchSimilarRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The text, at most 64 KiB, where no vector is given. Blank finds nothing."""
+    """The text, at most 64 KiB, if no vector is given. A blank text finds nothing."""
     limit: _builtins.int
-    """Most results to return, at most 100; 0 means 3."""
+    """Maximum number of results, at most 100; 0 means 3."""
     min_score: _builtins.float
-    """Least similarity of a result, 0 to 1, inclusive; unset means 0.7."""
+    """Minimum similarity of a result, 0 to 1, inclusive; unset means 0.7."""
     view: _common_pb2.View.ValueType
     """How much of each statement is returned."""
     @_builtins.property
@@ -469,8 +473,8 @@ class SearchSimilarResponse(_message.Message):
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
-    """True where the answer ended at 3 MiB: there are fewer results than were found, and at least one. A smaller view has
-    room for more of them.
+    """True if the answer ended at 3 MiB and has fewer results than were found; it has at least one. With a smaller view,
+    more results fit.
     """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SemanticMatch]:
@@ -478,7 +482,7 @@ class SearchSimilarResponse(_message.Message):
 
     @_builtins.property
     def diagnostics(self) -> _common_pb2.SearchDiagnostics:
-        """What was compared, and what was left out by what."""
+        """The number of statements at each stage of the search."""
 
     def __init__(
         self,
@@ -505,11 +509,11 @@ class SemanticMatch(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def memory(self) -> Global___SemanticMemory:
-        """The statement; with VIEW_IDS its memory_id and revision alone."""
+        """The statement; with VIEW_IDS only its memory_id and revision."""
 
     @_builtins.property
     def score(self) -> _common_pb2.Score:
-        """How well it fits: its relevance is the cosine similarity of the embeddings."""
+        """How well it matches. The relevance is the cosine similarity of the embeddings."""
 
     def __init__(
         self,
@@ -586,11 +590,11 @@ class ListSemanticMemoriesRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SHOW_SUPERSEDED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most statements on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
+    """Maximum number of statements on the page; 0 means 100, at most 1,000. A page also ends at 3 MiB."""
     page_token: _builtins.str
-    """The next_page_token of the page before; empty for the first."""
+    """The next_page_token of the previous page; empty for the first page."""
     show_superseded: _builtins.bool
-    """Also those that were superseded."""
+    """Include superseded ones."""
     @_builtins.property
     def filter(self) -> Global___SemanticMemoryFilter:
         """Which statements; unset means all."""
@@ -641,7 +645,7 @@ Global___ListSemanticMemoriesResponse: _TypeAlias = ListSemanticMemoriesResponse
 
 @_typing.final
 class DeleteSemanticMemoriesRequest(_message.Message):
-    """DeleteSemanticMemoriesRequest asks to remove statements for good."""
+    """DeleteSemanticMemoriesRequest asks to remove statements permanently."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -652,20 +656,20 @@ class DeleteSemanticMemoriesRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     allow_missing: _builtins.bool
-    """Pass over ids that are not there; their receipts say MISSING."""
+    """Skip ids that do not exist; their receipts say MISSING."""
     expected_revision: _builtins.int
-    """With one id: delete only if the statement has this revision. Otherwise ABORTED."""
+    """With a single id: delete only if the statement has this revision; otherwise ABORTED."""
     dry_run: _builtins.bool
-    """Count them, and remove nothing."""
+    """Only count them; remove nothing."""
     request_id: _builtins.str
     """As in SaveSemanticMemoryRequest."""
     @_builtins.property
     def memory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids, at most 1,000. Either ids or a filter."""
+        """Their ids, at most 1,000. Set either ids or a filter."""
 
     @_builtins.property
     def filter(self) -> Global___SemanticMemoryFilter:
-        """Which statements, superseded ones included; not empty."""
+        """Which statements, including superseded ones. Must not be empty."""
 
     def __init__(
         self,
@@ -699,18 +703,18 @@ class DeleteSemanticMemoriesResponse(_message.Message):
     COMMIT_TIME_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
-    """How many statements were removed, or would be."""
+    """The number of statements that were removed, or would be."""
     superseded_count: _builtins.int
-    """How many superseded ones went with them."""
+    """The number of superseded statements that were removed with them."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.WriteReceipt]:
-        """A receipt for each of memory_ids, in their order; none after a dry run."""
+        """A receipt for each of memory_ids, in order; none for a dry run."""
 
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
-        """When they were removed; unset after a dry run."""
+        """When they were removed; unset for a dry run."""
 
     def __init__(
         self,
@@ -731,7 +735,7 @@ Global___DeleteSemanticMemoriesResponse: _TypeAlias = DeleteSemanticMemoriesResp
 
 @_typing.final
 class GetIndexStatusRequest(_message.Message):
-    """GetIndexStatusRequest asks how the index is."""
+    """GetIndexStatusRequest requests the status of the index."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -748,7 +752,7 @@ Global___GetIndexStatusRequest: _TypeAlias = GetIndexStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetIndexStatusResponse(_message.Message):
-    """GetIndexStatusResponse says how the index is."""
+    """GetIndexStatusResponse is the status of the index."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -765,36 +769,36 @@ class GetIndexStatusResponse(_message.Message):
     GRAPH_COUNT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_TIME_FIELD_NUMBER: _builtins.int
     state: _common_pb2.State.ValueType
-    """STARTING: it is being loaded or built, and calls are answered with UNAVAILABLE. DEGRADED: it serves reads, and holds
-    writes back: the capacity is reached, or writes take longer than they should.
+    """STARTING: it is being loaded or built, and calls return UNAVAILABLE. DEGRADED: it serves reads but limits writes,
+    because the capacity is reached or writes take too long.
     """
     message: _builtins.str
-    """Why, where it is not ready."""
+    """The reason if it is not ready."""
     record_count: _builtins.int
-    """Statements that can be found."""
+    """The number of statements that searches can find."""
     superseded_count: _builtins.int
-    """Statements that were superseded."""
+    """The number of superseded statements."""
     indexed_count: _builtins.int
-    """While it is starting: how many vectors the index has, ..."""
+    """While starting: the number of vectors in the index so far."""
     total_count: _builtins.int
-    """... of how many."""
+    """While starting: the number of vectors to load."""
     capacity: _builtins.int
-    """Most statements that are taken."""
+    """The maximum number of statements."""
     memory_bytes: _builtins.int
-    """Bytes of memory that vectors and graph take."""
+    """The memory for vectors and graph, in bytes."""
     graph_count: _builtins.int
-    """Vectors in the graph; 0 where all are compared."""
+    """The number of vectors in the graph; 0 if all are compared one by one."""
     @_builtins.property
     def write_latency(self) -> _duration_pb2.Duration:
-        """Median time of recent saves."""
+        """The median time of recent saves."""
 
     @_builtins.property
     def write_latency_target(self) -> _duration_pb2.Duration:
-        """What it should not exceed."""
+        """The target for the median time."""
 
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
-        """When the newest snapshot was written; unset where there is none."""
+        """When the newest snapshot was written; unset if there is none."""
 
     def __init__(
         self,
@@ -844,7 +848,7 @@ Global___CreateSnapshotRequest: _TypeAlias = CreateSnapshotRequest  # noqa: Y015
 
 @_typing.final
 class CreateSnapshotResponse(_message.Message):
-    """CreateSnapshotResponse says what was written."""
+    """CreateSnapshotResponse is the result of a snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -852,12 +856,12 @@ class CreateSnapshotResponse(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     REPLAYED_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """Why nothing was written: so few statements are compared one by one, and need none."""
+    """Why no snapshot was written: with few statements there is no graph, because all are compared one by one."""
     replayed: _builtins.bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to an earlier call with the same request_id."""
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was written; unset where nothing was."""
+        """When it was written; unset if it was not."""
 
     def __init__(
         self,

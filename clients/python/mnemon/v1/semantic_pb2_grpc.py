@@ -26,10 +26,9 @@ if _version_not_supported:
 
 
 class SemanticMemoryServiceStub(object):
-    """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
-    household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
-    with UNAVAILABLE.
+    """SemanticMemoryService stores statements about users, each with a vector, and finds them by meaning within a user, a
+    household or a persona. A duplicate is stored once. The conflict_policy of a save, and the rules, say what happens if
+    statements conflict. Until its index is ready, every call except GetIndexStatus returns UNAVAILABLE.
     """
 
     def __init__(self, channel):
@@ -81,38 +80,36 @@ class SemanticMemoryServiceStub(object):
 
 
 class SemanticMemoryServiceServicer(object):
-    """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
-    household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
-    with UNAVAILABLE.
+    """SemanticMemoryService stores statements about users, each with a vector, and finds them by meaning within a user, a
+    household or a persona. A duplicate is stored once. The conflict_policy of a save, and the rules, say what happens if
+    statements conflict. Until its index is ready, every call except GetIndexStatus returns UNAVAILABLE.
     """
 
     def SaveSemanticMemory(self, request, context):
-        """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED where the capacity is reached, or writes take longer than
-        they should.
+        """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED if the capacity is reached, or if writes take too long.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BulkSaveSemanticMemories(self, request_iterator, context):
-        """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
-        alone.
+        """BulkSaveSemanticMemories stores many statements: one response per request, in order, with one result per statement.
+        An invalid statement does not affect the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchSimilar(self, request, context):
-        """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
-        min_score, then limit: a filter never hides a statement that should be returned.
+        """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
+        min_score, then the limit, so a filter never hides a match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSemanticMemory(self, request, context):
-        """GetSemanticMemory returns one statement, superseded ones too.
+        """GetSemanticMemory returns one statement, even if it was superseded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,23 +123,23 @@ class SemanticMemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSemanticMemories(self, request, context):
-        """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-        way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
-        nothing is removed.
+        """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+        them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
+        allow_missing; then nothing is removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIndexStatus(self, request, context):
-        """GetIndexStatus says how the index is, how far it has come, and whether writes are held back. It never fails.
+        """GetIndexStatus returns the status of the index, its progress, and whether writes are limited. It does not fail.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateSnapshot(self, request, context):
-        """CreateSnapshot writes the index's graph to semantic-index/ now, rather than when rotation would.
+        """CreateSnapshot writes a snapshot of the index's graph to semantic-index/ immediately.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,10 +197,9 @@ def add_SemanticMemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SemanticMemoryService(object):
-    """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
-    household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
-    with UNAVAILABLE.
+    """SemanticMemoryService stores statements about users, each with a vector, and finds them by meaning within a user, a
+    household or a persona. A duplicate is stored once. The conflict_policy of a save, and the rules, say what happens if
+    statements conflict. Until its index is ready, every call except GetIndexStatus returns UNAVAILABLE.
     """
 
     @staticmethod

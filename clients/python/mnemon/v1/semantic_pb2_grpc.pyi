@@ -27,10 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SemanticMemoryServiceStub:
-    """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
-    household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
-    with UNAVAILABLE.
+    """SemanticMemoryService stores statements about users, each with a vector, and finds them by meaning within a user, a
+    household or a persona. A duplicate is stored once. The conflict_policy of a save, and the rules, say what happens if
+    statements conflict. Until its index is ready, every call except GetIndexStatus returns UNAVAILABLE.
     """
 
     @_typing.overload
@@ -38,71 +37,65 @@ class SemanticMemoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SemanticMemoryServiceAsyncStub: ...
     SaveSemanticMemory: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.SaveSemanticMemoryRequest, _semantic_pb2.SaveSemanticMemoryResponse]
-    """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED where the capacity is reached, or writes take longer than
-    they should.
-    """
+    """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED if the capacity is reached, or if writes take too long."""
     BulkSaveSemanticMemories: _grpc.StreamStreamMultiCallable[_semantic_pb2.BulkSaveSemanticMemoriesRequest, _semantic_pb2.BulkSaveSemanticMemoriesResponse]
-    """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
-    alone.
+    """BulkSaveSemanticMemories stores many statements: one response per request, in order, with one result per statement.
+    An invalid statement does not affect the others.
     """
     SearchSimilar: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.SearchSimilarRequest, _semantic_pb2.SearchSimilarResponse]
-    """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
-    min_score, then limit: a filter never hides a statement that should be returned.
+    """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
+    min_score, then the limit, so a filter never hides a match.
     """
     GetSemanticMemory: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetSemanticMemoryRequest, _semantic_pb2.GetSemanticMemoryResponse]
-    """GetSemanticMemory returns one statement, superseded ones too."""
+    """GetSemanticMemory returns one statement, even if it was superseded."""
     ListSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.ListSemanticMemoriesRequest, _semantic_pb2.ListSemanticMemoriesResponse]
     """ListSemanticMemories pages through statements in the order in which they were saved."""
     DeleteSemanticMemories: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]
-    """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-    way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
-    nothing is removed.
+    """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+    them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
+    allow_missing; then nothing is removed.
     """
     GetIndexStatus: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]
-    """GetIndexStatus says how the index is, how far it has come, and whether writes are held back. It never fails."""
+    """GetIndexStatus returns the status of the index, its progress, and whether writes are limited. It does not fail."""
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_semantic_pb2.CreateSnapshotRequest, _semantic_pb2.CreateSnapshotResponse]
-    """CreateSnapshot writes the index's graph to semantic-index/ now, rather than when rotation would."""
+    """CreateSnapshot writes a snapshot of the index's graph to semantic-index/ immediately."""
 
 @_typing.type_check_only
 class SemanticMemoryServiceAsyncStub(SemanticMemoryServiceStub):
-    """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
-    household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
-    with UNAVAILABLE.
+    """SemanticMemoryService stores statements about users, each with a vector, and finds them by meaning within a user, a
+    household or a persona. A duplicate is stored once. The conflict_policy of a save, and the rules, say what happens if
+    statements conflict. Until its index is ready, every call except GetIndexStatus returns UNAVAILABLE.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SaveSemanticMemory: _aio.UnaryUnaryMultiCallable[_semantic_pb2.SaveSemanticMemoryRequest, _semantic_pb2.SaveSemanticMemoryResponse]  # type: ignore[assignment]
-    """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED where the capacity is reached, or writes take longer than
-    they should.
-    """
+    """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED if the capacity is reached, or if writes take too long."""
     BulkSaveSemanticMemories: _aio.StreamStreamMultiCallable[_semantic_pb2.BulkSaveSemanticMemoriesRequest, _semantic_pb2.BulkSaveSemanticMemoriesResponse]  # type: ignore[assignment]
-    """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
-    alone.
+    """BulkSaveSemanticMemories stores many statements: one response per request, in order, with one result per statement.
+    An invalid statement does not affect the others.
     """
     SearchSimilar: _aio.UnaryUnaryMultiCallable[_semantic_pb2.SearchSimilarRequest, _semantic_pb2.SearchSimilarResponse]  # type: ignore[assignment]
-    """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
-    min_score, then limit: a filter never hides a statement that should be returned.
+    """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
+    min_score, then the limit, so a filter never hides a match.
     """
     GetSemanticMemory: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetSemanticMemoryRequest, _semantic_pb2.GetSemanticMemoryResponse]  # type: ignore[assignment]
-    """GetSemanticMemory returns one statement, superseded ones too."""
+    """GetSemanticMemory returns one statement, even if it was superseded."""
     ListSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.ListSemanticMemoriesRequest, _semantic_pb2.ListSemanticMemoriesResponse]  # type: ignore[assignment]
     """ListSemanticMemories pages through statements in the order in which they were saved."""
     DeleteSemanticMemories: _aio.UnaryUnaryMultiCallable[_semantic_pb2.DeleteSemanticMemoriesRequest, _semantic_pb2.DeleteSemanticMemoriesResponse]  # type: ignore[assignment]
-    """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-    way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
-    nothing is removed.
+    """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+    them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
+    allow_missing; then nothing is removed.
     """
     GetIndexStatus: _aio.UnaryUnaryMultiCallable[_semantic_pb2.GetIndexStatusRequest, _semantic_pb2.GetIndexStatusResponse]  # type: ignore[assignment]
-    """GetIndexStatus says how the index is, how far it has come, and whether writes are held back. It never fails."""
+    """GetIndexStatus returns the status of the index, its progress, and whether writes are limited. It does not fail."""
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_semantic_pb2.CreateSnapshotRequest, _semantic_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
-    """CreateSnapshot writes the index's graph to semantic-index/ now, rather than when rotation would."""
+    """CreateSnapshot writes a snapshot of the index's graph to semantic-index/ immediately."""
 
 class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SemanticMemoryService keeps what is known of users: statements with a vector, found by meaning within a user, a
-    household or a persona. The same statement is stored once. What happens when two statements do not agree is said by
-    the conflict_policy of a save, and by the rules. Until its index is ready, every call but GetIndexStatus is answered
-    with UNAVAILABLE.
+    """SemanticMemoryService stores statements about users, each with a vector, and finds them by meaning within a user, a
+    household or a persona. A duplicate is stored once. The conflict_policy of a save, and the rules, say what happens if
+    statements conflict. Until its index is ready, every call except GetIndexStatus returns UNAVAILABLE.
     """
 
     @_abc_1.abstractmethod
@@ -111,9 +104,7 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.SaveSemanticMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.SaveSemanticMemoryResponse, _abc.Awaitable[_semantic_pb2.SaveSemanticMemoryResponse]]:
-        """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED where the capacity is reached, or writes take longer than
-        they should.
-        """
+        """SaveSemanticMemory stores a statement. RESOURCE_EXHAUSTED if the capacity is reached, or if writes take too long."""
 
     @_abc_1.abstractmethod
     def BulkSaveSemanticMemories(
@@ -121,8 +112,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_semantic_pb2.BulkSaveSemanticMemoriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_semantic_pb2.BulkSaveSemanticMemoriesResponse], _abc.AsyncIterator[_semantic_pb2.BulkSaveSemanticMemoriesResponse]]:
-        """BulkSaveSemanticMemories stores many: one response per request, in order, with one result per statement. A bad one fails
-        alone.
+        """BulkSaveSemanticMemories stores many statements: one response per request, in order, with one result per statement.
+        An invalid statement does not affect the others.
         """
 
     @_abc_1.abstractmethod
@@ -131,8 +122,8 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.SearchSimilarRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.SearchSimilarResponse, _abc.Awaitable[_semantic_pb2.SearchSimilarResponse]]:
-        """SearchSimilar finds the statements nearest to a vector or a text. Filters come first, then similarity, then
-        min_score, then limit: a filter never hides a statement that should be returned.
+        """SearchSimilar finds the statements nearest to a vector or a text. Filters are applied first, then similarity, then
+        min_score, then the limit, so a filter never hides a match.
         """
 
     @_abc_1.abstractmethod
@@ -141,7 +132,7 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.GetSemanticMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.GetSemanticMemoryResponse, _abc.Awaitable[_semantic_pb2.GetSemanticMemoryResponse]]:
-        """GetSemanticMemory returns one statement, superseded ones too."""
+        """GetSemanticMemory returns one statement, even if it was superseded."""
 
     @_abc_1.abstractmethod
     def ListSemanticMemories(
@@ -157,9 +148,9 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.DeleteSemanticMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.DeleteSemanticMemoriesResponse, _abc.Awaitable[_semantic_pb2.DeleteSemanticMemoriesResponse]]:
-        """DeleteSemanticMemories removes statements for good, in one transaction, with all that was merged into them or gave
-        way to them, and the decisions about them. NOT_FOUND where one of the ids is not there, unless allow_missing; then
-        nothing is removed.
+        """DeleteSemanticMemories permanently removes statements in one transaction, with all statements that were merged into
+        them or superseded by them, and the decisions about them. NOT_FOUND if one of the ids does not exist, unless
+        allow_missing; then nothing is removed.
         """
 
     @_abc_1.abstractmethod
@@ -168,7 +159,7 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.GetIndexStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.GetIndexStatusResponse, _abc.Awaitable[_semantic_pb2.GetIndexStatusResponse]]:
-        """GetIndexStatus says how the index is, how far it has come, and whether writes are held back. It never fails."""
+        """GetIndexStatus returns the status of the index, its progress, and whether writes are limited. It does not fail."""
 
     @_abc_1.abstractmethod
     def CreateSnapshot(
@@ -176,6 +167,6 @@ class SemanticMemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _semantic_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_semantic_pb2.CreateSnapshotResponse, _abc.Awaitable[_semantic_pb2.CreateSnapshotResponse]]:
-        """CreateSnapshot writes the index's graph to semantic-index/ now, rather than when rotation would."""
+        """CreateSnapshot writes a snapshot of the index's graph to semantic-index/ immediately."""
 
 def add_SemanticMemoryServiceServicer_to_server(servicer: SemanticMemoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,42 +28,42 @@ class _Capability:
 class _CapabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capability.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CAPABILITY_UNSPECIFIED: _Capability.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     CAPABILITY_DURABLE: _Capability.ValueType  # 1
-    """What is acknowledged survives a restart; without it, everything is kept in memory alone."""
+    """Acknowledged data survives a restart. Without it, all data is only in memory."""
     CAPABILITY_ABSOLUTE_SCORES: _Capability.ValueType  # 2
-    """The relevance of a hybrid search compares from one query to the next, so that a min_score can be kept. Without it,
+    """The relevance of hybrid searches is comparable across queries, so that a fixed min_score makes sense. Without it,
     scores are relative to the other results of the same query.
     """
     CAPABILITY_RERANKING: _Capability.ValueType  # 3
-    """Searches look again at the best results and may change their order."""
+    """Searches rerank the best results."""
     CAPABILITY_TIMELINE_VECTORS: _Capability.ValueType  # 4
-    """QueryWindow finds events by meaning, too; without it, by word alone."""
+    """QueryWindow finds events by meaning, too; without it, only by keyword."""
     CAPABILITY_BRIDGE: _Capability.ValueType  # 5
-    """Events become statements as the routing policy says; without it, BridgeService does nothing."""
+    """Events become statements according to the routing policy. Without it, the bridge does nothing."""
 
 class Capability(_Capability, metaclass=_CapabilityEnumTypeWrapper):
-    """Capability is something that servers can be set to do or not to do."""
+    """Capability is a feature that a server can have or lack, depending on its settings."""
 
 CAPABILITY_UNSPECIFIED: Capability.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 CAPABILITY_DURABLE: Capability.ValueType  # 1
-"""What is acknowledged survives a restart; without it, everything is kept in memory alone."""
+"""Acknowledged data survives a restart. Without it, all data is only in memory."""
 CAPABILITY_ABSOLUTE_SCORES: Capability.ValueType  # 2
-"""The relevance of a hybrid search compares from one query to the next, so that a min_score can be kept. Without it,
+"""The relevance of hybrid searches is comparable across queries, so that a fixed min_score makes sense. Without it,
 scores are relative to the other results of the same query.
 """
 CAPABILITY_RERANKING: Capability.ValueType  # 3
-"""Searches look again at the best results and may change their order."""
+"""Searches rerank the best results."""
 CAPABILITY_TIMELINE_VECTORS: Capability.ValueType  # 4
-"""QueryWindow finds events by meaning, too; without it, by word alone."""
+"""QueryWindow finds events by meaning, too; without it, only by keyword."""
 CAPABILITY_BRIDGE: Capability.ValueType  # 5
-"""Events become statements as the routing policy says; without it, BridgeService does nothing."""
+"""Events become statements according to the routing policy. Without it, the bridge does nothing."""
 Global___Capability: _TypeAlias = Capability  # noqa: Y015
 
 @_typing.final
 class GetServerInfoRequest(_message.Message):
-    """GetServerInfoRequest asks what the server is."""
+    """GetServerInfoRequest asks for a description of the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -80,7 +80,7 @@ Global___GetServerInfoRequest: _TypeAlias = GetServerInfoRequest  # noqa: Y015
 
 @_typing.final
 class GetServerInfoResponse(_message.Message):
-    """GetServerInfoResponse tells what the server is."""
+    """GetServerInfoResponse describes the server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -91,26 +91,27 @@ class GetServerInfoResponse(_message.Message):
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     VAULT_ID_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """The server's release, such as "0.1.0", for people and for reports of errors. A program looks at api_revision instead."""
+    """The server's release, such as "0.1.0", for people and for bug reports. Programs should use api_revision instead."""
     api_revision: _builtins.int
-    """How much of mnemon.v1 the server knows: it grows by one with every release that adds to it, and starts with 1. A client
-    that needs an addition looks here before it sends what an older server would leave unread.
+    """The revision of mnemon.v1 that the server supports. It starts with 1 and increases by one with every release that
+    adds to the API. A client that needs an addition must check it before it sends fields that an older server would
+    ignore.
     """
     vault_id: _builtins.str
-    """Which vault the caller works on: the same for as long as the vault exists, and another for every other one. A client
-    that keeps ids, revisions or cursors knows by it whether they are of this vault. It is no secret, and opens nothing.
+    """The identity of the caller's vault, which is unique and stays the same as long as the vault exists. A client that
+    stores ids, revisions or cursors can check that they belong to this vault. It is not a secret and grants no access.
     """
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[Global___Capability.ValueType]:
-        """What depends on the settings of this server, so that a client need not find out by trying."""
+        """Features that depend on the server's settings, so that a client need not find out by trial."""
 
     @_builtins.property
     def limits(self) -> Global___ServerLimits:
-        """What may be sent and what comes back at once, so that a client can split before it is refused."""
+        """The limits of requests and answers, so that a client can split requests in advance."""
 
     @_builtins.property
     def embedding_model(self) -> _common_pb2.EmbeddingModel:
-        """The model that makes the vectors. A client that sends or compares vectors of its own needs the same one."""
+        """The model that makes the vectors. A client that sends or compares its own vectors must use the same model."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
 
 @_typing.final
 class ServerLimits(_message.Message):
-    """ServerLimits says what the server takes and gives at once."""
+    """ServerLimits holds the limits of requests and answers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -147,32 +148,32 @@ class ServerLimits(_message.Message):
     CHANGE_RETENTION_FIELD_NUMBER: _builtins.int
     EMBEDDING_TOKENS_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
-    """Bytes of the largest message, in either direction. A client sets its own limit for answers no lower."""
+    """Maximum size of a message in either direction, in bytes. A client must not set a lower limit for answers."""
     answer_bytes: _builtins.int
-    """Bytes at which answers of searches, lists and batch reads end; what is left out is behind the next page, or said by
-    `truncated` or `remaining`.
+    """Size at which answers of searches, lists and batch reads end, in bytes. The rest is on the next page, or indicated
+    by `truncated` or `remaining`.
     """
     content_bytes: _builtins.int
-    """Bytes of UTF-8 of the largest text of a record; a client splits longer ones."""
+    """Maximum size of a record's text, in bytes of UTF-8. A client should split longer texts."""
     bulk_requests: _builtins.int
-    """Requests in one message of a bulk stream; a client sends several messages."""
+    """Maximum number of requests in one message of a bulk stream. A client can send several messages."""
     page_size: _builtins.int
-    """Records on a page; a larger page_size gets this many."""
+    """Maximum number of records on a page; a larger page_size is reduced to it."""
     unary_calls: _builtins.int
-    """Single calls that the server works on at once, for all clients together; how many to send at once is below it."""
+    """Maximum number of concurrent single calls of all clients together. A single client should stay below it."""
     streams: _builtins.int
-    """Streams that it has open at once, for all clients together."""
+    """Maximum number of open streams of all clients together."""
     embedding_tokens: _builtins.int
-    """Tokens that the embedding model reads of one text. Documents, memories and facts are split into passages of that size; of
-    a longer statement, event or query, the rest is not compared by meaning.
+    """Maximum number of tokens that the embedding model reads of one text. Documents, memories and facts are split into
+    passages of that size. For longer statements, events and queries, the rest is ignored in comparisons by meaning.
     """
     @_builtins.property
     def default_deadline(self) -> _duration_pb2.Duration:
-        """How long a single call may take whose client names no deadline."""
+        """The deadline of single calls whose clients set none."""
 
     @_builtins.property
     def change_retention(self) -> _duration_pb2.Duration:
-        """How long a change is kept for watchers: a client that is away for longer must read everything anew."""
+        """How long changes are kept for watchers. A client that is disconnected for longer must read everything again."""
 
     def __init__(
         self,

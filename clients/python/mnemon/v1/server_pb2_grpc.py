@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ServerServiceStub(object):
-    """ServerService tells what a server is. How it is doing is told by the statuses of the other services.
+    """ServerService describes the server. The other services return their own status.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class ServerServiceStub(object):
 
 
 class ServerServiceServicer(object):
-    """ServerService tells what a server is. How it is doing is told by the statuses of the other services.
+    """ServerService describes the server. The other services return their own status.
     """
 
     def GetServerInfo(self, request, context):
-        """GetServerInfo tells what a client may rely on with this server. Nothing of it changes while the server runs.
+        """GetServerInfo returns what a client can rely on. The answer does not change while the server runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_ServerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ServerService(object):
-    """ServerService tells what a server is. How it is doing is told by the statuses of the other services.
+    """ServerService describes the server. The other services return their own status.
     """
 
     @staticmethod

@@ -27,25 +27,25 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ServerServiceStub:
-    """ServerService tells what a server is. How it is doing is told by the statuses of the other services."""
+    """ServerService describes the server. The other services return their own status."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ServerServiceAsyncStub: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetServerInfoRequest, _server_pb2.GetServerInfoResponse]
-    """GetServerInfo tells what a client may rely on with this server. Nothing of it changes while the server runs."""
+    """GetServerInfo returns what a client can rely on. The answer does not change while the server runs."""
 
 @_typing.type_check_only
 class ServerServiceAsyncStub(ServerServiceStub):
-    """ServerService tells what a server is. How it is doing is told by the statuses of the other services."""
+    """ServerService describes the server. The other services return their own status."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_server_pb2.GetServerInfoRequest, _server_pb2.GetServerInfoResponse]  # type: ignore[assignment]
-    """GetServerInfo tells what a client may rely on with this server. Nothing of it changes while the server runs."""
+    """GetServerInfo returns what a client can rely on. The answer does not change while the server runs."""
 
 class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ServerService tells what a server is. How it is doing is told by the statuses of the other services."""
+    """ServerService describes the server. The other services return their own status."""
 
     @_abc_1.abstractmethod
     def GetServerInfo(
@@ -53,6 +53,6 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _server_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.GetServerInfoResponse, _abc.Awaitable[_server_pb2.GetServerInfoResponse]]:
-        """GetServerInfo tells what a client may rely on with this server. Nothing of it changes while the server runs."""
+        """GetServerInfo returns what a client can rely on. The answer does not change while the server runs."""
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

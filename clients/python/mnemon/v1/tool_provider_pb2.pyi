@@ -32,14 +32,14 @@ class ProvideToolRequest(_message.Message):
     tool: _builtins.str
     """The tool's name."""
     request_id: _builtins.str
-    """The request_id of the call; empty where it has none."""
+    """The request_id of the call; empty if there is none."""
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
-        """Its arguments; they are as its schema says."""
+        """Its arguments, which match its schema."""
 
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The namespace that the context gives; empty where it gives none."""
+        """The namespace from the context; empty if there is none."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ Global___ProvideToolRequest: _TypeAlias = ProvideToolRequest  # noqa: Y015
 
 @_typing.final
 class ProvideToolResponse(_message.Message):
-    """ProvideToolResponse is what the operator's service answers."""
+    """ProvideToolResponse is the answer of the operator's service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_FIELD_NUMBER: _builtins.int
     content: _builtins.str
-    """For the model; at most 1 MiB."""
+    """The output for the model; at most 1 MiB."""
     def __init__(
         self,
         *,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ToolProviderServiceStub(object):
-    """ToolProviderService is what an operator's own service implements to be called as a tool through gRPC.
+    """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class ToolProviderServiceStub(object):
 
 
 class ToolProviderServiceServicer(object):
-    """ToolProviderService is what an operator's own service implements to be called as a tool through gRPC.
+    """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC.
     """
 
     def ProvideTool(self, request, context):
@@ -70,7 +70,7 @@ def add_ToolProviderServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ToolProviderService(object):
-    """ToolProviderService is what an operator's own service implements to be called as a tool through gRPC.
+    """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ToolProviderServiceStub:
-    """ToolProviderService is what an operator's own service implements to be called as a tool through gRPC."""
+    """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,14 +38,14 @@ class ToolProviderServiceStub:
 
 @_typing.type_check_only
 class ToolProviderServiceAsyncStub(ToolProviderServiceStub):
-    """ToolProviderService is what an operator's own service implements to be called as a tool through gRPC."""
+    """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ProvideTool: _aio.UnaryUnaryMultiCallable[_tool_provider_pb2.ProvideToolRequest, _tool_provider_pb2.ProvideToolResponse]  # type: ignore[assignment]
     """ProvideTool runs the tool. A status other than OK becomes the error of the call."""
 
 class ToolProviderServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ToolProviderService is what an operator's own service implements to be called as a tool through gRPC."""
+    """ToolProviderService is implemented by an operator's own service, so that it can be called as a tool over gRPC."""
 
     @_abc_1.abstractmethod
     def ProvideTool(

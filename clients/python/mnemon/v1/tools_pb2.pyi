@@ -33,19 +33,19 @@ class _MemoryActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MemoryAc
     MEMORY_ACTION_CREATE: _MemoryAction.ValueType  # 1
     """Stores a fact under a new id."""
     MEMORY_ACTION_UPDATE: _MemoryAction.ValueType  # 2
-    """Puts another content in the place of a fact's."""
+    """Replaces the content of a fact."""
     MEMORY_ACTION_DELETE: _MemoryAction.ValueType  # 3
     """Removes a fact."""
 
 class MemoryAction(_MemoryAction, metaclass=_MemoryActionEnumTypeWrapper):
-    """MemoryAction is something that manage_memory does."""
+    """MemoryAction is an action of manage_memory."""
 
 MEMORY_ACTION_UNSPECIFIED: MemoryAction.ValueType  # 0
 """Refused."""
 MEMORY_ACTION_CREATE: MemoryAction.ValueType  # 1
 """Stores a fact under a new id."""
 MEMORY_ACTION_UPDATE: MemoryAction.ValueType  # 2
-"""Puts another content in the place of a fact's."""
+"""Replaces the content of a fact."""
 MEMORY_ACTION_DELETE: MemoryAction.ValueType  # 3
 """Removes a fact."""
 Global___MemoryAction: _TypeAlias = MemoryAction  # noqa: Y015
@@ -57,21 +57,21 @@ class _ToolKind:
 class _ToolKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_KIND_UNSPECIFIED: _ToolKind.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     TOOL_KIND_MEMORY: _ToolKind.ValueType  # 1
     """This server."""
     TOOL_KIND_FORWARDED: _ToolKind.ValueType  # 2
-    """An endpoint of the operator's."""
+    """An operator's endpoint."""
 
 class ToolKind(_ToolKind, metaclass=_ToolKindEnumTypeWrapper):
-    """ToolKind says who runs a tool."""
+    """ToolKind says what runs a tool."""
 
 TOOL_KIND_UNSPECIFIED: ToolKind.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 TOOL_KIND_MEMORY: ToolKind.ValueType  # 1
 """This server."""
 TOOL_KIND_FORWARDED: ToolKind.ValueType  # 2
-"""An endpoint of the operator's."""
+"""An operator's endpoint."""
 Global___ToolKind: _TypeAlias = ToolKind  # noqa: Y015
 
 class _ResponseFormat:
@@ -85,7 +85,7 @@ class _ResponseFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Respon
     RESPONSE_FORMAT_CONTENT: _ResponseFormat.ValueType  # 1
     """A text."""
     RESPONSE_FORMAT_CONTENT_AND_ARTIFACT: _ResponseFormat.ValueType  # 2
-    """The text, and the facts themselves."""
+    """The text, and the facts as an artifact."""
 
 class ResponseFormat(_ResponseFormat, metaclass=_ResponseFormatEnumTypeWrapper):
     """ResponseFormat says what search_memory returns."""
@@ -95,7 +95,7 @@ RESPONSE_FORMAT_UNSPECIFIED: ResponseFormat.ValueType  # 0
 RESPONSE_FORMAT_CONTENT: ResponseFormat.ValueType  # 1
 """A text."""
 RESPONSE_FORMAT_CONTENT_AND_ARTIFACT: ResponseFormat.ValueType  # 2
-"""The text, and the facts themselves."""
+"""The text, and the facts as an artifact."""
 Global___ResponseFormat: _TypeAlias = ResponseFormat  # noqa: Y015
 
 class _ToolProtocol:
@@ -105,17 +105,17 @@ class _ToolProtocol:
 class _ToolProtocolEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolProtocol.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_PROTOCOL_UNSPECIFIED: _ToolProtocol.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     TOOL_PROTOCOL_ABP: _ToolProtocol.ValueType  # 1
     """[[ABP_TOOL:name]] JSON [[END_ABP_TOOL]]."""
     TOOL_PROTOCOL_VCP: _ToolProtocol.ValueType  # 2
     """<<<[TOOL_REQUEST]>>> fields <<<[END_TOOL_REQUEST]>>>."""
 
 class ToolProtocol(_ToolProtocol, metaclass=_ToolProtocolEnumTypeWrapper):
-    """ToolProtocol says how a call was written."""
+    """ToolProtocol is the syntax of a call."""
 
 TOOL_PROTOCOL_UNSPECIFIED: ToolProtocol.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 TOOL_PROTOCOL_ABP: ToolProtocol.ValueType  # 1
 """[[ABP_TOOL:name]] JSON [[END_ABP_TOOL]]."""
 TOOL_PROTOCOL_VCP: ToolProtocol.ValueType  # 2
@@ -129,21 +129,21 @@ class _ToolFallback:
 class _ToolFallbackEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolFallback.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_FALLBACK_UNSPECIFIED: _ToolFallback.ValueType  # 0
-    """Nothing: ABP gave a call."""
+    """None: the text contains an ABP call."""
     TOOL_FALLBACK_VCP: _ToolFallback.ValueType  # 1
-    """VCP gave a call."""
+    """The text contains a VCP call."""
     TOOL_FALLBACK_PLAIN_TEXT: _ToolFallback.ValueType  # 2
-    """The text holds no call: it is the model's answer."""
+    """The text contains no call: it is the model's answer."""
 
 class ToolFallback(_ToolFallback, metaclass=_ToolFallbackEnumTypeWrapper):
-    """ToolFallback says what stood in for ABP."""
+    """ToolFallback says which protocol was used instead of ABP."""
 
 TOOL_FALLBACK_UNSPECIFIED: ToolFallback.ValueType  # 0
-"""Nothing: ABP gave a call."""
+"""None: the text contains an ABP call."""
 TOOL_FALLBACK_VCP: ToolFallback.ValueType  # 1
-"""VCP gave a call."""
+"""The text contains a VCP call."""
 TOOL_FALLBACK_PLAIN_TEXT: ToolFallback.ValueType  # 2
-"""The text holds no call: it is the model's answer."""
+"""The text contains no call: it is the model's answer."""
 Global___ToolFallback: _TypeAlias = ToolFallback  # noqa: Y015
 
 class _JsonRepair:
@@ -153,70 +153,70 @@ class _JsonRepair:
 class _JsonRepairEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JsonRepair.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     JSON_REPAIR_UNSPECIFIED: _JsonRepair.ValueType  # 0
-    """Unknown to this client."""
+    """A value that this client does not know."""
     JSON_REPAIR_CODE_FENCE: _JsonRepair.ValueType  # 1
-    """It stood in a code fence of Markdown."""
+    """It was inside a Markdown code fence."""
     JSON_REPAIR_SURROUNDING_TEXT: _JsonRepair.ValueType  # 2
-    """There was text before or behind it."""
+    """There was text before or after it."""
     JSON_REPAIR_CONTROL_CHARACTERS: _JsonRepair.ValueType  # 3
-    """Its texts held characters that JSON escapes, such as line breaks."""
+    """A text contained characters that JSON requires to be escaped, such as line breaks."""
     JSON_REPAIR_INVALID_ESCAPES: _JsonRepair.ValueType  # 4
-    """Its texts held backslashes before characters that none belongs before."""
+    """A text contained invalid escapes."""
     JSON_REPAIR_INNER_QUOTES: _JsonRepair.ValueType  # 5
-    """Its texts held quotes that were not escaped."""
+    """A text contained unescaped quotes."""
     JSON_REPAIR_SINGLE_QUOTES: _JsonRepair.ValueType  # 6
-    """Texts stood in single quotes."""
+    """Texts were in single quotes."""
     JSON_REPAIR_OPEN_STRINGS: _JsonRepair.ValueType  # 7
     """A text was not closed."""
     JSON_REPAIR_OPEN_BRACKETS: _JsonRepair.ValueType  # 8
     """An object or a list was not closed."""
     JSON_REPAIR_COMMENTS: _JsonRepair.ValueType  # 9
-    """It held comments."""
+    """It contained comments."""
     JSON_REPAIR_EXTRA_COMMAS: _JsonRepair.ValueType  # 10
-    """There were commas with nothing behind them."""
+    """There were trailing commas."""
     JSON_REPAIR_MISSING_COMMAS: _JsonRepair.ValueType  # 11
-    """Commas were left out."""
+    """Commas were missing."""
     JSON_REPAIR_UNQUOTED_KEYS: _JsonRepair.ValueType  # 12
-    """Keys stood without quotes."""
+    """Keys were not quoted."""
     JSON_REPAIR_PYTHON_LITERALS: _JsonRepair.ValueType  # 13
     """True, False and None were written as in Python."""
 
 class JsonRepair(_JsonRepair, metaclass=_JsonRepairEnumTypeWrapper):
-    """JsonRepair is something that was wrong with a call's JSON, and could be put right without a guess at its words."""
+    """JsonRepair is a defect in the JSON of a call that was repaired without guessing at its words."""
 
 JSON_REPAIR_UNSPECIFIED: JsonRepair.ValueType  # 0
-"""Unknown to this client."""
+"""A value that this client does not know."""
 JSON_REPAIR_CODE_FENCE: JsonRepair.ValueType  # 1
-"""It stood in a code fence of Markdown."""
+"""It was inside a Markdown code fence."""
 JSON_REPAIR_SURROUNDING_TEXT: JsonRepair.ValueType  # 2
-"""There was text before or behind it."""
+"""There was text before or after it."""
 JSON_REPAIR_CONTROL_CHARACTERS: JsonRepair.ValueType  # 3
-"""Its texts held characters that JSON escapes, such as line breaks."""
+"""A text contained characters that JSON requires to be escaped, such as line breaks."""
 JSON_REPAIR_INVALID_ESCAPES: JsonRepair.ValueType  # 4
-"""Its texts held backslashes before characters that none belongs before."""
+"""A text contained invalid escapes."""
 JSON_REPAIR_INNER_QUOTES: JsonRepair.ValueType  # 5
-"""Its texts held quotes that were not escaped."""
+"""A text contained unescaped quotes."""
 JSON_REPAIR_SINGLE_QUOTES: JsonRepair.ValueType  # 6
-"""Texts stood in single quotes."""
+"""Texts were in single quotes."""
 JSON_REPAIR_OPEN_STRINGS: JsonRepair.ValueType  # 7
 """A text was not closed."""
 JSON_REPAIR_OPEN_BRACKETS: JsonRepair.ValueType  # 8
 """An object or a list was not closed."""
 JSON_REPAIR_COMMENTS: JsonRepair.ValueType  # 9
-"""It held comments."""
+"""It contained comments."""
 JSON_REPAIR_EXTRA_COMMAS: JsonRepair.ValueType  # 10
-"""There were commas with nothing behind them."""
+"""There were trailing commas."""
 JSON_REPAIR_MISSING_COMMAS: JsonRepair.ValueType  # 11
-"""Commas were left out."""
+"""Commas were missing."""
 JSON_REPAIR_UNQUOTED_KEYS: JsonRepair.ValueType  # 12
-"""Keys stood without quotes."""
+"""Keys were not quoted."""
 JSON_REPAIR_PYTHON_LITERALS: JsonRepair.ValueType  # 13
 """True, False and None were written as in Python."""
 Global___JsonRepair: _TypeAlias = JsonRepair  # noqa: Y015
 
 @_typing.final
 class Tool(_message.Message):
-    """Tool is what a language model is told of a tool."""
+    """Tool is the description of a tool for a language model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,18 +226,18 @@ class Tool(_message.Message):
     ACTIONS_PERMITTED_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, as calls give it."""
+    """The name, as used in calls."""
     description: _builtins.str
-    """What it is for, and when to call it."""
+    """Its purpose, and when to call it."""
     kind: Global___ToolKind.ValueType
-    """Who runs it."""
+    """What runs it."""
     @_builtins.property
     def parameters(self) -> _struct_pb2.Struct:
-        """The JSON schema of its arguments: an object."""
+        """The JSON schema of its arguments, of type object."""
 
     @_builtins.property
     def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[Global___MemoryAction.ValueType]:
-        """What manage_memory may do; of other tools empty."""
+        """The permitted actions of manage_memory; empty for other tools."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ Global___Tool: _TypeAlias = Tool  # noqa: Y015
 
 @_typing.final
 class ToolContext(_message.Message):
-    """ToolContext is what the application knows of a call, and a model may not choose."""
+    """ToolContext is the application's part of a call, which a model cannot influence."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -289,22 +289,22 @@ class ToolContext(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def namespace(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The namespace. A label in braces, as "{user_id}", is filled from `config`. Empty: the server's setting, and without
-        one, from `org_id`, `user_id` and `agent_id` of `config`: ("org", org[, agent][, "user", user]), ("user", user[,
-        "agent", agent]) or ("agent", agent).
+        """The namespace. A label in braces, such as "{user_id}", is filled from `config`. If empty: the server's setting or,
+        without one, derived from `org_id`, `user_id` and `agent_id` in `config`: ("org", org[, agent][, "user", user]),
+        ("user", user[, "agent", agent]) or ("agent", agent).
         """
 
     @_builtins.property
     def config(self) -> _struct_pb2.Struct:
-        """What fills it: an object of texts, flat or under "configurable"."""
+        """The values for these labels: an object of texts, with the keys at the top level or under "configurable"."""
 
     @_builtins.property
     def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[Global___MemoryAction.ValueType]:
-        """What manage_memory may do; empty: all that the server permits. At most 64."""
+        """The permitted actions of manage_memory; empty: all that the server permits. At most 64."""
 
     @_builtins.property
     def metadata(self) -> _containers.MessageMap[_builtins.str, _common_pb2.MetadataValue]:
-        """Put on every fact that is created."""
+        """Added to the metadata of every fact that is created."""
 
     def __init__(
         self,
@@ -332,12 +332,12 @@ class ListToolsRequest(_message.Message):
     MANAGE_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     SEARCH_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     manage_instructions: _builtins.str
-    """In place of what manage_memory's description says of when to call it."""
+    """Replaces the part of manage_memory's description that says when to call it."""
     search_instructions: _builtins.str
-    """Likewise of search_memory's."""
+    """The same for search_memory."""
     @_builtins.property
     def actions_permitted(self) -> _containers.RepeatedScalarFieldContainer[Global___MemoryAction.ValueType]:
-        """What manage_memory may do; empty: all that the server permits. At most 64."""
+        """The permitted actions of manage_memory; empty: all that the server permits. At most 64."""
 
     def __init__(
         self,
@@ -371,11 +371,11 @@ class ListToolsResponse(_message.Message):
     UNOFFERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """The tools: manage_memory, search_memory, and the operator's in the order of their names."""
+        """The tools: manage_memory, search_memory, and the operator's tools ordered by name."""
 
     @_builtins.property
     def unoffered(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnofferedTool]:
-        """Tools of the operator's that cannot be called, in the order of their names."""
+        """The operator's tools that are not available, ordered by name."""
 
     def __init__(
         self,
@@ -393,8 +393,8 @@ Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
 
 @_typing.final
 class UnofferedTool(_message.Message):
-    """UnofferedTool is a tool of the operator's whose schema asks for what this server does not do, such as a regular
-    expression with look-around, whose time has no bound.
+    """UnofferedTool is an operator's tool whose schema requires something that this server does not support, such as a
+    regular expression with look-around, whose running time is unbounded.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -435,18 +435,18 @@ class CallToolRequest(_message.Message):
     response_format: Global___ResponseFormat.ValueType
     """What search_memory returns."""
     request_id: _builtins.str
-    """Makes a repeated call harmless: within 24 hours the same id with the same request gets the same answer. At most
-    128 bytes. Forwarded tools are handed it.
+    """Makes repeated calls safe: within 24 hours, a call with the same id and the same request gets the stored answer. At
+    most 128 bytes. It is passed on to forwarded tools.
     """
     @_builtins.property
     def arguments(self) -> _struct_pb2.Struct:
-        """Its arguments, as its schema says. manage_memory: content, action, id. search_memory: query, limit, offset, filter.
-        At most 100,000 values.
+        """Its arguments, which must match its schema. manage_memory: content, action, id. search_memory: query, limit,
+        offset, filter. At most 100,000 values.
         """
 
     @_builtins.property
     def context(self) -> Global___ToolContext:
-        """What the application knows."""
+        """The application's part of the call."""
 
     def __init__(
         self,
@@ -474,7 +474,7 @@ class CallToolResponse(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def output(self) -> Global___ToolOutput:
-        """It."""
+        """The output."""
 
     def __init__(
         self,
@@ -499,16 +499,16 @@ class ToolOutput(_message.Message):
     ARTIFACT_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     content: _builtins.str
-    """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or what the
-    operator's endpoint answered.
+    """For the model: "created memory <id>", "updated memory <id>", "Deleted memory <id>", a JSON list of facts, or the
+    answer of the operator's endpoint.
     """
     truncated: _builtins.bool
-    """Of search_memory: true where the answer ended at 3 MiB, so that `content` and `artifact` hold fewer facts than were
-    found. The next call gets them with an `offset` that is greater by the number of these.
+    """For search_memory: true if the answer ended at 3 MiB, so that `content` and `artifact` have fewer facts than were
+    found. For the others, increase `offset` by the number of these.
     """
     @_builtins.property
     def artifact(self) -> _containers.RepeatedCompositeFieldContainer[_facts_pb2.FactMatch]:
-        """For the program: the facts found, where they were asked for."""
+        """For the program: the facts that were found, present on request."""
 
     def __init__(
         self,
@@ -527,7 +527,7 @@ Global___ToolOutput: _TypeAlias = ToolOutput  # noqa: Y015
 
 @_typing.final
 class ParseOptions(_message.Message):
-    """ParseOptions says how strictly a text is read."""
+    """ParseOptions says how strictly a text is parsed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,13 +538,13 @@ class ParseOptions(_message.Message):
     strict_envelope: _builtins.bool
     """Both `action` and `parameters` must be in the JSON of a call."""
     require_end_marker: _builtins.bool
-    """Whether a block needs its end marker to be a call; unset means true. Otherwise a complete, sound object right behind
-    the start marker is one, too.
+    """Whether a block needs its end marker to be a call; unset means true. If false, a complete, valid object right after
+    the start marker is also a call.
     """
     strict_boundaries: _builtins.bool
-    """A marker out of place fails the whole text."""
+    """A misplaced marker fails the whole text."""
     dual_mode: _builtins.bool
-    """Whether VCP is tried where ABP gave no call; unset means true."""
+    """Whether VCP is tried if ABP finds no call; unset means true."""
     def __init__(
         self,
         *,
@@ -570,7 +570,7 @@ Global___ParseOptions: _TypeAlias = ParseOptions  # noqa: Y015
 
 @_typing.final
 class ParseToolCallsRequest(_message.Message):
-    """ParseToolCallsRequest asks to read a text."""
+    """ParseToolCallsRequest asks to parse a text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -580,7 +580,7 @@ class ParseToolCallsRequest(_message.Message):
     """The text, at most 1 MiB of UTF-8."""
     @_builtins.property
     def options(self) -> Global___ParseOptions:
-        """How strictly."""
+        """How strictly to parse."""
 
     def __init__(
         self,
@@ -598,14 +598,14 @@ Global___ParseToolCallsRequest: _TypeAlias = ParseToolCallsRequest  # noqa: Y015
 
 @_typing.final
 class ParseToolCallsResponse(_message.Message):
-    """ParseToolCallsResponse holds what was read."""
+    """ParseToolCallsResponse holds the parsed text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PARSED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def parsed(self) -> Global___ParsedText:
-        """It."""
+        """The parsed text."""
 
     def __init__(
         self,
@@ -622,7 +622,7 @@ Global___ParseToolCallsResponse: _TypeAlias = ParseToolCallsResponse  # noqa: Y0
 
 @_typing.final
 class ParsedText(_message.Message):
-    """ParsedText is what was read out of a text."""
+    """ParsedText is the result of parsing a text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -633,22 +633,21 @@ class ParsedText(_message.Message):
     FALLBACK_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
-    """Whether there is a call."""
+    """Whether it contains a call."""
     error: _builtins.str
     """Empty, or "ABP parsing failed"."""
     raw_content: _builtins.str
-    """The text as it came."""
+    """The original text."""
     fallback: Global___ToolFallback.ValueType
-    """What stood in for ABP."""
+    """The protocol that was used instead of ABP."""
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
-        """The calls, in the order of the text."""
+        """The calls, in text order."""
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockProblem]:
-        """Blocks that gave no call, in the order of the text, and thinking that never closes.
-        A text is read for 16,384 blocks, and for 131,072 pieces of JSON that is not sound, an object counting for eight; the
-        last problem then says from where on it was not read.
+        """Blocks that contain no call, in text order, and unclosed thinking. Parsing stops after 16,384 blocks, or after
+        131,072 pieces of invalid JSON, where an object counts as eight. The last problem then says where it stopped.
         """
 
     def __init__(
@@ -671,7 +670,7 @@ Global___ParsedText: _TypeAlias = ParsedText  # noqa: Y015
 
 @_typing.final
 class ToolCall(_message.Message):
-    """ToolCall is one call as a model wrote it."""
+    """ToolCall is one call in a model's text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -685,28 +684,28 @@ class ToolCall(_message.Message):
     ASYNCHRONOUS_FIELD_NUMBER: _builtins.int
     NO_REPLY_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Unique in its text, and the same whenever that text is read."""
+    """Unique in its text. Parsing the same text again gives the same id."""
     tool: _builtins.str
     """The tool's name."""
     action: _builtins.str
-    """Empty where the call has none of its own."""
+    """Empty if the call names no action."""
     protocol: Global___ToolProtocol.ValueType
-    """How it was written."""
+    """The syntax of the call."""
     asynchronous: _builtins.bool
-    """Of VCP: `archery` asks not to wait for the result."""
+    """For VCP: `archery` asks not to wait for the result."""
     no_reply: _builtins.bool
-    """Of VCP: `archery` asks for no reply."""
+    """For VCP: `archery` asks for no reply."""
     @_builtins.property
     def parameters(self) -> _struct_pb2.Struct:
-        """The parameters; those of VCP are texts."""
+        """The parameters; for VCP they are texts."""
 
     @_builtins.property
     def repairs(self) -> _containers.RepeatedScalarFieldContainer[Global___JsonRepair.ValueType]:
-        """What was wrong with the JSON and was put right."""
+        """The defects in the JSON that were repaired."""
 
     @_builtins.property
     def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___VcpCommand]:
-        """Of VCP: the numbered commands, with the parameters of each."""
+        """For VCP: the numbered commands, with the parameters of each."""
 
     def __init__(
         self,
@@ -764,7 +763,7 @@ class VcpCommand(_message.Message):
     """The command."""
     @_builtins.property
     def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The parameters with the suffix N, without it."""
+        """The parameters with the suffix N, here without the suffix."""
 
     def __init__(
         self,
@@ -783,7 +782,7 @@ Global___VcpCommand: _TypeAlias = VcpCommand  # noqa: Y015
 
 @_typing.final
 class BlockProblem(_message.Message):
-    """BlockProblem says why a block gave no call, or that thinking which never closes hides the rest of the text."""
+    """BlockProblem says why a block contains no call, or that unclosed thinking hides the rest of the text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -793,15 +792,15 @@ class BlockProblem(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     protocol: Global___ToolProtocol.ValueType
-    """How it was written; unspecified for thinking."""
+    """The syntax of the block; unspecified for thinking."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     tool: _builtins.str
-    """The tool's name, where it has one."""
+    """The tool's name, if there is one."""
     offset: _builtins.int
-    """Where it begins: code points from the beginning of the text."""
+    """The start of the block, in code points from the beginning of the text."""
     line: _builtins.int
-    """Likewise: lines, from 1."""
+    """The line of the start, counted from 1."""
     def __init__(
         self,
         *,
@@ -821,7 +820,7 @@ Global___BlockProblem: _TypeAlias = BlockProblem  # noqa: Y015
 
 @_typing.final
 class ExecuteTextRequest(_message.Message):
-    """ExecuteTextRequest asks to run the calls of a text."""
+    """ExecuteTextRequest asks to run the calls in a text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -831,20 +830,21 @@ class ExecuteTextRequest(_message.Message):
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text, at most 1 MiB of UTF-8; at most 64 calls of it are run. Their outputs share 3 MiB: once those are used up,
-    a search is not run, and its result is an error that says so; whatever writes is run, and its output is short.
+    """The text, at most 1 MiB of UTF-8; at most 64 of its calls are run. Their outputs share 3 MiB. Once that is used up,
+    a search is not run and returns an error that says so; calls that write are still run, because their output is
+    short.
     """
     response_format: Global___ResponseFormat.ValueType
     """What search_memory returns."""
     request_id: _builtins.str
-    """As in CallToolRequest: each call gets an id made from it."""
+    """As in CallToolRequest. The id of each call is derived from it."""
     @_builtins.property
     def options(self) -> Global___ParseOptions:
-        """How strictly it is read."""
+        """How strictly to parse."""
 
     @_builtins.property
     def context(self) -> Global___ToolContext:
-        """What the application knows."""
+        """The application's part of the calls."""
 
     def __init__(
         self,
@@ -865,7 +865,7 @@ Global___ExecuteTextRequest: _TypeAlias = ExecuteTextRequest  # noqa: Y015
 
 @_typing.final
 class ExecuteTextResponse(_message.Message):
-    """ExecuteTextResponse holds what was read and what came of it."""
+    """ExecuteTextResponse holds the parsed text and the results."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -873,7 +873,7 @@ class ExecuteTextResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def parsed(self) -> Global___ParsedText:
-        """What was read."""
+        """The parsed text."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCallResult]:
@@ -895,7 +895,7 @@ Global___ExecuteTextResponse: _TypeAlias = ExecuteTextResponse  # noqa: Y015
 
 @_typing.final
 class ToolCallResult(_message.Message):
-    """ToolCallResult is what came of one call."""
+    """ToolCallResult is the result of one call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -907,7 +907,7 @@ class ToolCallResult(_message.Message):
     call_id: _builtins.str
     """The call."""
     command_number: _builtins.int
-    """Of VCP: which of its commands; 0 where it has none."""
+    """For VCP: the number of the command; 0 if the call has none."""
     tool: _builtins.str
     """The tool's name."""
     @_builtins.property
@@ -916,7 +916,7 @@ class ToolCallResult(_message.Message):
 
     @_builtins.property
     def error(self) -> _common_pb2.ItemError:
-        """Why it failed: what CallTool would have failed with."""
+        """The error that CallTool would have returned."""
 
     def __init__(
         self,
@@ -956,7 +956,7 @@ Global___GetProtocolStatsRequest: _TypeAlias = GetProtocolStatsRequest  # noqa: 
 
 @_typing.final
 class GetProtocolStatsResponse(_message.Message):
-    """GetProtocolStatsResponse counts texts by what became of them: total = abp_success + abp_failed + plain_text."""
+    """GetProtocolStatsResponse counts texts by result: total = abp_success + abp_failed + plain_text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -967,17 +967,17 @@ class GetProtocolStatsResponse(_message.Message):
     VCP_FALLBACK_FAILED_FIELD_NUMBER: _builtins.int
     PLAIN_TEXT_FIELD_NUMBER: _builtins.int
     total: _builtins.int
-    """All."""
+    """All texts."""
     abp_success: _builtins.int
-    """ABP gave a call."""
+    """ABP found a call."""
     abp_failed: _builtins.int
-    """There was a marker, and ABP gave no call."""
+    """There was a marker, but ABP found no call."""
     vcp_fallback_success: _builtins.int
-    """Of those, VCP gave one."""
+    """Of these: VCP found a call."""
     vcp_fallback_failed: _builtins.int
-    """Of those, VCP gave none either."""
+    """Of these: VCP found no call either."""
     plain_text: _builtins.int
-    """There was no marker at all."""
+    """There was no marker."""
     def __init__(
         self,
         *,

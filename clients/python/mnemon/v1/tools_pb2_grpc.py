@@ -26,12 +26,12 @@ if _version_not_supported:
 
 
 class ToolServiceStub(object):
-    """ToolService is memory as a language model uses it: tools with a name, a description and a JSON schema; calls of them,
-    one by one or out of whatever the model wrote.
+    """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
+    calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` are always there; an operator may add tools that forward to endpoints of theirs.
-    What a model says are the arguments, and nothing else: the namespace and the permitted actions come from the
-    application, in the context.
+    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
+    context.
     """
 
     def __init__(self, channel):
@@ -68,46 +68,46 @@ class ToolServiceStub(object):
 
 
 class ToolServiceServicer(object):
-    """ToolService is memory as a language model uses it: tools with a name, a description and a JSON schema; calls of them,
-    one by one or out of whatever the model wrote.
+    """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
+    calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` are always there; an operator may add tools that forward to endpoints of theirs.
-    What a model says are the arguments, and nothing else: the namespace and the permitted actions come from the
-    application, in the context.
+    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
+    context.
     """
 
     def ListTools(self, request, context):
-        """ListTools returns the tools as a model is told of them.
+        """ListTools returns the tools as they are described to a model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CallTool(self, request, context):
-        """CallTool runs one tool. NOT_FOUND where there is no such tool; INVALID_ARGUMENT where the arguments are not as its
-        schema says, FAILED_PRECONDITION (CONFIGURATION) where the context does not give a namespace.
+        """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
+        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ParseToolCalls(self, request, context):
-        """ParseToolCalls reads the calls out of a model's text, and runs nothing.
+        """ParseToolCalls parses the calls in a model's text, and runs nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteText(self, request, context):
-        """ExecuteText reads the calls out of a model's text and runs each, in order. A call that fails gets an error of its
-        own, and the others go on.
+        """ExecuteText parses the calls in a model's text and runs each, in order. A call that fails returns an error and does
+        not affect the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProtocolStats(self, request, context):
-        """GetProtocolStats says what became of the texts read since the vault was opened.
+        """GetProtocolStats returns how many texts were parsed with which result since the vault was opened.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,12 +150,12 @@ def add_ToolServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ToolService(object):
-    """ToolService is memory as a language model uses it: tools with a name, a description and a JSON schema; calls of them,
-    one by one or out of whatever the model wrote.
+    """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
+    calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` are always there; an operator may add tools that forward to endpoints of theirs.
-    What a model says are the arguments, and nothing else: the namespace and the permitted actions come from the
-    application, in the context.
+    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
+    context.
     """
 
     @staticmethod

@@ -27,12 +27,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ToolServiceStub:
-    """ToolService is memory as a language model uses it: tools with a name, a description and a JSON schema; calls of them,
-    one by one or out of whatever the model wrote.
+    """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
+    calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` are always there; an operator may add tools that forward to endpoints of theirs.
-    What a model says are the arguments, and nothing else: the namespace and the permitted actions come from the
-    application, in the context.
+    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
+    context.
     """
 
     @_typing.overload
@@ -40,53 +40,53 @@ class ToolServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ToolServiceAsyncStub: ...
     ListTools: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]
-    """ListTools returns the tools as a model is told of them."""
+    """ListTools returns the tools as they are described to a model."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]
-    """CallTool runs one tool. NOT_FOUND where there is no such tool; INVALID_ARGUMENT where the arguments are not as its
-    schema says, FAILED_PRECONDITION (CONFIGURATION) where the context does not give a namespace.
+    """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
+    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
     """
     ParseToolCalls: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]
-    """ParseToolCalls reads the calls out of a model's text, and runs nothing."""
+    """ParseToolCalls parses the calls in a model's text, and runs nothing."""
     ExecuteText: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ExecuteTextRequest, _tools_pb2.ExecuteTextResponse]
-    """ExecuteText reads the calls out of a model's text and runs each, in order. A call that fails gets an error of its
-    own, and the others go on.
+    """ExecuteText parses the calls in a model's text and runs each, in order. A call that fails returns an error and does
+    not affect the others.
     """
     GetProtocolStats: _grpc.UnaryUnaryMultiCallable[_tools_pb2.GetProtocolStatsRequest, _tools_pb2.GetProtocolStatsResponse]
-    """GetProtocolStats says what became of the texts read since the vault was opened."""
+    """GetProtocolStats returns how many texts were parsed with which result since the vault was opened."""
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
-    """ToolService is memory as a language model uses it: tools with a name, a description and a JSON schema; calls of them,
-    one by one or out of whatever the model wrote.
+    """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
+    calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` are always there; an operator may add tools that forward to endpoints of theirs.
-    What a model says are the arguments, and nothing else: the namespace and the permitted actions come from the
-    application, in the context.
+    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
+    context.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTools: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]  # type: ignore[assignment]
-    """ListTools returns the tools as a model is told of them."""
+    """ListTools returns the tools as they are described to a model."""
     CallTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]  # type: ignore[assignment]
-    """CallTool runs one tool. NOT_FOUND where there is no such tool; INVALID_ARGUMENT where the arguments are not as its
-    schema says, FAILED_PRECONDITION (CONFIGURATION) where the context does not give a namespace.
+    """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
+    schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
     """
     ParseToolCalls: _aio.UnaryUnaryMultiCallable[_tools_pb2.ParseToolCallsRequest, _tools_pb2.ParseToolCallsResponse]  # type: ignore[assignment]
-    """ParseToolCalls reads the calls out of a model's text, and runs nothing."""
+    """ParseToolCalls parses the calls in a model's text, and runs nothing."""
     ExecuteText: _aio.UnaryUnaryMultiCallable[_tools_pb2.ExecuteTextRequest, _tools_pb2.ExecuteTextResponse]  # type: ignore[assignment]
-    """ExecuteText reads the calls out of a model's text and runs each, in order. A call that fails gets an error of its
-    own, and the others go on.
+    """ExecuteText parses the calls in a model's text and runs each, in order. A call that fails returns an error and does
+    not affect the others.
     """
     GetProtocolStats: _aio.UnaryUnaryMultiCallable[_tools_pb2.GetProtocolStatsRequest, _tools_pb2.GetProtocolStatsResponse]  # type: ignore[assignment]
-    """GetProtocolStats says what became of the texts read since the vault was opened."""
+    """GetProtocolStats returns how many texts were parsed with which result since the vault was opened."""
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ToolService is memory as a language model uses it: tools with a name, a description and a JSON schema; calls of them,
-    one by one or out of whatever the model wrote.
+    """ToolService offers memory as tools for a language model: tools with a name, a description and a JSON schema, and
+    calls of them, one by one or parsed from the model's text.
 
-    `manage_memory` and `search_memory` are always there; an operator may add tools that forward to endpoints of theirs.
-    What a model says are the arguments, and nothing else: the namespace and the permitted actions come from the
-    application, in the context.
+    `manage_memory` and `search_memory` always exist. An operator can add tools that forward to the operator's endpoints.
+    The model controls only the arguments. The namespace and the permitted actions come from the application, in the
+    context.
     """
 
     @_abc_1.abstractmethod
@@ -95,7 +95,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ListToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListToolsResponse, _abc.Awaitable[_tools_pb2.ListToolsResponse]]:
-        """ListTools returns the tools as a model is told of them."""
+        """ListTools returns the tools as they are described to a model."""
 
     @_abc_1.abstractmethod
     def CallTool(
@@ -103,8 +103,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.CallToolResponse, _abc.Awaitable[_tools_pb2.CallToolResponse]]:
-        """CallTool runs one tool. NOT_FOUND where there is no such tool; INVALID_ARGUMENT where the arguments are not as its
-        schema says, FAILED_PRECONDITION (CONFIGURATION) where the context does not give a namespace.
+        """CallTool runs one tool. NOT_FOUND if the tool does not exist; INVALID_ARGUMENT if the arguments do not match its
+        schema; FAILED_PRECONDITION (CONFIGURATION) if the context does not determine a namespace.
         """
 
     @_abc_1.abstractmethod
@@ -113,7 +113,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ParseToolCallsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ParseToolCallsResponse, _abc.Awaitable[_tools_pb2.ParseToolCallsResponse]]:
-        """ParseToolCalls reads the calls out of a model's text, and runs nothing."""
+        """ParseToolCalls parses the calls in a model's text, and runs nothing."""
 
     @_abc_1.abstractmethod
     def ExecuteText(
@@ -121,8 +121,8 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ExecuteTextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ExecuteTextResponse, _abc.Awaitable[_tools_pb2.ExecuteTextResponse]]:
-        """ExecuteText reads the calls out of a model's text and runs each, in order. A call that fails gets an error of its
-        own, and the others go on.
+        """ExecuteText parses the calls in a model's text and runs each, in order. A call that fails returns an error and does
+        not affect the others.
         """
 
     @_abc_1.abstractmethod
@@ -131,6 +131,6 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.GetProtocolStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.GetProtocolStatsResponse, _abc.Awaitable[_tools_pb2.GetProtocolStatsResponse]]:
-        """GetProtocolStats says what became of the texts read since the vault was opened."""
+        """GetProtocolStats returns how many texts were parsed with which result since the vault was opened."""
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
