@@ -15,7 +15,7 @@ from mnemon._status import error_from_call
 from mnemon._stream_status import StreamStatus
 
 StreamMethod: TypeAlias = "grpc.aio.StreamStreamMultiCallable[Any, Any]"
-"""A method of a stub with a stream in both directions."""
+"""A method of a stub that streams in both directions."""
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -110,7 +110,7 @@ class _Stream:
             self._status = StreamStatus(self._call)
 
     async def receive(self, batch: Batch[Any]) -> Message | None:
-        """The answer to the batch; a batch that was not sent has none."""
+        """The answer to the batch; None if the batch was not sent."""
         if self._call is None or batch.request is None:
             return None
         response = await self._next(self._call)
@@ -119,7 +119,7 @@ class _Stream:
         return response
 
     async def finish(self) -> None:
-        """Ends the stream in order; everything is answered, so that nothing depends on how it ends."""
+        """Ends the stream in order. Everything is answered, so an error no longer matters."""
         if self._call is None:
             return
         self._outbox.put_nowait(None)
@@ -129,17 +129,17 @@ class _Stream:
             return
 
     def cancel(self) -> None:
-        """Ends the stream at once; does nothing to one that has ended."""
+        """Ends the stream at once. Does nothing if it has ended."""
         if self._call is not None:
             self._call.cancel()
-            self._outbox.put_nowait(None)  # a call that has ended leaves the task that reads it waiting
+            self._outbox.put_nowait(None)  # otherwise the task that reads it would wait for ever
 
     async def _requests(self) -> AsyncIterator[Message]:
         while (request := await self._outbox.get()) is not None:
             yield request
 
     async def _next(self, call: "grpc.aio.StreamStreamCall[Any, Any]") -> Message | None:
-        # A deadline on the stream would bound the whole import, so each answer is waited for by itself.
+        # A deadline on the stream would limit the whole import, so each answer has its own.
         try:
             async with asyncio.timeout(self._timeout):
                 response = await call.read()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncConflictMethods(AsyncConnection):
-    """Statements that do not agree: found, decided, merged, and taken back; each step by itself."""
+    """Statements that conflict: detect, decide, merge and undo, each as a separate step."""
 
     async def detect_conflicts(
         self,
@@ -27,11 +27,11 @@ class AsyncConflictMethods(AsyncConnection):
         limit: int | None = None,
         timeout: float | None = None,
     ) -> conflicts.DetectedConflicts:
-        """Compares a statement, stored or not, with those known of the same user; the most severe conflict first.
+        """Compares a statement, stored or not, with the user's known ones; the most severe conflict comes first.
 
-        `rule` is the one whose detection is used, else that whose conditions match; `detection` changes it for this
-        call, as a rule would, such as `{"semantic_threshold": 0.7, "signals": ["semantic"]}`. `limit` is 1 to 1,000,
-        100 where it is None. MemoryNotFoundError, RuleNotFoundError.
+        The detection settings are those of `rule`, or of the rule whose conditions match. `detection` overrides them
+        for this call, in the form of a rule, such as `{"semantic_threshold": 0.7, "signals": ["semantic"]}`. `limit` is
+        1 to 1,000; None means 100. Raises MemoryNotFoundError and RuleNotFoundError.
         """
         request = conflict_requests.detect(candidate, rule=rule, detection=detection, limit=limit)
         return conflict_convert.detected_from_pb(await self._call(self._conflicts.DetectConflicts, request, timeout))
@@ -45,9 +45,9 @@ class AsyncConflictMethods(AsyncConnection):
         arbitration: MergeRule | None = None,
         timeout: float | None = None,
     ) -> conflicts.ArbitrationAnswer:
-        """Decides between two statements of one user, each stored or not, and says why. It changes nothing.
+        """Decides between two statements of one user, each stored or not, and gives the reason. It changes nothing.
 
-        `arbitration` changes that of the rule for this call, such as `{"allow_merge": False}`.
+        `arbitration` overrides the settings of the rule for this call, such as `{"allow_merge": False}`.
         """
         request = conflict_requests.arbitrate(candidate, existing, rule=rule, arbitration=arbitration)
         return conflict_convert.arbitrated_from_pb(
@@ -66,11 +66,11 @@ class AsyncConflictMethods(AsyncConnection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> conflicts.MergeAnswer:
-        """Makes one statement of two of one user. Two stored ones are superseded by it, unless `dry_run` is set.
+        """Merges two statements of one user. Two stored ones are superseded by the result, unless `dry_run` is set.
 
-        Of stored ones, both or none; of two that are not, nothing is stored. `merge` changes that of the rule for this
-        call, such as `{"content_strategy": "concatenate"}`. With `expected_revisions` only if the stored ones have
-        these revisions, else RevisionMismatchError.
+        Both must be stored, or neither; if neither is, nothing is stored. `merge` overrides the settings of the rule
+        for this call, such as `{"content_strategy": "concatenate"}`. With `expected_revisions`, it merges only if the
+        stored statements have these revisions; otherwise it raises RevisionMismatchError.
         """
         request = conflict_requests.merge(
             first,
@@ -86,7 +86,7 @@ class AsyncConflictMethods(AsyncConnection):
     async def preview_resolution(
         self, memory: semantic.SemanticMemory, *, rule: str = "", timeout: float | None = None
     ) -> conflicts.ResolutionPreview:
-        """Says what saving a statement with "resolve" would come to, and changes nothing."""
+        """Returns what saving a statement with "resolve" would do. It changes nothing."""
         request = conflict_requests.preview(memory, rule=rule)
         return conflict_convert.preview_from_pb(await self._call(self._conflicts.PreviewResolution, request, timeout))
 
@@ -98,10 +98,10 @@ class AsyncConflictMethods(AsyncConnection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> conflicts.UnmergeAnswer:
-        """Takes a decision back, or with `memory_id` the one that made a merged statement.
+        """Undoes a decision; with `memory_id`, the one that made a merged statement.
 
-        What was superseded is found again, and what a merge made is removed. DecisionNotFoundError,
-        MemoryNotFoundError; InvalidOperationError where a later decision stands on it, or it was taken back already.
+        Searches find what was superseded again, and the merged statement is removed. Raises DecisionNotFoundError and
+        MemoryNotFoundError, and InvalidOperationError if a later decision depends on this one or it was undone already.
         """
         request = conflict_requests.unmerge(decision_id, memory_id=memory_id, request_id=request_id)
         return conflict_convert.unmerged_from_pb(await self._call(self._conflicts.UnmergeMemory, request, timeout))
@@ -109,9 +109,9 @@ class AsyncConflictMethods(AsyncConnection):
     async def list_decisions(
         self, *, user: str = "", memory_id: str = "", page_size: int = 0, timeout: float | None = None
     ) -> AsyncIterator[decisions.Decision]:
-        """Yields what was decided, newest first: of this user, and about this statement, where they are given.
+        """Yields decisions, newest first; of this user and about this statement, if they are given.
 
-        `timeout` is for each page.
+        `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -132,9 +132,9 @@ class AsyncConflictMethods(AsyncConnection):
         page_token: str = "",
         timeout: float | None = None,
     ) -> decisions.DecisionPage:
-        """Returns one page of decisions: 100 where `page_size` is 0, at most 1,000.
+        """Returns one page of decisions: 100 if `page_size` is 0, at most 1,000.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         request = conflict_requests.list_decisions(
             user=user, memory_id=memory_id, page_size=page_size, page_token=page_token

@@ -50,12 +50,13 @@ class AsyncFacts:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> facts.FactReceipt:
-        """Stores a fact in place of the one under its namespace and key; a key of None lets the server choose one.
+        """Stores a fact, replacing the one under its namespace and key. If the key is None, the server chooses one.
 
-        With the mode "create" only where there is none, else FactExistsError; with "update" only where there is one,
-        else FactNotFoundError; with `expected_revision` only if it has this revision (0: if there is none), else
-        RevisionMismatchError, or FactNotFoundError. `embedding` is the vector of what is searched; without it the
-        server embeds the texts. The same `request_id` with the same fact gets the same answer for 24 hours.
+        The mode "create" stores it only if the key is free; otherwise it raises FactExistsError. The mode "update"
+        stores it only if the fact exists; otherwise it raises FactNotFoundError. With `expected_revision`, it stores
+        only if the fact has this revision (0: if it does not exist); otherwise it raises RevisionMismatchError or
+        FactNotFoundError. `embedding` is the vector of what is searched; without it the server embeds the texts. The
+        same `request_id` with the same fact gets the same answer for 24 hours.
         """
         fact = facts.Fact(
             namespace=tuple(fact_convert.namespace_to_pb(namespace)),
@@ -85,11 +86,12 @@ class AsyncFacts:
         ack: str = values.AckLevel.DURABLE,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> AsyncGenerator[facts.PutResult, None]:
-        """Stores many facts, and yields what became of each one, in order. Nothing is sent before it is iterated.
+        """Stores many facts, and yields one result for each, in order. Nothing is sent until you iterate.
 
-        An item is a `Fact`, alone or with its vector as a pair. Items are read lazily and sent in batches, some ahead
-        of the results. A bad one fails alone. A broken connection is taken up again where it broke, every fact being
-        stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
+        An item is a `Fact`, or a pair of a `Fact` and its vector. The client reads items lazily and sends them in
+        batches, a few ahead of the results. An invalid item fails alone. If the connection breaks, the client resumes
+        where it broke, and each item is stored once. It raises an error only if the server stays unavailable or does
+        not answer a batch within `timeout` seconds.
         """
         method = BulkPutFacts(mode=mode, ack=ack)
         return send_all(self._connection._target, lambda: self._stub.BulkPutFacts, method, items, timeout)
@@ -102,9 +104,9 @@ class AsyncFacts:
         versions: bool = False,
         timeout: float | None = None,
     ) -> facts.Fact:
-        """Returns one fact; FactNotFoundError if it does not exist, or it has expired.
+        """Returns one fact. Raises FactNotFoundError if it does not exist or has expired.
 
-        With `versions` its earlier versions come with it.
+        With `versions`, it includes the earlier versions.
         """
         request = fact_requests.get(namespace, key, versions=versions)
         response = await self._connection._call(self._stub.GetFact, request, timeout)
@@ -116,9 +118,9 @@ class AsyncFacts:
         *,
         timeout: float | None = None,
     ) -> tuple[facts.Fact, ...]:
-        """Returns the facts under several names, 1 to 1,000 pairs of a namespace and a key, in their order.
+        """Returns the facts under 1 to 1,000 names, each a pair of a namespace and a key, in their order.
 
-        Those that are not there are left out. More than one answer holds, which is 3 MiB, takes several calls.
+        Facts that do not exist are omitted. If the facts exceed 3 MiB, this takes several calls.
         """
         request = fact_requests.get_many(names)
         asked, found = list(request.names), fact_convert.FoundFacts()
@@ -133,9 +135,10 @@ class AsyncFacts:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> tuple[facts.RenewResult, ...]:
-        """Lets the ttl of the facts under several names, 1 to 1,000, begin anew; one result for each, in their order.
+        """Restarts the ttl of the facts under 1 to 1,000 names, and returns one result for each, in their order.
 
-        That is no change: no revision grows, and watchers are not told. Reading does not renew.
+        This does not count as a change: revisions stay the same, and watchers are not notified. Reading a fact does not
+        renew it.
         """
         request = fact_requests.renew(names, request_id=request_id)
         response = await self._connection._call(self._stub.RenewFacts, request, timeout)
@@ -158,12 +161,12 @@ class AsyncFacts:
     ) -> facts.FactAnswer:
         """Finds the facts of a namespace most relevant to a text or a vector, best first.
 
-        A blank query without a vector gives the facts that match, in the order of `list`, without scores. With
-        `subtree` the namespaces below are meant, too; then an empty namespace means all. `where` holds a key of the
-        value or the metadata with what it must equal, or with operators that must all hold: $eq, $ne, $gt, $gte, $lt,
-        $lte, $in, $nin; or it is an expression such as `F("value.score") >= 3`. `mode` is "hybrid", "vector" or
-        "keyword"; None means hybrid, or vector where only a vector is given. `view` is "ids", which leaves out all but
-        namespaces, keys, revisions and scores, "standard", or "full", with embeddings.
+        A blank query without a vector returns the facts that match, in the order of `list`, without scores. `subtree`
+        includes the namespaces below; then an empty namespace means all. `where` maps a key of the value or the
+        metadata to the value that it must equal, or to operators that must all hold: $eq, $ne, $gt, $gte, $lt, $lte,
+        $in, $nin. It can also be an expression such as `F("value.score") >= 3`. `mode` is "hybrid", "vector" or
+        "keyword"; None means hybrid, or vector if only a vector is given. `view` is "ids" (namespaces, keys, revisions
+        and scores only), "standard", or "full", which adds embeddings.
         """
         request = fact_requests.search(
             query,
@@ -189,9 +192,9 @@ class AsyncFacts:
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[facts.Fact]:
-        """Yields all facts of a namespace that match, in the order in which they were first stored, page after page.
+        """Yields all facts of a namespace that match, in the order in which they were first stored.
 
-        Which ones are meant is said as in `search`. `timeout` is for each page.
+        The arguments select facts as in `search`. `timeout` applies to each page.
         """
         labels, token = tuple(fact_convert.namespace_to_pb(namespace)), ""
         while True:
@@ -220,9 +223,9 @@ class AsyncFacts:
         page_token: str = "",
         timeout: float | None = None,
     ) -> facts.FactPage:
-        """Returns one page of facts: 100 where `page_size` is 0, at most 1,000, and at most 3 MiB of values.
+        """Returns one page of facts: 100 if `page_size` is 0, at most 1,000, and at most 3 MiB of values.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         request = fact_requests.list_page(
             namespace=namespace,
@@ -243,10 +246,10 @@ class AsyncFacts:
         page_size: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[facts.Namespace]:
-        """Yields the namespaces that hold facts, each before those below it, page after page.
+        """Yields the namespaces that hold facts, each before those below it.
 
-        `prefix` and `suffix` are their first and last labels, where "*" stands for any one. Deeper namespaces are cut
-        to `max_depth` labels, and come once; 0: none is. `timeout` is for each page.
+        `prefix` and `suffix` are the first and last labels; "*" stands for any one label. Deeper namespaces are cut to
+        `max_depth` labels and appear once; 0 means no cut. `timeout` applies to each page.
         """
         first, last = (tuple(fact_convert.namespace_to_pb(*each)) for each in ((prefix, "prefix"), (suffix, "suffix")))
         token = ""
@@ -274,9 +277,9 @@ class AsyncFacts:
         page_token: str = "",
         timeout: float | None = None,
     ) -> facts.NamespacePage:
-        """Returns one page of namespaces: 100 where `page_size` is 0, at most 1,000.
+        """Returns one page of namespaces: 100 if `page_size` is 0, at most 1,000.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         request = fact_requests.namespaces_page(
             prefix=prefix, suffix=suffix, max_depth=max_depth, page_size=page_size, page_token=page_token
@@ -295,10 +298,10 @@ class AsyncFacts:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Removes a fact for good, its earlier versions included; FactNotFoundError if it does not exist.
+        """Permanently removes a fact and its earlier versions. Raises FactNotFoundError if it does not exist.
 
-        With `allow_missing` the outcome is MISSING there; with `expected_revision` the fact is removed only if it has
-        this revision, else RevisionMismatchError.
+        With `allow_missing`, the outcome is then MISSING instead. With `expected_revision`, it removes the fact only if
+        it has this revision; otherwise it raises RevisionMismatchError.
         """
         request = fact_requests.delete(
             namespace,
@@ -321,9 +324,9 @@ class AsyncFacts:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.BulkDeleteReceipt:
-        """Removes for good all facts of a namespace that match, in one transaction; with `dry_run` they are counted.
+        """Permanently removes all facts of a namespace that match, in one transaction.
 
-        Which ones are meant is said as in `search`.
+        The arguments select facts as in `search`. With `dry_run`, it only counts them.
         """
         request = fact_requests.delete_many(
             namespace=namespace, subtree=subtree, where=where, dry_run=dry_run, request_id=request_id

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AsyncSemanticMethods(AsyncConnection):
-    """Statements about users: saved once each, found by meaning, and kept from contradicting each other."""
+    """Statements about users: saved once each, found by meaning, and checked for conflicts."""
 
     async def save_semantic(
         self,
@@ -43,13 +43,13 @@ class AsyncSemanticMethods(AsyncConnection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> semantic.SaveAnswer:
-        """Saves a statement, and says what is known now; the same content of the same user and persona only once.
+        """Saves a statement, and returns what is known now. The same content is saved once per user and persona.
 
-        `importance` is 0 to 1; `create_time` is when it was learnt, None for now; `embedding` is its vector, of the
-        server's dimension, else the server embeds the content. `conflict_policy` is "ignore", "detect" (names the
-        conflicts) or "resolve" (decides them by `rule`, or by the rule whose conditions match). The same `request_id`
-        with the same statement gets the same answer for 24 hours. RuleNotFoundError; ThrottledError where writes are
-        held back; IndexWarmingError while the index is being loaded or built.
+        `importance` is 0 to 1. `create_time` is when it was learnt; None means now. `embedding` is its vector, of the
+        server's dimension; without it, the server embeds the content. `conflict_policy` is "ignore", "detect" (names
+        the conflicts) or "resolve" (decides them by `rule`, or by the rule whose conditions match). The same
+        `request_id` with the same statement gets the same answer for 24 hours. Raises RuleNotFoundError, ThrottledError
+        while the server limits writes, and IndexWarmingError while it loads or builds the index.
         """
         memory = semantic.SemanticMemory(
             content=content,
@@ -80,12 +80,13 @@ class AsyncSemanticMethods(AsyncConnection):
         rule: str = "",
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> AsyncGenerator[semantic.SaveResult, None]:
-        """Saves many statements, and yields what became of each one, in order. Nothing is sent before it is iterated.
+        """Saves many statements, and yields one result for each, in order. Nothing is sent until you iterate.
 
-        An item is a text or a `SemanticMemory`, with its vector where it has one. Items are read lazily and sent in
-        batches, some ahead of the results. A bad one fails alone. A broken connection is taken up again where it broke,
-        every statement being saved once; only when the server stays away, or answers no batch within `timeout` seconds,
-        is an error raised. `scope` is for statements that have none; `conflict_policy` and `rule` are for all.
+        An item is a text or a `SemanticMemory`, which may hold its vector. The client reads items lazily and sends them
+        in batches, a few ahead of the results. An invalid item fails alone. If the connection breaks, the client
+        resumes where it broke, and each item is stored once. It raises an error only if the server stays unavailable or
+        does not answer a batch within `timeout` seconds. `scope` applies to statements without a scope;
+        `conflict_policy` and `rule` apply to all.
         """
         method = SaveSemanticMemories(scope=scope, conflict_policy=conflict_policy, rule=rule)
         return send_all(self._target, lambda: self._semantic.BulkSaveSemanticMemories, method, items, timeout)
@@ -101,12 +102,12 @@ class AsyncSemanticMethods(AsyncConnection):
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SimilarityAnswer:
-        """Finds the statements nearest to a text or a vector, most similar first; a blank query finds nothing.
+        """Finds the statements most similar to a text or a vector, best first. A blank query finds nothing.
 
-        At most `top_k` results, 1 to 100, of a cosine similarity of at least `min_similarity`, 0 to 1. `which` are the
-        keyword arguments of `SemanticFilters`, such as `user="ada"` or `where=F("importance") >= 0.5`: they are applied
-        first, so that none hides a match. `view` is "ids", which leaves out all but ids, revisions and similarities,
-        "standard", or "full", with vectors. The answer's diagnostics count what was left out by what.
+        It returns at most `top_k` results, 1 to 100, with a cosine similarity of at least `min_similarity`, 0 to 1.
+        `which` are the keyword arguments of `SemanticFilters`, such as `user="ada"` or `where=F("importance") >= 0.5`.
+        They apply before the search, so that they never hide a match. `view` is "ids" (ids, revisions and similarities
+        only), "standard", or "full", which adds vectors. The diagnostics of the answer count what each filter left out.
         """
         request = semantic_requests.search(
             query,
@@ -121,7 +122,10 @@ class AsyncSemanticMethods(AsyncConnection):
     async def get_semantic(
         self, memory_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None
     ) -> semantic.SemanticMemory:
-        """Returns one statement, a superseded one too, in the view "full" with its vector; MemoryNotFoundError."""
+        """Returns one statement, even a superseded one. Raises MemoryNotFoundError if it does not exist.
+
+        The view "full" includes its vector.
+        """
         request = semantic_requests.get(memory_id, view=view)
         response = await self._call(self._semantic.GetSemanticMemory, request, timeout)
         return semantic_convert.statement_from_pb(response.memory)
@@ -134,9 +138,9 @@ class AsyncSemanticMethods(AsyncConnection):
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> AsyncIterator[semantic.SemanticMemory]:
-        """Yields all statements that match, in the order in which they were saved, page after page.
+        """Yields all statements that match, in the order in which they were saved.
 
-        With `show_superseded` also those that were merged or gave way. `timeout` is for each page.
+        With `show_superseded`, it includes superseded ones. `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -157,9 +161,9 @@ class AsyncSemanticMethods(AsyncConnection):
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SemanticMemoryPage:
-        """Returns one page of statements: 100 where `page_size` is 0, at most 1,000, and at most 3 MiB of content.
+        """Returns one page of statements: 100 if `page_size` is 0, at most 1,000, and at most 3 MiB of content.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         request = semantic_requests.list_page(
             page_size=page_size, page_token=page_token, which=which, show_superseded=show_superseded
@@ -177,12 +181,13 @@ class AsyncSemanticMethods(AsyncConnection):
         timeout: float | None = None,
         **which: Unpack[semantic.SemanticFilters],
     ) -> semantic.SemanticDeleteReceipt:
-        """Removes statements for good, in one transaction: those of the ids, or all that match, superseded ones too.
+        """Permanently removes statements, in one transaction: those with these ids, or all that match.
 
-        What was merged into them or gave way to them goes with them, and so do the decisions about them. At most 1,000
-        ids; where one is not there, MemoryNotFoundError, and nothing is removed, unless `allow_missing`. With one id
-        and `expected_revision` only if the statement has this revision, else RevisionMismatchError. With `dry_run` they
-        are only counted. Without ids and filters, or with both, InvalidArgumentError.
+        Statements that were merged into them or gave way to them are removed, too, and so are the decisions about them.
+        At most 1,000 ids. If an id does not exist, it raises MemoryNotFoundError and removes nothing, unless
+        `allow_missing`. With one id and `expected_revision`, it removes the statement only if it has this revision;
+        otherwise it raises RevisionMismatchError. With `dry_run`, it only counts them. Raises InvalidArgumentError
+        without ids and filters, or with both.
         """
         request = semantic_requests.delete(
             memory_ids,
@@ -197,14 +202,14 @@ class AsyncSemanticMethods(AsyncConnection):
         )
 
     async def semantic_index_status(self, *, timeout: float | None = None) -> semantic.SemanticIndexStatus:
-        """Says how the semantic index is, how far it has come, and whether writes are held back."""
+        """Returns the state of the semantic index, its progress, and whether the server limits writes."""
         request = pb.GetIndexStatusRequest()
         return semantic_convert.status_from_pb(await self._call(self._semantic.GetIndexStatus, request, timeout))
 
     async def create_snapshot(
         self, *, request_id: str | None = None, timeout: float | None = None
     ) -> semantic.SnapshotReceipt:
-        """Writes the semantic index to disk now, so that the next start is quick; few statements need none."""
+        """Writes the semantic index to disk now, so that the next start is fast. A small index needs no snapshot."""
         request = semantic_requests.create_snapshot(request_id=request_id)
         return semantic_convert.snapshot_from_pb(await self._call(self._semantic.CreateSnapshot, request, timeout))
 

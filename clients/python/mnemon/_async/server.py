@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AsyncServerMethods(AsyncConnection):
-    """What the server is."""
+    """Information about the server."""
 
     async def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """Tells what this client may rely on: version, capabilities, limits, embedding model and vault."""
+        """Returns version, capabilities, limits, embedding model and vault of the server."""
         return info_from_pb(await self._call(self._info.GetServerInfo, pb.GetServerInfoRequest(), timeout))
 
     @property

@@ -16,7 +16,7 @@ from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 
 class AsyncWatch(AsyncIterator[Change]):
-    """Changes as they are committed, in order, each one once, without an end: an async iterator; otherwise as `Watch`.
+    """Changes as they are committed, in order, each once, without an end: an async iterator; see `Watch`.
 
     async with client.watch() as changes:
         await client.remember("Ada prefers window seats.")
@@ -32,15 +32,16 @@ class AsyncWatch(AsyncIterator[Change]):
 
     @property
     def cursor(self) -> str:
-        """Where to begin again another time, safe to store: it stands behind changes that were handed out, never ahead.
+        """The position to resume from, safe to store: behind changes that were handed out, never ahead of them.
 
-        Changes come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
+        Changes come in batches. Within a batch, this is still the cursor of the previous one. Empty before the first
+        answer.
         """
         return self._progress.cursor
 
     @property
     def caught_up(self) -> bool:
-        """Whether nothing newer was in the log when the server last looked, and all of that was handed out."""
+        """Whether all changes that were in the log at the server's last look have been handed out."""
         return self._progress.caught_up
 
     async def __aenter__(self) -> Self:
@@ -59,8 +60,8 @@ class AsyncWatch(AsyncIterator[Change]):
         """The next change; waits for it. Ends only when the watch, or its client, is closed.
 
         Raises:
-            CursorExpiredError: changes were dropped before this watch came to them.
-            MnemonError: the server refuses the watch, or none was ever reached.
+            CursorExpiredError: changes were dropped before this watch read them.
+            MnemonError: the server refuses the watch, or no server was ever reached.
         """
         while not self._closed.is_set():
             for change in self._pending:
@@ -69,13 +70,13 @@ class AsyncWatch(AsyncIterator[Change]):
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """Ends the watch; another task's iteration ends, too. Calling it again does nothing."""
+        """Ends the watch, and the iteration of another task. Calling it again does nothing."""
         self._closed.set()
         if (stream := self._stream) is not None:
             await stream.close()
 
     async def _receive(self) -> None:
-        """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
+        """Takes a message, or recovers from a lost stream. An exception ends the watch."""
         try:
             await self._receive_or_pause()
         except BaseException:
@@ -112,7 +113,7 @@ class _Stream:
         self._closed = False
 
     async def receive(self, silence_s: float | None) -> pb.WatchChangesResponse:
-        """The next message; StreamLostError where none comes."""
+        """The next message. Raises StreamLostError if there is none."""
         try:
             async with asyncio.timeout(silence_s):
                 message = await self._call.read()
@@ -121,7 +122,7 @@ class _Stream:
         except grpc.aio.AioRpcError as error:
             raise StreamLostError(error_from_call(error, address=self._address)) from error
         except asyncio.CancelledError:
-            # To close a stream cancels whoever reads it; to cancel the reader itself is something else.
+            # Closing a stream cancels its reader. If the reader itself was cancelled, that must go on.
             task = asyncio.current_task()
             if not self._closed or (task is not None and task.cancelling()):
                 raise

@@ -45,10 +45,11 @@ class Archive:
     ) -> Generator[dict[str, Any], None, None]:
         """Yields an archive as objects that `json` can write: a header, the records, and a summary.
 
-        Without arguments everything; with `kinds` (see RecordKind) records of these; with `namespace` facts of it and
-        of those below, or with `exact_namespace` of it alone; with `scope` what has this scope. Without `vectors` the
-        file is smaller, and an import embeds the texts. What changes meanwhile comes once more at the end; see the
-        promises of ExportRecords. There is no deadline unless `timeout` gives one for the whole.
+        Without arguments it exports everything. `kinds` (see RecordKind) selects records of these kinds. `namespace`
+        selects facts of this namespace and of all below it, or of this one alone with `exact_namespace`. `scope`
+        selects what has this scope. Without `vectors` the file is smaller, and an import embeds the texts again. What
+        changes during the export is repeated at the end; see ExportRecords. There is no deadline unless `timeout` sets
+        one for the whole export.
         """
         request = pb.ExportRecordsRequest(
             selection=lines.selection_to_pb(kinds, namespace, scope, exact_namespace=exact_namespace),
@@ -72,14 +73,15 @@ class Archive:
         bridge_events: bool = False,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> Generator[ImportResult, None, None]:
-        """Stores the records of an archive, and yields what became of each one, in order.
+        """Stores the records of an archive, and yields one result for each, in order.
 
-        Lines are objects or JSON texts, read lazily. A bad one fails alone. The same archive again changes nothing, so
-        that an import that broke off can be begun anew. `on_conflict` says what becomes of a record whose id is taken.
-        Vectors are taken as they are where the server's model made them, otherwise EmbeddingModelMismatchError; with
-        `embed_anew` the server makes them anew. The bridge passes over imported events, unless `bridge_events`. An
-        archive without an end is imported as far as it goes, and then raises IncompleteArchiveError. A broken
-        connection is taken up again where it broke; a batch that is not answered within `timeout` seconds is an error.
+        Lines are objects or JSON texts, and are read lazily. An invalid line fails alone. Importing the same archive
+        again changes nothing, so an interrupted import can be repeated. `on_conflict` says what happens if an id is
+        already in use. Vectors are kept if the server's model made them. Otherwise this raises
+        EmbeddingModelMismatchError, unless `embed_anew` lets the server compute new ones. The bridge ignores imported
+        events unless `bridge_events` is set. An archive that was cut off is imported as far as it goes, and then raises
+        IncompleteArchiveError. A broken connection is resumed where it broke. A batch that is not answered within
+        `timeout` seconds is an error.
         """
         sorter = LineSorter()
         method = ImportRecords(sorter, on_conflict=on_conflict, embed_anew=embed_anew, bridge_events=bridge_events)

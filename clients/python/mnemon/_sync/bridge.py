@@ -12,15 +12,15 @@ from mnemon.v1.bridge_pb2_grpc import BridgeServiceStub
 
 
 class BridgeMethods(Connection):
-    """The bridge, which saves events as statements where a policy lets them through, and takes back what was pruned."""
+    """Saves events as statements if the policy allows it, and takes them back when their events are pruned."""
 
     def bridge_status(self, *, timeout: float | None = None) -> bridge.BridgeStatus:
-        """Says how the bridge is, and what it did."""
+        """Returns the state of the bridge and what it has done."""
         request = pb.GetBridgeStatusRequest()
         return bridge_convert.status_from_pb(self._call(self._bridge.GetBridgeStatus, request, timeout))
 
     def routing_policy(self, *, timeout: float | None = None) -> bridge.RoutingPolicy:
-        """Returns the policy that holds now, with its defaults filled in."""
+        """Returns the current policy, with its defaults filled in."""
         response = self._call(self._bridge.GetRoutingPolicy, pb.GetRoutingPolicyRequest(), timeout)
         return bridge_convert.policy_from_pb(response.policy)
 
@@ -35,21 +35,21 @@ class BridgeMethods(Connection):
     ) -> bridge.RoutingPolicy:
         """Changes the policy, and returns it with its defaults filled in: `update_routing_policy(min_importance=0.8)`.
 
-        With a whole `policy`, every field is taken from it, where it is not among the `changes`. It holds for events
-        that have yet to be handled. `expected_revision`: change only if the policy has this `revision`, otherwise
-        RevisionMismatchError.
+        A whole `policy` replaces every field that `changes` does not name. The new policy applies to events that are
+        not yet handled. With `expected_revision`, it changes only if the policy has this `revision`; otherwise it
+        raises RevisionMismatchError.
         """
         request = bridge_convert.update(policy, changes, expected_revision=expected_revision, request_id=request_id)
         response = self._call(self._bridge.UpdateRoutingPolicy, request, timeout)
         return bridge_convert.policy_from_pb(response.policy)
 
     def pause_bridge(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
-        """Stops the bridge until it is resumed, over restarts of the server; events wait."""
+        """Stops the bridge until `resume_bridge`, also across restarts of the server. Events wait."""
         request = pb.PauseBridgeRequest(request_id=request_id_to_pb(request_id))
         self._call(self._bridge.PauseBridge, request, timeout)
 
     def resume_bridge(self, *, request_id: str | None = None, timeout: float | None = None) -> None:
-        """Lets the bridge go on where it stopped, be it paused or suspended by a warning."""
+        """Lets the bridge continue where it stopped, whether it was paused or suspended by a warning."""
         request = pb.ResumeBridgeRequest(request_id=request_id_to_pb(request_id))
         self._call(self._bridge.ResumeBridge, request, timeout)
 

@@ -14,7 +14,7 @@ from mnemon._errors import DeadlineExceededError, ServerUnreachableError
 from mnemon._status import error_from_call
 
 StreamMethod: TypeAlias = "grpc.StreamStreamMultiCallable[Any, Any]"
-"""A method of a stub with a stream in both directions."""
+"""A method of a stub that streams in both directions."""
 
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
@@ -91,7 +91,7 @@ class _Stream:
             self._call = self._method(iter(self._outbox.get, None))
 
     def receive(self, batch: Batch[Any]) -> Message | None:
-        """The answer to the batch; a batch that was not sent has none."""
+        """The answer to the batch; None if the batch was not sent."""
         if self._call is None or batch.request is None:
             return None
         response = self._next(self._call)
@@ -100,7 +100,7 @@ class _Stream:
         return response
 
     def finish(self) -> None:
-        """Ends the stream in order; everything is answered, so that nothing depends on how it ends."""
+        """Ends the stream in order. Everything is answered, so an error no longer matters."""
         if self._call is None:
             return
         self._outbox.put(None)
@@ -110,7 +110,7 @@ class _Stream:
             return
 
     def cancel(self) -> None:
-        """Ends the stream at once; does nothing to one that has ended."""
+        """Ends the stream at once. Does nothing if it has ended."""
         self._outbox.put(None)
         if self._call is not None:
             self._call.cancel()

@@ -28,11 +28,11 @@ class Client(
 ):
     """A connection to a Mnemon server, safe to share between threads.
 
-    `address` is host:port or unix:path; else MNEMON_ADDRESS counts, else 127.0.0.1:50051. Plaintext is for this machine
-    only: another one needs `tls` (with the system's roots, or those of `ca_file`), `credentials`, or `insecure`.
-    `timeout` is the deadline of each call in seconds, which every method can set for itself. Nothing is dialled before
-    the first call. Calls are repeated up to three times while the server is unavailable; writes carry a request_id, so
-    that a repeated one happens once. All methods raise the classes of `MnemonError`.
+    `address` is host:port or unix:path. Its default is MNEMON_ADDRESS, then 127.0.0.1:50051. Plaintext is for this
+    machine only. For another machine, pass `tls` (with the system's roots, or those of `ca_file`), `credentials`, or
+    `insecure`. `timeout` is the deadline of each call in seconds; every method can override it. The client does not
+    connect before the first call. It repeats a call up to three times while the server is unavailable. Writes carry a
+    request_id, so a repeated write happens once. All methods raise subclasses of `MnemonError`.
 
         with Client("127.0.0.1:50051") as memory:
             memory.index("note-1", "Ada prefers window seats.", {"topic": "travel"})
@@ -45,15 +45,15 @@ class Client(
 
     @property
     def archive(self) -> Archive:
-        """What the vault holds, as lines of JSON: exported, and imported again."""
+        """The contents of the vault as lines of JSON: export and import."""
         return Archive(self)
 
     @property
     def facts(self) -> Facts:
-        """JSON objects under keys of namespaces: what tools store, and what applications store beside them."""
+        """JSON objects under keys of namespaces: what tools store, and what applications store."""
         return Facts(self)
 
     @property
     def tools(self) -> Tools:
-        """Memory as a language model uses it: what it is told of the tools, and what it calls."""
+        """Memory for a language model: the tools' descriptions, and calls of the tools."""
         return Tools(self)

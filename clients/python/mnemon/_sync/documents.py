@@ -20,7 +20,7 @@ from mnemon.v1.knowledge_store_pb2_grpc import KnowledgeStoreServiceStub
 
 
 class DocumentMethods(Connection):
-    """Documents: indexed, searched, listed and deleted."""
+    """Documents: index, search, list and delete."""
 
     def index(
         self,
@@ -34,10 +34,11 @@ class DocumentMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Stores a document, replacing the one that has its id as a whole.
+        """Stores a document. It replaces the document that has this id.
 
-        With `expected_revision` only if the document has this revision (0: only if it does not exist), else
-        RevisionMismatchError. The same `request_id` with the same document gets the same receipt for 24 hours.
+        With `expected_revision`, it writes only if the document has this revision (0: only if it does not exist);
+        otherwise it raises RevisionMismatchError. The same `request_id` with the same document gets the same receipt
+        for 24 hours.
         """
         request = requests.index_document(
             doc_id,
@@ -65,11 +66,11 @@ class DocumentMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Changes what is given of a document, and leaves the rest; DocumentNotFoundError if it does not exist.
+        """Changes the given fields of a document. Raises DocumentNotFoundError if it does not exist.
 
         `metadata` replaces all metadata; `set_metadata` and `remove_metadata` change single keys. A `Scope` replaces
-        the scope, and a mapping such as {"user": "ada"} those parts of it. With `expected_revision` only if the
-        document has this revision, else RevisionMismatchError.
+        the whole scope; a mapping such as {"user": "ada"} changes these parts of it. With `expected_revision`, it
+        writes only if the document has this revision; otherwise it raises RevisionMismatchError.
         """
         request = requests.update_document(
             doc_id,
@@ -93,11 +94,12 @@ class DocumentMethods(Connection):
         ack: str = values.AckLevel.DURABLE,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> Generator[values.IndexResult, None, None]:
-        """Stores many documents, and yields what became of each one, in order. Nothing is sent before it is iterated.
+        """Stores many documents, and yields one result for each, in order. Nothing is sent until you iterate.
 
-        Documents are read lazily and sent in batches, some ahead of the results. A bad document fails alone. A broken
-        connection is taken up again where it broke, every document being stored once; only when the server stays away,
-        or answers no batch within `timeout` seconds, is an error raised. `scope` is for documents that have none.
+        The client reads items lazily and sends them in batches, a few ahead of the results. An invalid item fails
+        alone. If the connection breaks, the client resumes where it broke, and each item is stored once. It raises an
+        error only if the server stays unavailable or does not answer a batch within `timeout` seconds. `scope` applies
+        to documents without a scope.
         """
         method = BulkIndexDocuments(scope=scope, ack=ack)
         return send_all(self._target, lambda: self._store.BulkIndexDocuments, method, documents, timeout)
@@ -117,12 +119,13 @@ class DocumentMethods(Connection):
         strict: bool = True,
         timeout: float | None = None,
     ) -> values.SearchAnswer:
-        """Finds the documents nearest to a text or a vector, best first. `top_k` is at most 100.
+        """Finds the documents most similar to a text or a vector, best first. `top_k` is at most 100.
 
         A blank query without a vector finds nothing, and so does a `top_k` of 0. `mode` is "hybrid", "vector" or
-        "keyword"; None means hybrid, or vector where only a vector is given. Results carry every pair of `filters` in
-        their metadata, by type and value, and fit `where`, such as F("metadata.year") >= 2020. Where no document could
-        meet one of `filters`, InvalidArgumentError; with `strict=False` it is left out, and named in `ignored_filters`.
+        "keyword"; None means hybrid, or vector if only a vector is given. Every result has all pairs of `filters` in
+        its metadata, with the same type and value, and matches `where`, such as F("metadata.year") >= 2020. If one of
+        `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored and listed
+        in `ignored_filters`.
         """
         if top_k <= 0:
             return convert.no_answer(mode)
@@ -142,7 +145,7 @@ class DocumentMethods(Connection):
         return convert.answer_from_pb(response)
 
     def get(self, doc_id: str, *, view: str = values.View.STANDARD, timeout: float | None = None) -> values.Document:
-        """Returns one document; DocumentNotFoundError if it does not exist."""
+        """Returns one document. Raises DocumentNotFoundError if it does not exist."""
         request = requests.get_document(doc_id, view=view)
         response = self._call(self._store.GetDocument, request, timeout)
         return convert.document_from_pb(response.document)
@@ -158,10 +161,10 @@ class DocumentMethods(Connection):
         strict: bool = True,
         timeout: float | None = None,
     ) -> Iterator[values.Document]:
-        """Yields all documents that match, in the order of their first indexing, page after page.
+        """Yields all documents that match, in the order in which they were first indexed.
 
-        Where no document could meet one of `filters`, InvalidArgumentError; with `strict=False` it is left out, with an
-        IgnoredFilterWarning. `timeout` is for each page.
+        If one of `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored
+        with an IgnoredFilterWarning. `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -193,9 +196,10 @@ class DocumentMethods(Connection):
         strict: bool = True,
         timeout: float | None = None,
     ) -> values.DocumentPage:
-        """Returns one page of documents: 100 where `page_size` is 0, at most 1,000, and at most 4 MiB.
+        """Returns one page of documents: 100 if `page_size` is 0, at most 1,000, and at most 4 MiB.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError. `strict` as in `search`.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ. `strict`
+        works as in `search`.
         """
         request = requests.list_documents(
             page_size=page_size, page_token=page_token, filters=filters, scope=scope, where=where, view=view
@@ -213,9 +217,10 @@ class DocumentMethods(Connection):
         strict: bool = True,
         timeout: float | None = None,
     ) -> int:
-        """Counts the documents that match. Where no document could meet one of `filters`, InvalidArgumentError.
+        """Counts the documents that match.
 
-        With `strict=False` such a filter is left out, with an IgnoredFilterWarning.
+        If one of `filters` can match no document, this raises InvalidArgumentError; with `strict=False` it is ignored
+        with an IgnoredFilterWarning.
         """
         request = requests.count_documents(filters=filters, scope=scope, where=where)
         response = self._call(self._store.CountDocuments, request, timeout)
@@ -233,9 +238,10 @@ class DocumentMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Removes one document; DocumentNotFoundError if it does not exist, unless `allow_missing`.
+        """Removes one document. Raises DocumentNotFoundError if it does not exist, unless `allow_missing`.
 
-        With `expected_revision` only if the document has this revision, else RevisionMismatchError.
+        With `expected_revision`, it removes the document only if it has this revision; otherwise it raises
+        RevisionMismatchError.
         """
         request = requests.delete_document(
             doc_id,
@@ -258,9 +264,9 @@ class DocumentMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.BulkDeleteReceipt:
-        """Removes all documents that match, in one transaction; with `dry_run` they are only counted.
+        """Removes all documents that match, in one transaction; with `dry_run` it only counts them.
 
-        Without any filter and scope, or with one of `filters` that no document could meet, InvalidArgumentError.
+        Raises InvalidArgumentError without any filter and scope, or if one of `filters` can match no document.
         """
         request = requests.delete_documents(
             filters=filters, scope=scope, where=where, dry_run=dry_run, ack=ack, request_id=request_id
@@ -269,10 +275,10 @@ class DocumentMethods(Connection):
         return values.BulkDeleteReceipt(response.deleted_count, response.replayed)
 
     def rebuild_index(self, *, timeout: float | None = None) -> Iterator[values.RebuildProgress]:
-        """Builds the vector database anew from the records, and yields how far that is.
+        """Rebuilds the vector database from the records, and yields the progress. Nothing is sent until you iterate.
 
-        Searches are answered meanwhile. Nothing is sent before it is iterated. There is no deadline unless `timeout`
-        gives one for the whole. To stop reading does not stop the rebuild.
+        The server answers searches meanwhile. There is no deadline unless `timeout` sets one for the whole rebuild. If
+        you stop reading, the rebuild continues.
         """
         stream = self._store.RebuildIndex(pb.RebuildIndexRequest(), timeout=timeout)
         try:
@@ -284,7 +290,7 @@ class DocumentMethods(Connection):
             stream.cancel()
 
     def check_health(self, *, timeout: float | None = None) -> values.StoreHealth:
-        """Says how the store and its vector database are."""
+        """Returns the health of the store and of its vector database."""
         return convert.health_from_pb(self._call(self._store.CheckHealth, pb.CheckHealthRequest(), timeout))
 
     @property

@@ -13,7 +13,7 @@ from mnemon.v1.changes_pb2_grpc import ChangeServiceStub
 
 
 class ChangeMethods(Connection):
-    """What happened, in order: watched as it happens, or read page by page."""
+    """Changes in order: watch them as they happen, or read them page by page."""
 
     def watch(
         self,
@@ -26,12 +26,12 @@ class ChangeMethods(Connection):
         heartbeat: float | None = None,
         batch_size: int = 0,
     ) -> Watch:
-        """Watches changes as they are committed: an iterator that resumes by itself, each one once.
+        """Watches changes as they are committed: an iterator that yields each once and reconnects by itself.
 
-        `since` is "now", "earliest", a cursor, or a time with its zone; the other arguments say which changes: of these
-        `types` (see ChangeType), about records of this `scope`, with these `ids`. With `full`, changes carry the record
-        as it is then. `heartbeat` is the longest silence of the server in seconds, 5 to 60; it is given up after two
-        and a half of them. At most `batch_size` changes come in a message: 500 where it is 0, at most 1,000.
+        `since` is "now", "earliest", a cursor, or a time with a time zone. `types` (see ChangeType), `scope` and `ids`
+        select changes. With `full`, a change carries the record as it is when it is read. `heartbeat` is the longest
+        silence of the server in seconds, 5 to 60; after two and a half times as long, the client reconnects. A message
+        holds at most `batch_size` changes, 1,000 at most; 0 means 500.
         """
         request = change_convert.watch_request(
             since, types=types, scope=scope, ids=ids, full=full, heartbeat=heartbeat, batch_size=batch_size
@@ -52,9 +52,9 @@ class ChangeMethods(Connection):
         page_size: int = 0,
         timeout: float | None = None,
     ) -> Iterator[Change]:
-        """Yields the changes that are in the log, in order, page after page; the arguments are those of `watch`.
+        """Yields the changes in the log, in order. The arguments are those of `watch`.
 
-        `timeout` is for each page.
+        `timeout` applies to each page.
         """
         kinds, record_ids = list(types), list(ids)
         caught_up = False
@@ -76,9 +76,9 @@ class ChangeMethods(Connection):
         page_size: int = 0,
         timeout: float | None = None,
     ) -> ChangePage:
-        """Returns one page of the log: 100 changes where `page_size` is 0, at most 1,000.
+        """Returns one page of the log: 100 changes if `page_size` is 0, at most 1,000.
 
-        Its cursor is for the next page, and for `watch`. A page may be empty though there is more: `caught_up` tells.
+        Its cursor is for the next page and for `watch`. A page may be empty although there are more; see `caught_up`.
         """
         request = change_convert.list_request(since, types=types, scope=scope, ids=ids, full=full, page_size=page_size)
         stub = self._stub(ChangeServiceStub)

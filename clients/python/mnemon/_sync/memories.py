@@ -20,7 +20,7 @@ from mnemon.v1.memory_pb2_grpc import MemoryServiceStub
 
 
 class MemoryMethods(Connection):
-    """Facts whose confidence fades: remembered, recalled, reinforced and forgotten."""
+    """Memories whose confidence decays: remember, recall, reinforce and forget."""
 
     def remember(
         self,
@@ -35,12 +35,12 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **tags: Unpack[memories.MemoryTags],
     ) -> memories.Memory:
-        """Stores a new memory, with confidence 1, and returns it as it is stored.
+        """Stores a new memory with confidence 1, and returns it as stored.
 
         `tags` are the keyword arguments of `MemoryTags`, such as `type="preference"` or `user="ada"`. `memory_id` is a
-        UUID of the caller's, and MemoryExistsError says that it is taken; without one, the server chooses. The server
-        embeds the text, unless `embedding` is its vector, of the server's dimension. The same `request_id` with the
-        same memory gets the same answer for 24 hours.
+        UUID that you choose; this raises MemoryExistsError if it is in use. Without it, the server chooses one.
+        `embedding` is the vector of the text, of the server's dimension; without it, the server embeds the text. The
+        same `request_id` with the same memory gets the same answer for 24 hours.
         """
         check_keywords(tags, memories.MemoryTags.__annotations__)
         memory = memories.Memory(
@@ -62,12 +62,12 @@ class MemoryMethods(Connection):
         ack: str = values.AckLevel.DURABLE,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> Generator[memories.RememberResult, None, None]:
-        """Stores many memories, and yields what became of each one, in order. Nothing is sent before it is iterated.
+        """Stores many memories, and yields one result for each, in order. Nothing is sent until you iterate.
 
-        An item is a text or a `Memory`, alone or with its vector as a pair. Items are read lazily and sent in batches,
-        some ahead of the results. A bad one fails alone. A broken connection is taken up again where it broke, every
-        memory being stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an
-        error raised. `scope` is for memories that have none.
+        An item is a text or a `Memory`, or a pair of one of them and its vector. The client reads items lazily and
+        sends them in batches, a few ahead of the results. An invalid item fails alone. If the connection breaks, the
+        client resumes where it broke, and each item is stored once. It raises an error only if the server stays
+        unavailable or does not answer a batch within `timeout` seconds. `scope` applies to memories without a scope.
         """
         method = BulkCreateMemories(scope=scope, ack=ack)
         return send_all(self._target, lambda: self._memories.BulkCreateMemories, method, items, timeout)
@@ -86,12 +86,13 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.RecallAnswer:
-        """Finds the memories most relevant to a text or a vector, best first: never fewer than there are up to `limit`.
+        """Finds the memories most relevant to a text or a vector, best first, up to `limit`.
 
-        `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector where only a vector is given. A blank
-        query without a vector finds nothing. `view` is "ids", which leaves out all but ids, confidences, revisions and
-        scores, "standard", or "full", with embeddings. With `explain` each result says why it scored as it did. `which`
-        are the keyword arguments of `MemoryFilters`, such as `type="preference"` or `where=F("metadata.score") >= 3`.
+        `mode` is "hybrid", "vector" or "keyword"; None means hybrid, or vector if only a vector is given. A blank query
+        without a vector finds nothing. `view` is "ids" (ids, confidences, revisions and scores only), "standard", or
+        "full", which adds embeddings. With `explain`, each result explains its score. `which` are the keyword arguments
+        of `MemoryFilters`, such as `type="preference"` or `where=F("metadata.score") >= 3`. Memories below
+        `min_confidence` do not count towards `limit`.
         """
         request = memory_requests.search_memories(
             query,
@@ -107,7 +108,7 @@ class MemoryMethods(Connection):
         return memory_convert.recall_from_pb(self._call(self._memories.SearchMemories, request, timeout))
 
     def get_memory(self, memory_id: str, *, timeout: float | None = None) -> memories.Memory:
-        """Returns one memory, whatever its confidence; MemoryNotFoundError if it does not exist or it was forgotten."""
+        """Returns one memory, whatever its confidence. Raises MemoryNotFoundError if it is missing or forgotten."""
         request = memory_requests.get_memory(memory_id)
         response = self._call(self._memories.GetMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
@@ -121,9 +122,9 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> Iterator[memories.Memory]:
-        """Yields all memories that match, in the order of their creation, page after page.
+        """Yields all memories that match, in the order of their creation.
 
-        With `show_deleted` also those that are forgotten and not purged. `timeout` is for each page.
+        With `show_deleted`, it includes memories that are forgotten but not purged. `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -149,9 +150,9 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.MemoryPage:
-        """Returns one page of memories: 100 where `page_size` is 0, at most 1,000, and at most 3 MiB of content.
+        """Returns one page of memories: 100 if `page_size` is 0, at most 1,000, and at most 3 MiB of content.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         request = memory_requests.list_memories(
             page_size=page_size,
@@ -170,7 +171,7 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> int:
-        """Counts the memories that match; with `show_deleted` also those that are forgotten and not purged."""
+        """Counts the memories that match; with `show_deleted`, including those that are forgotten but not purged."""
         request = memory_requests.count_memories(which=which, min_confidence=min_confidence, show_deleted=show_deleted)
         response = self._call(self._memories.CountMemories, request, timeout)
         return response.count
@@ -191,11 +192,12 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **tags: Unpack[memories.MemoryTagChanges],
     ) -> memories.Memory:
-        """Changes what is given, leaves the rest, and returns the memory as it is now; an empty text empties a field.
+        """Changes the given fields, keeps the others, and returns the memory as it is now. An empty text clears a
+        field.
 
         `tags` are the keyword arguments of `MemoryTagChanges`, such as `type="preference"`. `metadata` replaces all
-        metadata; `set_metadata` and `remove_metadata` change single keys. With `expected_revision` only if the memory
-        has this revision, else RevisionMismatchError.
+        metadata; `set_metadata` and `remove_metadata` change single keys. With `expected_revision`, it writes only if
+        the memory has this revision; otherwise it raises RevisionMismatchError.
         """
         request = memory_requests.update_memory(
             memory_id,
@@ -221,7 +223,7 @@ class MemoryMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> memories.Memory:
-        """Sets a reinforceable memory's confidence back to 1; InvalidOperationError for the other policies."""
+        """Resets the confidence of a reinforceable memory to 1. Raises InvalidOperationError for the other policies."""
         request = memory_requests.reinforce_memory(
             memory_id, expected_revision=expected_revision, request_id=request_id
         )
@@ -238,10 +240,10 @@ class MemoryMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> values.WriteReceipt:
-        """Deletes softly: nothing finds the memory any more, until `unforget`, or for good after `purge`.
+        """Soft-deletes a memory: nothing finds it any more. `unforget` restores it; `purge` removes it for good.
 
-        MemoryNotFoundError if it does not exist, unless `allow_missing`: then the receipt's outcome is MISSING.
-        InvalidOperationError where it is forgotten already.
+        Raises MemoryNotFoundError if it does not exist; with `allow_missing`, the outcome in the receipt is then
+        MISSING. Raises InvalidOperationError if it is already forgotten.
         """
         request = memory_requests.delete_memory(
             memory_id,
@@ -261,7 +263,7 @@ class MemoryMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> memories.Memory:
-        """Takes `forget` back; InvalidOperationError where the memory is not forgotten."""
+        """Undoes `forget`. Raises InvalidOperationError if the memory is not forgotten."""
         request = memory_requests.undelete_memory(memory_id, expected_revision=expected_revision, request_id=request_id)
         response = self._call(self._memories.UndeleteMemory, request, timeout)
         return memory_convert.memory_from_pb(response.memory)
@@ -276,10 +278,10 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> memories.PurgeReceipt:
-        """Removes all memories that match for good, forgotten ones included, in one transaction.
+        """Permanently removes all memories that match, in one transaction, including forgotten ones.
 
-        With `only_deleted` only forgotten ones; with `dry_run` they are only counted. Without any filter and without
-        `only_deleted`, InvalidArgumentError.
+        With `only_deleted`, it removes only forgotten ones; with `dry_run`, it only counts them. Without a filter and
+        without `only_deleted`, it raises InvalidArgumentError.
         """
         request = memory_requests.purge_memories(
             which=which,
@@ -300,9 +302,10 @@ class MemoryMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[memories.MemoryFilters],
     ) -> Iterator[memories.MemoryForecast]:
-        """Yields what falls below `min_confidence` by a time, or within a time from now, in the order of creation.
+        """Yields the memories whose confidence falls below `min_confidence` by a time, or within a time from now.
 
-        Those already below are included. `timeout` is for each page.
+        They come in the order of their creation, and include those that are already below. `timeout` applies to each
+        page.
         """
         request = memory_requests.forecast_memories(by, which=which, min_confidence=min_confidence, page_size=page_size)
         while True:
@@ -314,7 +317,7 @@ class MemoryMethods(Connection):
             request.page_token = token
 
     def memory_status(self, *, timeout: float | None = None) -> memories.MemoryStatus:
-        """Says how the memory service and what it stands on are."""
+        """Returns the state of the memory service and of what it depends on."""
         return memory_convert.status_from_pb(self._call(self._memories.GetStatus, pb.GetStatusRequest(), timeout))
 
     @property

@@ -13,25 +13,25 @@ from mnemon.v1.rules_pb2_grpc import RulesServiceStub
 
 
 class RuleMethods(Connection):
-    """Merge rules: what a conflict is, how it is decided and how statements are merged, by rules that inherit.
+    """Merge rules: what counts as a conflict, how it is decided, and how statements are merged. Rules inherit.
 
-    Rules are plain dicts of the shape of `MergeRule`; a key or value that no rule has is an InvalidArgumentError that
-    names it.
+    Rules are plain dicts in the form of `MergeRule`. An unknown key or value raises InvalidArgumentError, which names
+    it.
     """
 
     def register_rule(
         self, rule: rules.MergeRule, *, request_id: str | None = None, timeout: float | None = None
     ) -> rules.StoredRule:
-        """Adds a rule, and returns it as it is stored.
+        """Adds a rule, and returns it as stored.
 
-        RuleExistsError where there is one of that name; UnknownBaseRuleError where that which it extends is not there;
-        CircularInheritanceError.
+        Raises RuleExistsError if a rule has this name, UnknownBaseRuleError if the rule that it extends does not exist,
+        and CircularInheritanceError.
         """
         request = rule_requests.register(rule, request_id=request_id)
         return rule_convert.stored_from_pb(self._call(self._rules.RegisterRule, request, timeout))
 
     def get_rule(self, name: str, *, timeout: float | None = None) -> rules.StoredRule:
-        """Returns a rule as it was written; RuleNotFoundError if it does not exist."""
+        """Returns a rule as it was written. Raises RuleNotFoundError if it does not exist."""
         return rule_convert.stored_from_pb(self._call(self._rules.GetRule, rule_requests.get(name), timeout))
 
     def update_rule(
@@ -44,11 +44,11 @@ class RuleMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> rules.StoredRule:
-        """Changes what is given, key by key, and leaves the rest; lists are replaced.
+        """Changes the given keys of a rule and keeps the others; lists are replaced.
 
-        With an `update_mask`, such as ["arbitration.merge_threshold", "conditions"], only these fields change: what is
-        given of them replaces what is there, and what is not is inherited again. With `expected_revision` only if the
-        rule has this revision, else RevisionMismatchError. RuleNotFoundError, UnknownBaseRuleError,
+        With an `update_mask`, such as ["arbitration.merge_threshold", "conditions"], exactly these fields change: given
+        ones are replaced, and the others are inherited again. With `expected_revision`, it writes only if the rule has
+        this revision; otherwise it raises RevisionMismatchError. Raises RuleNotFoundError, UnknownBaseRuleError and
         CircularInheritanceError.
         """
         request = rule_requests.update(
@@ -70,11 +70,11 @@ class RuleMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> rules.RuleDeleteReceipt:
-        """Removes a rule; RuleNotFoundError if it does not exist, unless `allow_missing`: then `deleted` is False.
+        """Removes a rule. Raises RuleNotFoundError if it does not exist; with `allow_missing`, `deleted` is then False.
 
-        With `expected_revision` only if the rule has this revision, else RevisionMismatchError. RuleInUseError where
-        others extend it, unless `force` is set: then they keep what they had inherited, as their own.
-        InvalidOperationError for "default".
+        With `expected_revision`, it removes the rule only if it has this revision; otherwise it raises
+        RevisionMismatchError. Raises RuleInUseError if other rules extend it; with `force`, they keep what they
+        inherited as their own. Raises InvalidOperationError for "default".
         """
         request = rule_requests.delete(
             name,
@@ -88,9 +88,10 @@ class RuleMethods(Connection):
     def list_rules(
         self, *, order: str = rules.RuleOrder.REGISTRATION, page_size: int = 0, timeout: float | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yields all rules as they were written: "registration" has "default" first, "matching" the first asked first.
+        """Yields all rules as they were written, in the order of registration or of matching.
 
-        `timeout` is for each page.
+        "registration" begins with "default"; "matching" is the order in which rules are tried. `timeout` applies to
+        each page.
         """
         token = ""
         while True:
@@ -107,29 +108,29 @@ class RuleMethods(Connection):
         page_token: str = "",
         timeout: float | None = None,
     ) -> rules.RulePage:
-        """Returns one page of rules: 100 where `page_size` is 0, at most 1,000.
+        """Returns one page of rules: 100 if `page_size` is 0, at most 1,000.
 
-        The order must be that of the page before, else InvalidPageTokenError.
+        The order must be that of the previous page. Raises InvalidPageTokenError if it differs.
         """
         request = rule_requests.list_page(order=order, page_size=page_size, page_token=page_token)
         return rule_convert.page_from_pb(self._call(self._rules.ListRules, request, timeout))
 
     def find_matching_rule(self, candidate: semantic.SemanticMemory, *, timeout: float | None = None) -> dict[str, Any]:
-        """Returns the rule that applies to a statement, with all that it inherits.
+        """Returns the rule that applies to a statement, with everything that it inherits.
 
-        User, persona, source and importance count: of the enabled rules whose conditions match, the one of the highest
-        priority, otherwise "default".
+        User, persona, source and importance decide: the enabled rule with the highest priority whose conditions match,
+        or "default".
         """
         request = rule_requests.find_matching(candidate)
         response = self._call(self._rules.FindMatchingRule, request, timeout)
         return rule_convert.rule_from_pb(response.rule)
 
     def resolve_rule(self, name: str, *, timeout: float | None = None) -> rules.ResolvedRule:
-        """Returns a rule with all that it inherits, and which rule gave each field; RuleNotFoundError."""
+        """Returns a rule with everything that it inherits, and the origin of each field. Raises RuleNotFoundError."""
         return rule_convert.resolved_from_pb(self._call(self._rules.ResolveRule, rule_requests.resolve(name), timeout))
 
     def export_rules(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """Returns all rules as they were written, in the order of their registration; `load_rules` takes them."""
+        """Returns all rules as they were written, in the order of their registration, for `load_rules`."""
         response = self._call(self._rules.ExportRules, pb.ExportRulesRequest(), timeout)
         return list(map(rule_convert.rule_from_pb, response.rules))
 
@@ -142,16 +143,16 @@ class RuleMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> rules.LoadReceipt:
-        """Registers rules, or replaces those of the same name: all of them, in any order, or none. At most 1,000.
+        """Adds rules, or replaces those with the same name. Loads all of them or none, in any order. At most 1,000.
 
-        With `replace_all`, what is not among them is removed. With `lenient`, a base that is not there is taken as
-        "default", rather than refused with UnknownBaseRuleError. CircularInheritanceError.
+        With `replace_all`, it removes all other rules. With `lenient`, "default" stands in for a missing base;
+        otherwise a missing base raises UnknownBaseRuleError. Raises CircularInheritanceError.
         """
         request = rule_requests.load(given, replace_all=replace_all, lenient=lenient, request_id=request_id)
         return rule_convert.loaded_from_pb(self._call(self._rules.LoadRules, request, timeout))
 
     def reset_rules(self, *, request_id: str | None = None, timeout: float | None = None) -> int:
-        """Removes all rules, takes "default" back to what it was, and returns the version of the registry."""
+        """Removes all rules, resets "default", and returns the version of the registry."""
         request = rule_requests.reset(request_id=request_id)
         response = self._call(self._rules.ResetRules, request, timeout)
         return response.registry_version

@@ -9,10 +9,10 @@ from mnemon.v1.server_pb2_grpc import ServerServiceStub
 
 
 class ServerMethods(Connection):
-    """What the server is."""
+    """Information about the server."""
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """Tells what this client may rely on: version, capabilities, limits, embedding model and vault."""
+        """Returns version, capabilities, limits, embedding model and vault of the server."""
         return info_from_pb(self._call(self._info.GetServerInfo, pb.GetServerInfoRequest(), timeout))
 
     @property

@@ -21,7 +21,7 @@ from mnemon.v1.episodic_pb2_grpc import EpisodicMemoryServiceStub
 
 
 class TimelineMethods(Connection):
-    """What happened, in the order of its times: recorded, found by time and by text, counted and pruned."""
+    """Events, ordered by when they happened: record, find by time and by text, count and prune."""
 
     def record_event(
         self,
@@ -42,12 +42,12 @@ class TimelineMethods(Connection):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> timeline.EventReceipt:
-        """Records that something happened, at `event_time`, None for now; events may come late.
+        """Records an event that happened at `event_time`; None means now. Events may be recorded late.
 
-        `event_type` is "conversation", "task", "reminder", "emotion", "preference", "custom" or anything else;
-        `importance` is 0 to 1. An event with a known id, or of the same user, persona, type, time and content as a
-        known one, is that one: nothing is written, and the receipt has the stored one as `duplicate_of`. The same
-        `request_id` with the same event, its time included, gets the same receipt for 24 hours.
+        `event_type` is "conversation", "task", "reminder", "emotion", "preference", "custom" or anything else.
+        `importance` is 0 to 1. An event is a duplicate if its id is known, or if user, persona, type, time and content
+        are those of a known event. A duplicate is not written; `duplicate_of` in the receipt is the stored event. The
+        same `request_id` with the same event, including its time, gets the same receipt for 24 hours.
         """
         event = timeline.EpisodicEvent(
             event_type=event_type,
@@ -74,12 +74,12 @@ class TimelineMethods(Connection):
         scope: values.Scope | None = None,
         timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> Generator[timeline.RecordResult, None, None]:
-        """Records many events, and yields what became of each one, in order. Nothing is sent before it is iterated.
+        """Records many events, and yields one result for each, in order. Nothing is sent until you iterate.
 
-        Events are read lazily and sent in batches, some ahead of the results. A bad one fails alone. One without an id
-        gets one before it is sent, so that a broken connection is taken up again where it broke, every event being
-        stored once; only when the server stays away, or answers no batch within `timeout` seconds, is an error raised.
-        `scope` is for events that have none.
+        An event without an id gets one before it is sent. The client reads items lazily and sends them in batches, a
+        few ahead of the results. An invalid item fails alone. If the connection breaks, the client resumes where it
+        broke, and each item is stored once. It raises an error only if the server stays unavailable or does not answer
+        a batch within `timeout` seconds. `scope` applies to events without a scope.
         """
         method = RecordEvents(scope=scope)
         return send_all(self._target, lambda: self._timeline.BulkRecordEvents, method, items, timeout)
@@ -98,14 +98,13 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.WindowAnswer:
-        """Returns the newest events of a window of time, or with a `query` those that fit its text best, best first.
+        """Returns the newest events of a window of time; with a `query`, those that match its text best, best first.
 
-        The window is the `last_days`, or from `since` to `until`, both included; an end that is left out is open.
-        Without any of them it is the last 30 days. At most `top_k` events, 1 to 1,000; an answer also ends at 3 MiB, or
-        after `where` had to read 100,000 events, and then may hold fewer, or none, with a `next_page_token`. A text has
-        no further pages; a blank one finds nothing; `mode` says how it finds: "hybrid", "vector" or "keyword", by word
-        where events have no embeddings. With the `view` "ids", of each event its id alone. `which` are the keyword
-        arguments of `EventFilters`, such as `user="ada"`.
+        The window is the `last_days`, or from `since` to `until`, both inclusive and both optional. The default is the
+        last 30 days. `top_k` is 1 to 1,000. An answer also ends at 3 MiB, or after `where` has read 100,000 events. It
+        may then hold fewer events, even zero, and a `next_page_token`. A query with a text has one page, and a blank
+        text finds nothing. `mode` is "hybrid", "vector" or "keyword"; without embeddings, events are found by word. The
+        `view` "ids" returns only ids. `which` are the keyword arguments of `EventFilters`, such as `user="ada"`.
         """
         request = timeline_requests.window(
             query,
@@ -130,9 +129,9 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> Iterator[timeline.EpisodicEvent]:
-        """Yields all events of a window of time, newest first, page after page; the window is that of `query_window`.
+        """Yields all events of a window of time, newest first. The window is that of `query_window`.
 
-        `timeout` is for each page.
+        `timeout` applies to each page.
         """
         token = ""
         while True:
@@ -156,7 +155,7 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> Iterator[timeline.EpisodicEvent]:
-        """Yields all events that match, newest first, page after page. `timeout` is for each page."""
+        """Yields all events that match, newest first. `timeout` applies to each page."""
         token = ""
         while True:
             page = self.recent_events_page(page_size=page_size, page_token=token, timeout=timeout, **which)
@@ -172,9 +171,10 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.TimelinePage:
-        """Returns one page of the newest events: 50 where `page_size` is 0, at most 1,000; it ends as `query_window`'s.
+        """Returns one page of the newest events: 50 if `page_size` is 0, at most 1,000. See `query_window` for its
+        limits.
 
-        The other arguments must be those of the page before, else InvalidPageTokenError.
+        The other arguments must be those of the previous page. Raises InvalidPageTokenError if they differ.
         """
         request = timeline_requests.recent(page_size=page_size, page_token=page_token, which=which)
         return timeline_convert.page_from_pb(self._call(self._timeline.ListRecentEvents, request, timeout))
@@ -187,12 +187,12 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.EventSummary:
-        """Counts the events from `since` to `until`, both included, by type and by day; without them, of all times."""
+        """Counts the events from `since` to `until`, both inclusive and both optional, by type and by day."""
         request = timeline_requests.summarize(since=since, until=until, which=which)
         return timeline_convert.summary_from_pb(self._call(self._timeline.SummarizeRange, request, timeout))
 
     def get_event(self, event_id: str, *, timeout: float | None = None) -> timeline.EpisodicEvent:
-        """Returns one event; EventNotFoundError if it does not exist."""
+        """Returns one event. Raises EventNotFoundError if it does not exist."""
         response = self._call(self._timeline.GetEvent, timeline_requests.get(event_id), timeout)
         return timeline_convert.happened_from_pb(response.event)
 
@@ -207,12 +207,12 @@ class TimelineMethods(Connection):
         timeout: float | None = None,
         **which: Unpack[timeline.EventFilters],
     ) -> timeline.PruneReceipt:
-        """Removes events for good: those of the ids, or all that happened `before` a time and match.
+        """Permanently removes events: those with these ids, or all that happened `before` a time and match.
 
-        They are gone from every answer at once, and from the disk when their segments have been rewritten, which begins
-        at once; statements that the bridge made of them are taken back. At most 1,000 ids; where one is not there,
-        EventNotFoundError, and nothing is removed, unless `allow_missing`. With `dry_run` they are only counted and
-        named. Without ids, time and filters, or with ids and one of the others, InvalidArgumentError.
+        No answer contains them any more. The server begins at once to rewrite their segments, which removes them from
+        the disk, and takes back the statements that the bridge made of them. At most 1,000 ids. If an id does not
+        exist, it raises EventNotFoundError and removes nothing, unless `allow_missing`. With `dry_run`, it only counts
+        and names them. Raises InvalidArgumentError without ids, time and filters, or with ids and one of the others.
         """
         request = timeline_requests.prune(
             event_ids,
@@ -227,11 +227,11 @@ class TimelineMethods(Connection):
     def compact_timeline(
         self, *, request_id: str | None = None, timeout: float | None = None
     ) -> Iterator[timeline.CompactionProgress]:
-        """Seals, rewrites and joins segments, gives bytes back to the disk, and yields how far that is.
+        """Seals, rewrites and joins segments, returns disk space, and yields the progress.
 
-        Everything is answered meanwhile. Nothing is sent before it is iterated. There is no deadline unless `timeout`
-        gives one for the whole. To stop reading does not stop the compaction; with the same `request_id`, it is
-        followed again, or its end is told.
+        Nothing is sent until you iterate. The server answers all calls meanwhile. There is no deadline unless `timeout`
+        sets one for the whole compaction. If you stop reading, the compaction continues. Calling it again with the same
+        `request_id` follows it, or returns its end.
         """
         stream = self._timeline.CompactTimeline(timeline_requests.compact(request_id), timeout=timeout)
         try:
@@ -243,7 +243,7 @@ class TimelineMethods(Connection):
             stream.cancel()
 
     def timeline_status(self, *, timeout: float | None = None) -> timeline.TimelineStatus:
-        """Says how the timeline is, and what was lost of it."""
+        """Returns the state of the timeline, and which events were lost to damage."""
         request = pb.GetTimelineStatusRequest()
         return timeline_convert.status_from_pb(self._call(self._timeline.GetTimelineStatus, request, timeout))
 

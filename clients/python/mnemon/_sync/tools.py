@@ -15,17 +15,17 @@ from mnemon.v1.tools_pb2_grpc import ToolServiceStub
 
 
 class Tools:
-    """Memory as a language model uses it, which a client has as `client.tools`: what it is told, and what it calls.
+    """Memory for a language model, as `client.tools`: the tools' descriptions, and calls of the tools.
 
         with Client() as memory:
             told = memory.tools.schemas("openai")
             memory.tools.call("manage_memory", {"content": "Ada likes tea."}, config={"user_id": "ada"})
 
-    What a model says are a tool's arguments. The application says where its memories are: `namespace` is labels, of
-    which those in braces, such as "{user_id}", are filled from `config`, flat or under "configurable". Without one it
-    is the server's setting, or ("org", org_id[, agent_id][, "user", user_id]), ("user", user_id[, "agent", agent_id])
-    or ("agent", agent_id), by what `config` has. ConfigurationError where that gives no namespace. A call that fails
-    is not repeated: only the caller knows whether an operator's tool may run twice.
+    The model supplies a tool's arguments. The application decides where the memories are: `namespace` is a sequence of
+    labels, and those in braces, such as "{user_id}", are filled from `config`, flat or under "configurable". The
+    default is the server's setting, or ("org", org_id[, agent_id][, "user", user_id]), ("user", user_id[, "agent",
+    agent_id]) or ("agent", agent_id), depending on `config`. Raises ConfigurationError if that gives no namespace. The
+    client does not repeat a failed call, because only the caller knows whether an operator's tool may run twice.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -39,10 +39,10 @@ class Tools:
         search_instructions: str | None = None,
         timeout: float | None = None,
     ) -> tuple[tools.Tool, ...]:
-        """Returns the tools as a model is told of them: manage_memory, search_memory, and the operator's.
+        """Returns the tools as a model sees them: manage_memory, search_memory, and the operator's.
 
-        `actions_permitted` are what manage_memory may do, of "create", "update" and "delete"; None: all that the server
-        permits. Instructions take the place of what a description says of when to call the tool.
+        `actions_permitted` are the actions of manage_memory: "create", "update" and "delete". None means all that the
+        server permits. Instructions replace the part of a description that says when to call the tool.
         """
         request = tool_requests.list_tools(
             actions_permitted=actions_permitted,
@@ -61,7 +61,7 @@ class Tools:
         search_instructions: str | None = None,
         timeout: float | None = None,
     ) -> tools.Schemas:
-        """Returns the tools of `list` as a model's API takes them, in the style "openai" or "anthropic"."""
+        """Returns the tools of `list` in the format of a model's API: "openai" or "anthropic"."""
         chosen = definitions.chosen_style(style)
         found = self.list(
             actions_permitted=actions_permitted,
@@ -84,11 +84,11 @@ class Tools:
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> tools.ToolOutput:
-        """Runs one tool and returns its output; `arguments` are an object, or its JSON as a model wrote it.
+        """Runs one tool and returns its output. `arguments` are an object, or JSON as a model wrote it.
 
-        `metadata` is put on every fact that is created. With `response_format="content_and_artifact"` search_memory
-        gives the facts that it found, too. Arguments that are wrong are an InvalidArgumentError, an unknown tool is a
-        ToolNotFoundError. The same `request_id` with the same call gets the same answer for 24 hours.
+        Every fact that is created gets this `metadata`. With `response_format="content_and_artifact"`, search_memory
+        also returns the facts. Raises InvalidArgumentError for wrong arguments and ToolNotFoundError for an unknown
+        tool. The same `request_id` with the same call gets the same answer for 24 hours.
         """
         about = tool_requests.context(
             namespace=namespace, config=config, actions_permitted=actions_permitted, metadata=metadata
@@ -102,7 +102,7 @@ class Tools:
     def parse(
         self, text: str, *, timeout: float | None = None, **options: Unpack[tools.ParseOptions]
     ) -> tools.ParsedText:
-        """Reads the calls out of a model's text, and runs nothing. `options` are those of `ParseOptions`."""
+        """Finds the calls in a model's text without running them. `options` are those of `ParseOptions`."""
         request = tool_requests.parse(text, options)
         response = self._connection._call(self._stub.ParseToolCalls, request, timeout)
         return tool_convert.parsed_from_pb(response.parsed)
@@ -120,7 +120,8 @@ class Tools:
         timeout: float | None = None,
         **options: Unpack[tools.ParseOptions],
     ) -> tools.ExecutedText:
-        """Reads the calls out of a model's text and runs each, in order, 64 at most; a call that fails fails alone.
+        """Finds the calls in a model's text and runs them in order, at most 64. One failed call does not stop the
+        others.
 
         The arguments are those of `call`, and `options` those of `ParseOptions`.
         """
@@ -133,7 +134,7 @@ class Tools:
         return tool_convert.executed_from_pb(self._connection._call(self._stub.ExecuteText, request, timeout))
 
     def stats(self, *, timeout: float | None = None) -> tools.ProtocolStats:
-        """Counts the texts that were read since the vault was opened, by what became of them."""
+        """Counts the texts that were parsed since the vault was opened, by outcome."""
         request = pb.GetProtocolStatsRequest()
         return tool_convert.stats_from_pb(self._connection._call(self._stub.GetProtocolStats, request, timeout))
 

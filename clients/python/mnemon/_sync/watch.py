@@ -19,11 +19,11 @@ _LOOK_S = 0.5
 
 
 class Watch(Iterator[Change]):
-    """Changes as they are committed, in order, each one once, without an end: an iterator.
+    """Changes as they are committed, in order, each once, without an end: an iterator.
 
-    It has a connection of its own. A lost one, a server that restarts or falls silent, and a reader that was too slow
-    are resumed behind the last change. As a context manager it returns once the server watches, so that nothing that is
-    committed in the block is missed:
+    It has its own connection. It resumes behind the last change if the connection is lost, if the server restarts or
+    falls silent, or if the reader was too slow. As a context manager it returns once the server watches, so that no
+    change in the block is missed:
 
         with client.watch() as changes:
             client.remember("Ada prefers window seats.")
@@ -39,15 +39,16 @@ class Watch(Iterator[Change]):
 
     @property
     def cursor(self) -> str:
-        """Where to begin again another time, safe to store: it stands behind changes that were handed out, never ahead.
+        """The position to resume from, safe to store: behind changes that were handed out, never ahead of them.
 
-        Changes come in batches. Amid one, it is still the cursor of the batch before. Empty before the first answer.
+        Changes come in batches. Within a batch, this is still the cursor of the previous one. Empty before the first
+        answer.
         """
         return self._progress.cursor
 
     @property
     def caught_up(self) -> bool:
-        """Whether nothing newer was in the log when the server last looked, and all of that was handed out."""
+        """Whether all changes that were in the log at the server's last look have been handed out."""
         return self._progress.caught_up
 
     def __enter__(self) -> Self:
@@ -66,8 +67,8 @@ class Watch(Iterator[Change]):
         """The next change; waits for it. Ends only when the watch, or its client, is closed.
 
         Raises:
-            CursorExpiredError: changes were dropped before this watch came to them.
-            MnemonError: the server refuses the watch, or none was ever reached.
+            CursorExpiredError: changes were dropped before this watch read them.
+            MnemonError: the server refuses the watch, or no server was ever reached.
         """
         while not self._closed.is_set():
             for change in self._pending:
@@ -76,17 +77,17 @@ class Watch(Iterator[Change]):
         raise StopIteration
 
     def close(self) -> None:
-        """Ends the watch; another thread's iteration ends, too. Calling it again does nothing."""
+        """Ends the watch, and the iteration of another thread. Calling it again does nothing."""
         self._closed.set()
         if (stream := self._stream) is not None:
             stream.close()
 
     def __del__(self) -> None:
-        # Nobody closes a watch whose loop was left by `break`, and its watchdog would keep it alive.
+        # A loop that is left by `break` does not close its watch, and the watchdog would keep it alive.
         self.close()
 
     def _receive(self) -> None:
-        """Takes a message, or gets over the loss of the stream; what it raises ends the watch."""
+        """Takes a message, or recovers from a lost stream. An exception ends the watch."""
         try:
             self._receive_or_pause()
         except BaseException:
@@ -107,7 +108,7 @@ class Watch(Iterator[Change]):
 
 
 class _Stream:
-    """One call of WatchChanges, on a channel of its own, with a watchdog: gRPC bounds no wait for a single message."""
+    """One call of WatchChanges, on its own channel, with a watchdog: gRPC has no deadline for a single message."""
 
     def __init__(self, target: Target, request: pb.WatchChangesRequest) -> None:
         self._address = target.address
@@ -119,7 +120,7 @@ class _Stream:
         threading.Thread(target=self._watch_silence, name="mnemon-watch", daemon=True).start()
 
     def receive(self, silence_s: float | None) -> pb.WatchChangesResponse:
-        """The next message; StreamLostError where none comes."""
+        """The next message. Raises StreamLostError if there is none."""
         self._waiting_until = None if silence_s is None else monotonic() + silence_s
         try:
             return next(self._call)

@@ -27,10 +27,10 @@ class RecordKind(StrEnum):
 
 
 class ImportConflict(StrEnum):
-    """What becomes of a record whose id is taken by another state of it.
+    """What happens to a record whose id is in use with other content.
 
-    `newer`: the one that was changed last stays. `keep`: what is there stays. `replace`: what is imported takes its
-    place. `refuse`: the record fails.
+    `newer`: the one that was changed last stays. `keep`: the stored one stays. `replace`: the imported one replaces it.
+    `refuse`: the record fails.
     """
 
     NEWER = "newer"
@@ -40,7 +40,7 @@ class ImportConflict(StrEnum):
 
 
 class ImportOutcome(StrEnum):
-    """What became of a record: `kept` says that another state was there, and stays."""
+    """The outcome of a record. `kept`: the stored one has other content, and stays."""
 
     UNKNOWN = "unknown"
     CREATED = "created"
@@ -51,12 +51,12 @@ class ImportOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportResult(JsonValue):
-    """What became of one record of an import: an outcome, or an error."""
+    """The result of one record of an import: an outcome or an error."""
 
     line: int
-    """Its line, from 1."""
+    """Its line; the first line is 1."""
     kind: str
-    """Empty where the line does not say."""
+    """Empty if the line has no such field."""
     id: str
     outcome: ImportOutcome | None = None
     error: MnemonError | None = None

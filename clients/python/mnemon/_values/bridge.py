@@ -11,16 +11,16 @@ from mnemon._values.semantic import ConflictPolicy
 
 
 class RoutingMode(StrEnum):
-    """How the conditions of a policy are joined: importance and type must both fit, or one of them is enough."""
+    """How the conditions of a policy are joined: importance and type must both match, or one of them."""
 
     ALL = "all"
     ANY = "any"
 
 
 class PruneAction(StrEnum):
-    """What becomes of a statement whose events were pruned.
+    """What happens to a statement whose events were pruned.
 
-    `delete`: it is removed for good. `demote`: it stays, with the importance that the policy says, at most.
+    `delete`: it is removed for good. `demote`: it stays, with at most the importance that the policy sets.
     """
 
     DELETE = "delete"
@@ -31,27 +31,27 @@ class PruneAction(StrEnum):
 class RoutingPolicy(JsonValue):
     """Which events become statements, and how. An event without content never does.
 
-    None and no types at all mean the server's default; what the server answers has the defaults filled in.
+    None and an empty `event_types` mean the server's default. Answers have the defaults filled in.
     """
 
     min_importance: float | None = None
-    """Events at least so important pass, 0 to 1; 0.6 unless given. Unknown importance does not pass."""
+    """Events of at least this importance pass, 0 to 1. Default 0.6. An unknown importance does not pass."""
     event_types: Sequence[str] = ()
-    """Events of these types pass; "task", "reminder" and "conversation" unless given."""
+    """Events of these types pass. Default "task", "reminder" and "conversation"."""
     mode: str = RoutingMode.ALL
     content_max: int | None = None
-    """Most characters of a statement's content; longer content is shortened. 512 unless given."""
+    """Maximum length of a statement's content in characters; longer content is shortened. Default 512."""
     on_prune: str = PruneAction.DELETE
     demoted_importance: float | None = None
-    """The importance that "demote" leaves at most; 0.1 unless given."""
+    """The maximum importance after "demote". Default 0.1."""
     conflict_policy: str = ConflictPolicy.IGNORE
-    """What a save does about conflicts; see `save_semantic`."""
+    """How a save handles conflicts; see `save_semantic`."""
     revision: int = field(default=0, compare=False)
-    """The server's; it grows by one with every change."""
+    """Set by the server; every change increases it by one."""
 
 
 class PolicyChanges(TypedDict, total=False):
-    """What of a policy is to be changed, as keyword arguments; None and no types at all mean the server's default."""
+    """Changes of a policy, as keyword arguments. None and an empty `event_types` mean the server's default."""
 
     min_importance: float | None
     event_types: Sequence[str]
@@ -63,9 +63,9 @@ class PolicyChanges(TypedDict, total=False):
 
 
 class BridgeState(StrEnum):
-    """How the bridge is.
+    """The state of the bridge.
 
-    `ready`: it runs. `degraded`: it is suspended, or waits to try again what failed. `unavailable`: it is paused.
+    `ready`: it runs. `degraded`: it is suspended, or waits to retry. `unavailable`: it is paused.
     """
 
     UNKNOWN = "unknown"
@@ -76,7 +76,7 @@ class BridgeState(StrEnum):
 
 
 class BridgeActivity(StrEnum):
-    """What the bridge does.
+    """What the bridge is doing.
 
     `suspended`: a warning of the timeline stops it, until the timeline is healthy again. `paused`: until it is resumed.
     """
@@ -89,27 +89,27 @@ class BridgeActivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BridgeStatus(JsonValue):
-    """How the bridge is, and what it did since the vault was created."""
+    """The state of the bridge, and its counts since the vault was created."""
 
     state: BridgeState
     message: str
-    """Why, where it is not ready; or what it is doing first."""
+    """The reason if it is not ready, or what it does before it is."""
     activity: BridgeActivity
     routed_count: int
     """Events that were saved as statements."""
     skipped_counts: Mapping[str, int]
-    """Events that were not, by reason, such as "importance", "event_type", "no_content" or "gone"."""
+    """Events that were not saved, by reason, such as "importance", "event_type", "no_content" or "gone"."""
     linked_count: int
-    """Statements that were known, and got a link to the event."""
+    """Known statements that got a link to the event."""
     deleted_count: int
     """Statements removed because their events were pruned."""
     demoted_count: int
     queue_depth: int
-    """Events of the feed that have yet to be handled."""
+    """Events of the feed that are not yet handled."""
     timeline_lag_s: float | None
-    """Of the last event that was handled: how long after it happened it was saved."""
+    """How long after it happened the last handled event was saved."""
     segment_count: int
-    """Segments that the timeline had then."""
+    """Number of segments of the timeline at that time."""
     handled_time: datetime | None
-    """When the last event that was handled was committed."""
+    """When the last handled event was committed."""
     policy: RoutingPolicy

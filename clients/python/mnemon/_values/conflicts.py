@@ -9,21 +9,21 @@ from mnemon._values.semantic import SemanticMemory
 
 @dataclass(frozen=True, slots=True)
 class DetectedConflicts(JsonValue):
-    """What does not agree with a statement."""
+    """The conflicts of a statement."""
 
     conflicts: tuple[Conflict, ...]
-    """The most severe first; of equal ones, that which was saved first."""
+    """The most severe first; among equals, in the order in which they were saved."""
     total_count: int
-    """How many there are, beyond `limit` too."""
+    """The number of all conflicts, including those beyond `limit`."""
     rule: str
     """The rule that was used."""
     truncated: bool = False
-    """The answer ended at 3 MiB: there are fewer conflicts in it than were asked for."""
+    """The answer ended at 3 MiB: it has fewer conflicts than requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArbitrationAnswer(JsonValue):
-    """A decision that was asked for, and the rule that was used."""
+    """A requested decision, and the rule that was used."""
 
     arbitration: Arbitration
     rule: str
@@ -34,35 +34,35 @@ class MergeAnswer(JsonValue):
     """A merged statement."""
 
     memory: SemanticMemory
-    """Without an id where nothing was stored."""
+    """Without an id if nothing was stored."""
     statistics: MergeStatistics
     content_strategy: str
     """How the contents were merged: "concatenate", "replace" or "summarize"."""
     decision: Decision | None
-    """Where something was stored; `unmerge` takes it back."""
+    """Set if something was stored; `unmerge` undoes it."""
     rule: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResolutionPreview(JsonValue):
-    """What saving a statement would come to."""
+    """What saving a statement would do."""
 
     memory: SemanticMemory | None
-    """What would be known; None where the statement would be rejected."""
+    """What would be known; None if the statement would be rejected."""
     duplicate: bool
     """The same content is known of this user and persona; `memory` is that one."""
     decision: Decision | None
-    """None where there is no conflict."""
+    """None if there is no conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnmergeAnswer(JsonValue):
-    """What a decision that was taken back gave free."""
+    """What undoing a decision restored."""
 
     restored: tuple[SemanticMemory, ...]
     """What was superseded, as it is now."""
     removed_id: str
-    """Id of what the merge had made; empty where it was no merge."""
+    """Id of the merged statement; empty if the decision was not a merge."""
     decision: Decision
     remaining_ids: tuple[str, ...] = ()
-    """Ids of what else was superseded and had no room in the answer, which ends at 3 MiB."""
+    """Ids of the other restored statements, for which the answer, of at most 3 MiB, had no room."""

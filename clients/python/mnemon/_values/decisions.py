@@ -8,10 +8,10 @@ from mnemon._values.documents import JsonValue, Scope
 
 
 class SignalType(StrEnum):
-    """By what two statements are told to conflict."""
+    """The signal by which two statements conflict."""
 
     UNKNOWN = "unknown"
-    """Something that this client is too old to know, here and in the other enumerations."""
+    """A value that this client is too old to know, here and in the other enumerations."""
     SEMANTIC = "semantic"
     """They mean nearly the same."""
     KEYWORD = "keyword"
@@ -50,9 +50,9 @@ class Conflict(JsonValue):
 
 
 class ArbitrationAction(StrEnum):
-    """What becomes of two statements: one is kept and the other gives way, they are merged, or the new one is rejected.
+    """What happens to two statements: one is kept and the other gives way, they are merged, or the new one is rejected.
 
-    `none`: there was no conflict, and both stand beside each other.
+    `none`: there was no conflict, and both stay.
     """
 
     UNKNOWN = "unknown"
@@ -63,7 +63,7 @@ class ArbitrationAction(StrEnum):
 
 
 class ArbitrationStrategy(StrEnum):
-    """By what it was decided."""
+    """The criterion of a decision."""
 
     UNKNOWN = "unknown"
     IMPORTANCE = "importance"
@@ -75,7 +75,7 @@ class ArbitrationStrategy(StrEnum):
 
 
 class ArbitrationSide(StrEnum):
-    """One of the two statements: the new one, or the one that was known."""
+    """One of the two statements: the new one or the known one."""
 
     CANDIDATE = "candidate"
     EXISTING = "existing"
@@ -103,7 +103,7 @@ class Arbitration(JsonValue):
     confidence: float
     """How sure the decision is, 0 to 1."""
     reason: str
-    """A sentence with the figures."""
+    """The reason in a sentence, with the figures."""
     factors: tuple[ArbitrationFactor, ...]
 
 
@@ -119,20 +119,20 @@ class MergeStatistics(JsonValue):
     deduplicated_count: int
     """Sentences that were left out because another said the same."""
     guarded_count: int = 0
-    """Sentences as much alike that stayed, because a negation, a number or a name differs."""
+    """Equally similar sentences that stayed, because a negation, a number or a name differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(JsonValue):
-    """A conflict that was resolved. It is kept for as long as what it is about."""
+    """A resolved conflict. It is kept for as long as its statements."""
 
     decision_id: str
     scope: Scope
     candidate_id: str
-    """The new statement; empty where it was rejected, or in a preview."""
+    """The new statement; empty if it was rejected, or in a preview."""
     existing_id: str
     result_id: str
-    """What was known then: one of the two, or what they were merged into; empty where the candidate was rejected."""
+    """What was known afterwards: one of the two, or the merged statement; empty if the candidate was rejected."""
     rule: str
     signals: tuple[ConflictSignal, ...]
     """Why they conflict; stored decisions do not repeat the words that both are about."""
@@ -142,7 +142,7 @@ class Decision(JsonValue):
     merge: MergeStatistics | None
     create_time: datetime | None
     revert_time: datetime | None
-    """When it was taken back; None where it stands."""
+    """When it was undone; None if it still holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class SearchMode(StrEnum):
 
 
 class AckLevel(StrEnum):
-    """What must be true of a write before it is acknowledged.
+    """When a write is acknowledged.
 
     `durable`: committed and synced to disk, and found by searches through this server. `searchable`: also applied to
     the vector database, so that other clients of that database find it.
@@ -55,9 +55,9 @@ class WriteOutcome(StrEnum):
 
 
 class HealthStatus(StrEnum):
-    """How the store is: starting and degraded still serve reads and writes, unhealthy takes no writes.
+    """The health of the store. Starting and degraded still serve reads and writes; unhealthy accepts no writes.
 
-    Starting: a vector database comes up that nothing waits for. Degraded: it does not answer, or is being built anew.
+    Starting: the vector database is starting. Degraded: it does not answer, or is being rebuilt.
     """
 
     UNKNOWN = "unknown"
@@ -68,7 +68,7 @@ class HealthStatus(StrEnum):
 
 
 class JsonValue:
-    """What all values share: they can be written as JSON."""
+    """The base of all values: they can be written as JSON."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ class JsonValue:
 
 @dataclass(frozen=True, slots=True)
 class Scope(JsonValue):
-    """Whose and about what a document is. In a search only the fields that are set count."""
+    """Who and what a document belongs to. In a search, only fields that are set count."""
 
     user: str = ""
     household: str = ""
@@ -140,7 +140,7 @@ class SearchResult(JsonValue):
     document: Document
     score: float
     source: str
-    """`metadata["source"]` where that is text, else the backend's name."""
+    """`metadata["source"]` if that is text, otherwise the name of the backend."""
     vector_score: float | None = None
     keyword_score: float | None = None
     passage: Passage | None = None
@@ -163,7 +163,7 @@ class SearchResult(JsonValue):
 
     @property
     def passage_text(self) -> str:
-        """The text of the passage that scored best; the whole content where none is named."""
+        """The text of the passage that scored best; the whole content if there is no such passage."""
         return self.content[self.passage.start : self.passage.end] if self.passage else self.content
 
     def _fields(self) -> dict[str, Any]:
@@ -185,12 +185,12 @@ class SearchDiagnostics(JsonValue):
 
     mode: SearchMode | None
     exact: bool
-    """True where every candidate was compared, so that nothing can have been missed."""
+    """True if every candidate was compared, so that no result can be missing."""
     total_candidates: int
     scanned: int
     pending: int
     degraded: str
-    """Why the vector database could not be asked, else empty; the answer is complete all the same."""
+    """Why the vector database could not be queried, else empty. The answer is complete in either case."""
     duration_s: float
 
 
@@ -202,7 +202,7 @@ class SearchAnswer(JsonValue, Sequence[SearchResult]):
     ignored_filters: tuple[IgnoredFilter, ...]
     diagnostics: SearchDiagnostics
     truncated: bool = False
-    """The answer ended at 3 MiB: more was found than is there."""
+    """The answer ended at 3 MiB: not all results fit."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -239,7 +239,7 @@ class DocumentPage(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class WriteReceipt(JsonValue):
-    """What the server promises of one write."""
+    """The server's receipt for one write."""
 
     id: str
     outcome: WriteOutcome
@@ -247,12 +247,12 @@ class WriteReceipt(JsonValue):
     """The document's revision after the write; of a deleted document, the last one."""
     commit_time: datetime | None
     replayed: bool
-    """True where this is the stored answer to a request_id that was seen before."""
+    """True if this is the stored answer to a request_id that was used before."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexResult(JsonValue):
-    """What became of one document of `index_many`: a receipt, or the error that `index` would have raised."""
+    """The result of one document of `index_many`: a receipt, or the error that `index` would have raised."""
 
     doc_id: str
     receipt: WriteReceipt | None = None
@@ -276,7 +276,7 @@ class BulkDeleteReceipt(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class RebuildProgress(JsonValue):
-    """How far a rebuild of the vector database has come, in documents."""
+    """The progress of a rebuild of the vector database, in documents."""
 
     done: int
     total: int
@@ -294,11 +294,11 @@ class EmbeddingModel(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth(JsonValue):
-    """How the store is, with what it stands on."""
+    """The health of the store and of what it depends on."""
 
     status: HealthStatus
     message: str
-    """In a sentence; empty where healthy."""
+    """In a sentence; empty if healthy."""
     backend: str
     host: str
     collection: str
@@ -306,13 +306,13 @@ class StoreHealth(JsonValue):
     document_count: int
     passage_count: int
     pending: int
-    """Committed changes that the vector database has yet to take."""
+    """Committed changes that the vector database does not yet have."""
     latency_s: float | None
-    """Time that the vector database took to answer; None where it did not."""
+    """Response time of the vector database; None if it did not answer."""
     removal_pending_count: int = 0
     """Records that were deleted or replaced, whose bytes may still be in the server's files."""
     removal_out_of_reach_count: int = 0
-    """Those that a ChromaDB server was told of: only its operator can remove what that keeps of them."""
+    """Records deleted on a ChromaDB server: only its operator can remove what it still keeps of them."""
 
 
 def _to_json(value: object) -> str:
