@@ -8,6 +8,7 @@ import click
 from mnemon._cli.facts.options import labels
 from mnemon._cli.session import Session
 from mnemon._errors import ConfigurationError
+from mnemon._mcp.identity import Identity
 from mnemon._tool_definitions import ALL_ACTIONS
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -56,14 +57,6 @@ def serve_mcp(
     Memories are kept in --namespace, or else in that of --org, --user and --agent, or else in the server's own. Without
     --user, the documents and events of everybody are found. Who can reach the port can use the tools.
     """
-    try:
-        from mnemon._mcp.identity import Identity
-        from mnemon._mcp.server import mcp_server
-        from mnemon._mcp.serving import serve_http, serve_stdio
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn", "pydantic"):
-            raise
-        raise click.ClickException("mnemon mcp needs mcp; install it with: pip install 'mnemon[mcp]'") from error
     identity = Identity(
         namespace=labels(namespace) if namespace else (),
         org=org,
@@ -76,6 +69,14 @@ def serve_mcp(
         identity.check()
     except ConfigurationError as error:
         raise click.UsageError(error.message) from error
+    # These take a second; what is wrong with the options is told before.
+    try:
+        from mnemon._mcp.server import mcp_server
+        from mnemon._mcp.serving import serve_http, serve_stdio
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn", "pydantic"):
+            raise
+        raise click.ClickException("mnemon mcp needs mcp; install it with: pip install 'mnemon[mcp]'") from error
 
     async def serve() -> None:
         async with session.asyncio_client() as client:
