@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mnemon._mcp.identity import Identity
 
 from tests.support.mcp_sessions import command, http_process, inner_session, stdio_session, text_of
+from tests.support.ports import HeldPort
 from tests.support.server import START_S, clean_environment, server_process
 
 ADA = ("--user", "ada")
@@ -234,8 +235,8 @@ async def test_without_a_namespace_a_call_says_what_is_missing(address: str) -> 
 
 
 async def test_a_server_that_is_away_is_a_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
+    port = HeldPort()
+    nowhere = port.address
     async with inner_session(nowhere, Identity(user="ada")) as tools:
         result = await tools.call_tool("search_memory", {"query": "tea"})
         with pytest.raises(MCPError, match=nowhere):

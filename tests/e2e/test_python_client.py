@@ -15,6 +15,7 @@ import mnemon
 import pytest
 from mnemon import AsyncClient, Client, Document, Scope
 
+from tests.support.ports import HeldPort
 from tests.support.server import START_S, ServerProcess, server_process, wait_until
 
 NOTES: list[tuple[str, str, dict[str, Any]]] = [
@@ -29,11 +30,9 @@ class Server:
 
     def __init__(self, data_dir: Path, backend: str) -> None:
         self._data_dir, self._backend = data_dir, backend
-        self._process = self._start("127.0.0.1:0")
-        self.address = self._process.address()
-
-    def _start(self, listen: str) -> ServerProcess:
-        return ServerProcess(self._data_dir, "--knowledge-store-backend", self._backend, "--listen", listen)
+        self._port = HeldPort()
+        self.address = self._port.address
+        self.start()
 
     def kill(self) -> None:
         """Ends it as a power cut would."""
@@ -41,7 +40,8 @@ class Server:
 
     def start(self) -> None:
         """Starts it again, and waits until it serves."""
-        self._process = self._start(self.address)
+        flags = ("--knowledge-store-backend", self._backend, "--listen", self.address)
+        self._process = ServerProcess(self._data_dir, *flags)
         assert self._process.address() == self.address
 
 

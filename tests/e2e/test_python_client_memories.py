@@ -12,6 +12,7 @@ import mnemon
 import pytest
 from mnemon import AsyncClient, Client, F, Memory, Scope
 
+from tests.support.ports import HeldPort
 from tests.support.repository import ROOT
 from tests.support.server import ServerProcess, server_process, wait_until
 
@@ -311,17 +312,17 @@ async def test_the_asyncio_client_has_every_method_for_memories(address: str, cl
 
 def test_a_bulk_survives_the_death_of_the_server_and_stores_every_memory_once(tmp_path: Path) -> None:
     texts = [f"This is note number {number}." for number in range(1000)]
-    server = ServerProcess(tmp_path, *LOCAL)
+    port = HeldPort()
+    server = ServerProcess(tmp_path, *LOCAL, "--listen", port.address)
     try:
-        address = server.address()
-        with Client(address) as client:
+        with Client(server.address()) as client:
             results = []
             for result in client.remember_many(texts):
                 results.append(result)
                 if len(results) == 200:
                     server.end()
-                    server = ServerProcess(tmp_path, *LOCAL, "--listen", address)
-                    assert server.address() == address
+                    server = ServerProcess(tmp_path, *LOCAL, "--listen", port.address)
+                    assert server.address() == port.address
 
             assert [result.error for result in results if result.error] == []
             stored = {memory.memory_id: memory.content for memory in client.list_memories(page_size=1000)}

@@ -1,12 +1,13 @@
 """A real Chroma server in a process of its own, for tests that need one to talk to, to stop and to start again."""
 
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+
+from tests.support.ports import HeldPort
 
 _START_S = 60.0
 
@@ -16,7 +17,8 @@ class ChromaServer:
 
     def __init__(self, data: Path) -> None:
         self.host = "127.0.0.1"
-        self.port = _free_port()
+        self._held = HeldPort()
+        self.port = self._held.number
         self.data = data
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -63,9 +65,3 @@ class ChromaServer:
                 return bool(answer.status == 200)
         except OSError:
             return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

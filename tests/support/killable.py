@@ -1,7 +1,6 @@
 """A server that is killed and started again, on one port and one folder, and clients that insist on an answer."""
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,8 @@ from typing import TypeVar
 
 import grpc
 from mnemon import Client, DeadlineExceededError, UnavailableError
+
+from tests.support.ports import HeldPort
 
 T = TypeVar("T")
 
@@ -22,9 +23,8 @@ class KillableServer:
     """`mnemon-server serve` as a process of its own, on one port and one folder for all its lives."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._port = HeldPort()
+        self.address = self._port.address
         self.data_dir = folder / "data"
         self._flags = flags
         self._log_path = folder / "server.log"
