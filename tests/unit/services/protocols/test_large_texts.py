@@ -3,7 +3,7 @@
 import pytest
 from mnemon_server.domain.tool_calls import TEXT_BYTES_MAX, ParseResult
 from mnemon_server.services.protocols.findings import BLOCKS_MAX
-from mnemon_server.services.protocols.json_scanning import PIECES_MAX
+from mnemon_server.services.protocols.json_scanning import PART_CHARACTERS, PIECES_MAX
 from mnemon_server.services.protocols.parsing import parse_tool_calls
 
 START, END = "[[ABP_TOOL:t]]", "[[END_ABP_TOOL]]"
@@ -59,3 +59,14 @@ def test_the_longest_sound_call_is_read_whatever_stands_around_it() -> None:
         result = parse_tool_calls(f'{START}{before}{{"a": [{numbers}1]}}{behind}{END}{SOUND}')
         assert [len(call.parameters) for call in result.calls] == [1, 1]
         assert len(result.calls[0].parameters["a"]) == 500_001
+
+
+@pytest.mark.parametrize("filling", [" ", "{", "a"])
+@pytest.mark.parametrize("call", ['{"a": 1}', '{ \n "a": 1}', "{a : 1}", '{"a": 1, "b": [2]}', "{'a': 1}"])
+@pytest.mark.parametrize("behind_part", range(-9, 3))
+def test_an_object_that_begins_where_a_part_of_the_search_ends_is_found(
+    filling: str, call: str, behind_part: int
+) -> None:
+    prose = filling * (PART_CHARACTERS + behind_part)
+    result = parse_tool_calls(f"{START}{prose} {call}{END}")
+    assert [call.parameters["a"] for call in result.calls] == [1]
