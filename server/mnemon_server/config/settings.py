@@ -57,8 +57,7 @@ class Settings:
     )
     tls_key: Path | None = field(default=None, metadata=_row("PEM file with the certificate's private key."))
     tls_client_ca: Path | None = field(
-        default=None,
-        metadata=_row("PEM file with certificate authorities; clients must present a certificate from one of them."),
+        default=None, metadata=_row("PEM file with authorities whose client certificates are required.")
     )
     data_dir: Path = field(default=Path("data"), metadata=_row("Folder for all data."))
     knowledge_store_backend: str = field(
@@ -70,8 +69,7 @@ class Settings:
         ),
     )
     chroma_host: str = field(
-        default="",
-        metadata=_row("Host of a Chroma server; if empty, Chroma runs embedded.", also="KNOWLEDGE_STORE_HOST"),
+        default="", metadata=_row("Host of a Chroma server; empty runs Chroma embedded.", also="KNOWLEDGE_STORE_HOST")
     )
     chroma_port: int = field(
         default=8000,
@@ -81,8 +79,7 @@ class Settings:
     chroma_erasure_interval_s: float = field(
         default=600.0,
         metadata=_row(
-            "Seconds after a deletion until embedded ChromaDB is rebuilt without the deleted data.",
-            at_least=0.001,
+            "Seconds after a deletion until embedded ChromaDB is rebuilt without the deleted data.", at_least=0.001
         ),
     )
     collection: str = field(
@@ -92,8 +89,7 @@ class Settings:
     memory_backend: str = field(
         default="local",
         metadata=_row(
-            "Index for the vectors of memories; chromadb uses the settings above.",
-            choices=("local", "chromadb"),
+            "Index for the vectors of memories; chromadb uses the settings above.", choices=("local", "chromadb")
         ),
     )
     memory_collection: str = field(
@@ -101,19 +97,16 @@ class Settings:
     )
     reinforceable_half_life_h: float = field(
         default=720.0,
-        metadata=_row(
-            "Hours after which a reinforceable memory has confidence 0.5 unless it is reinforced.", at_least=0.001
-        ),
+        metadata=_row("Hours without reinforcement until a reinforceable memory has confidence 0.5.", at_least=0.001),
     )
     reinforceable_curve: str = field(
-        default="exponential",
-        metadata=_row("Decay curve of reinforceable memories.", choices=("exponential", "linear")),
+        default="exponential", metadata=_row("Decay of reinforceable memories.", choices=("exponential", "linear"))
     )
     contextual_half_life_h: float = field(
         default=168.0, metadata=_row("Hours after which a contextual memory has confidence 0.5.", at_least=0.001)
     )
     contextual_curve: str = field(
-        default="exponential", metadata=_row("Decay curve of contextual memories.", choices=("exponential", "linear"))
+        default="exponential", metadata=_row("Decay of contextual memories.", choices=("exponential", "linear"))
     )
     rules_file: Path | None = field(
         default=None,
@@ -123,21 +116,18 @@ class Settings:
     )
     semantic_capacity: int = field(
         default=1_000_000,
-        metadata=_row(
-            "Maximum number of statements in semantic memory; further ones are refused with a retry delay.", at_least=1
-        ),
+        metadata=_row("Maximum number of statements in semantic memory; further ones are refused.", at_least=1),
     )
     semantic_write_latency_target_ms: float = field(
         default=1000.0,
         metadata=_row(
-            "Target time of a save in semantic memory, in milliseconds; if saves take longer, they are limited.",
-            at_least=0.001,
+            "Target time of a save in semantic memory, in milliseconds; slower saves are limited.", at_least=0.001
         ),
     )
     timeline_retention_days: float | None = field(
         default=None,
         metadata=_row(
-            "Days for which events of the timeline are kept; auto keeps them forever.",
+            "Days for which events are kept; auto keeps them forever.",
             at_least=0.001,
             at_most=1_000_000,
         ),
@@ -155,8 +145,7 @@ class Settings:
         metadata=_row("Minimum number of events for that limit to apply; with fewer, all may be removed.", at_least=1),
     )
     timeline_segment_max_mib: int = field(
-        default=64,
-        metadata=_row("Size at which a new segment of the timeline begins.", at_least=1, at_most=1024),
+        default=64, metadata=_row("Size at which a new segment of the timeline begins.", at_least=1, at_most=1024)
     )
     timeline_segment_max_events: int = field(
         default=100_000, metadata=_row("Maximum number of events in a segment.", at_least=1, at_most=10_000_000)
@@ -165,8 +154,7 @@ class Settings:
         default=3600.0, metadata=_row("Age at which a new segment begins.", at_least=0.001)
     )
     timeline_scrub_interval_h: float = field(
-        default=24.0,
-        metadata=_row("Hours between two checks of all data in the timeline.", at_least=0.001),
+        default=24.0, metadata=_row("Hours between two checks of all data in the timeline.", at_least=0.001)
     )
     timeline_write_latency_target_ms: float = field(
         default=1000.0,
@@ -185,14 +173,12 @@ class Settings:
         metadata=_row("TOML file with further tools for language models, and the endpoints that run them."),
     )
     tool_endpoints_allowed: Texts = field(
-        default=(),
-        metadata=_row("Hosts, or HOST:PORT, that tools in that file may call; no others are called."),
+        default=(), metadata=_row("Hosts, or HOST:PORT, that tools in that file may call; no others are called.")
     )
     tool_calls_max: int = field(
         default=64,
         metadata=_row(
-            "Maximum number of concurrent calls of one tool in that file; further ones are refused with a retry delay.",
-            at_least=1,
+            "Maximum number of concurrent calls of each of these tools; further ones are refused.", at_least=1
         ),
     )
     tool_actions_permitted: Texts = field(
@@ -210,25 +196,20 @@ class Settings:
         default=7.0, metadata=_row("Days for which changes are kept for watchers.", at_least=0.001)
     )
     change_retention_max: int = field(
-        default=1_000_000,
-        metadata=_row("Maximum number of changes that are kept; the oldest are removed first.", at_least=1),
+        default=1_000_000, metadata=_row("Maximum number of kept changes; the oldest are removed first.", at_least=1)
     )
     watch_heartbeat_s: float = field(
-        default=15.0,
-        metadata=_row("Default interval between heartbeats of a watch.", at_least=5, at_most=60),
+        default=15.0, metadata=_row("Default interval between heartbeats of a watch.", at_least=5, at_most=60)
     )
     vaults_open_max: int = field(
         default=64,
-        metadata=_row(
-            "Maximum number of open vaults; the least recently used one is closed to open another.", at_least=1
-        ),
+        metadata=_row("Maximum number of open vaults; the least recently used one is closed first.", at_least=1),
     )
     vault_idle_s: float = field(
         default=600.0, metadata=_row("Time after which an unused vault is closed.", at_least=0.001)
     )
     graph_vectors_min: int = field(
-        default=20_000,
-        metadata=_row("Number of vectors from which a local index uses a graph.", at_least=1),
+        default=20_000, metadata=_row("Number of vectors from which a local index uses a graph.", at_least=1)
     )
     embedding_model: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
@@ -256,8 +237,7 @@ class Settings:
         default=None, metadata=_row("Folder for converted models; by default the user's cache folder.")
     )
     exact_scan_passages_max: int = field(
-        default=20_000,
-        metadata=_row("Number of candidates up to which a search compares all of them and misses none.", at_least=0),
+        default=20_000, metadata=_row("Number of candidates up to which a search compares all of them.", at_least=0)
     )
     erasure_delay_s: float = field(
         default=3.0,
@@ -269,7 +249,7 @@ class Settings:
     vector_cache_mib: int = field(
         default=512,
         metadata=_row(
-            "Maximum memory for the vectors of one collection and their graph; if exceeded, scans read the file.",
+            "Maximum memory for the vectors of a collection and their graph; beyond it, scans read the file.",
             at_least=0,
         ),
     )
@@ -291,8 +271,7 @@ class Settings:
     fusion_rrf_k: int = field(
         default=60,
         metadata=_row(
-            "The constant k of rrf: a rank contributes (k + 1) / (k + rank). A larger k favours the first ranks less.",
-            at_least=1,
+            "Constant k of rrf: a rank contributes (k + 1) / (k + rank); a larger k favours the first less.", at_least=1
         ),
     )
     search_context_weight: float = field(
@@ -311,10 +290,7 @@ class Settings:
         default=4, metadata=_row("Maximum size of a message in either direction.", at_least=1, at_most=512)
     )
     unary_calls_max: int = field(
-        default=512,
-        metadata=_row(
-            "Maximum number of concurrent single calls; further ones are refused with a retry delay.", at_least=1
-        ),
+        default=512, metadata=_row("Maximum number of concurrent single calls; further ones are refused.", at_least=1)
     )
     answer_memory_mib: int = field(
         default=32,
@@ -325,19 +301,14 @@ class Settings:
         ),
     )
     streams_max: int = field(
-        default=256,
-        metadata=_row("Maximum number of open streams; further ones are refused with a retry delay.", at_least=1),
+        default=256, metadata=_row("Maximum number of open streams; further ones are refused.", at_least=1)
     )
     default_deadline_s: float = field(
         default=60.0,
         metadata=_row("Deadline of single calls whose clients set none; streams have no deadline.", at_least=0.001),
     )
     request_timeout_s: float = field(
-        default=10.0,
-        metadata=_row(
-            "Time within which the request of a call must arrive; does not apply to streams of requests.",
-            at_least=0.001,
-        ),
+        default=10.0, metadata=_row("Time within which the request of a single call must arrive.", at_least=0.001)
     )
     stream_write_timeout_s: float = field(
         default=20.0, metadata=_row("Time for which a client may leave a message of a stream unread.", at_least=0.001)
@@ -348,8 +319,7 @@ class Settings:
     shutdown_drain_s: float | None = field(
         default=None,
         metadata=_row(
-            "Time from NOT_SERVING to refusing connections at shutdown; auto is 0 on loopback, otherwise 3.",
-            at_least=0,
+            "Time from NOT_SERVING to refusing connections at shutdown; auto is 0 on loopback, otherwise 3.", at_least=0
         ),
     )
     health_check_interval_s: float = field(
@@ -365,8 +335,7 @@ class Settings:
         default=None, metadata=_row("Enable gRPC reflection; auto enables it on loopback only.")
     )
     connections_max: int = field(
-        default=1000,
-        metadata=_row("Maximum number of open connections; further ones are closed immediately.", at_least=1),
+        default=1000, metadata=_row("Maximum number of open connections; further ones are closed.", at_least=1)
     )
     max_connection_age_s: int | None = field(
         default=None,

@@ -95,7 +95,7 @@ def test_damage_is_printed_with_its_exact_bytes_and_neighbours(timeline: Timelin
     flip(timeline.first, start + 21)
     code, printed = run("verify", timeline.folder)
     assert code == 1
-    assert f"bytes {start} to {end - 1} ({end - start}), behind event 39, before event 41" in printed
+    assert f"bytes {start} to {end - 1} ({end - start}), after event 39, before event 41" in printed
     assert "1 of 100 events" in printed
     assert timeline.second.name not in printed
     code, told = run_json("inspect", timeline.first)

@@ -1,1 +1,1 @@
-"""Segments: files that hold the events of a timeline, frame by frame, and say for themselves whether they are whole."""
+"""The timeline's storage: segment files that hold events as checksummed frames, so that damage is detected."""

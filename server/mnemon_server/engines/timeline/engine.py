@@ -1,4 +1,4 @@
-"""The timeline on SQLite and segments: events are committed to records.db, and kept in files."""
+"""The timeline on SQLite and segments: events are committed to records.db and moved to segment files."""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -51,7 +51,7 @@ from mnemon_server.ranking.keyword_context import CONTEXT_WEIGHT
 
 
 class TimelineRecords:
-    """What follows the transactions of records.db for a timeline; it is there before the file is opened."""
+    """The timeline's followers of transactions in records.db. They are created before the file is opened."""
 
     def __init__(self, journal: Journal, connections: Connections) -> None:
         self.journal = journal
@@ -62,7 +62,7 @@ class TimelineRecords:
 
     @property
     def followers(self) -> tuple[Follower, ...]:
-        """In the order in which they are to be told."""
+        """The followers, in the order in which they are notified."""
         return self.ledger, self.manifest
 
 
@@ -82,18 +82,18 @@ class SQLiteTimeline:
         context_weight: float = CONTEXT_WEIGHT,
         fusion: Fusion = DEFAULT_FUSION,
     ) -> None:
-        """Begins to load the index, in the background.
+        """Starts to load the index in the background.
 
         Args:
-            folder: the vault's: segments lie in `timeline`, copies of damaged ones in `quarantine`.
-            records: their connections are open.
-            clock: the time.
-            settings: when segments are sealed, and so on.
-            reads_max: a slice ends after so many events were read for its expression.
-            model_identity: the model that `embed` makes vectors with.
-            embed: makes the vectors of events, called in the background; None where they get none.
-            context_weight: what a word counts for the next event, see `keyword_context`.
-            fusion: how meaning and words become one relevance.
+            folder: the vault's folder, with segments in `timeline` and copies of damaged ones in `quarantine`.
+            records: the timeline's followers; their connections are open.
+            clock: the current time.
+            settings: when segments are sealed, and further settings.
+            reads_max: maximum number of events read to evaluate an expression for one slice.
+            model_identity: the model that `embed` runs.
+            embed: computes the vectors of events, in the background; None leaves events without vectors.
+            context_weight: weight of a word for the neighbouring events, see `keyword_context`.
+            fusion: how meaning and keywords are combined into one relevance.
         """
         index, ledger = records.index, records.ledger
         self._records = records
@@ -210,7 +210,7 @@ class SQLiteTimeline:
         self._check_warm()
         return self._texts.search(query, vector, among, mode)
 
-    # How it is
+    # Status and maintenance
 
     def compact(self, report: Callable[[CompactionProgress], None]) -> CompactionProgress:
         """See Timeline."""
@@ -249,4 +249,4 @@ class SQLiteTimeline:
 
     def _check_warm(self) -> None:
         if not self._keeper.is_warm:
-            raise IndexWarmingError("the timeline is being loaded; come back in a moment")
+            raise IndexWarmingError("the timeline is loading; try again in a moment")

@@ -1,38 +1,38 @@
-"""How a timeline is kept."""
+"""Settings of a timeline."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSettings:
-    """When a segment gets no more events, and how often the files are looked after."""
+    """When segments are closed, and how often maintenance runs."""
 
     segment_bytes_max: int = 64 << 20
-    """A segment of so many bytes is full."""
+    """Maximum size of a segment, in bytes."""
     segment_events_max: int = 100_000
-    """A segment of so many events is full."""
+    """Maximum number of events in a segment."""
     segment_age_max_s: float = 3_600.0
-    """So long after its first event, a segment gets no more."""
+    """Maximum age of an open segment, counted from its first event."""
     scrub_interval_s: float = 86_400.0
-    """Everything is read and checked so often."""
+    """Interval between complete checks of all data."""
     sync_interval_s: float = 0.2
-    """An event is in its segment's file, and on the disk, about so long after its commit, ..."""
+    """Approximate time from a commit until the event is in its segment's file and synced."""
     sync_bytes: int = 1 << 20
-    """... or once so many bytes wait."""
+    """Events are also written and synced once this many bytes are waiting."""
     note_interval_s: float = 1.0
-    """How far a file is on the disk is noted with the next transaction, or after so long by one of its own."""
+    """How far a file is synced is recorded with the next transaction, or after this time in a separate one."""
     erase_delay_s: float = 1.0
-    """Files are rewritten without what was removed so long after a removal, so that one rewriting serves several."""
+    """Time from a removal until the affected files are rewritten, so that one rewrite covers several removals."""
     retry_s: float = 1.0
-    """What failed is tried again after so long, then after twice as long, ..."""
+    """Time until the first retry after a failure. It doubles with each further failure."""
     retry_s_max: float = 30.0
-    """... and so on up to this."""
+    """Maximum time until a retry."""
     joined_min: int = 8
-    """So many small neighbours are joined without being asked; on request, two."""
+    """Minimum number of small neighbours for an automatic merge. On request, two are enough."""
     compaction_share_max: float = 0.5
-    """Compaction that nobody asked for takes at most this share of the time, ..."""
+    """Maximum share of time that automatic compaction may take."""
     scrub_share_max: float = 0.2
-    """... and reading everything at most this one."""
+    """Maximum share of time that the check of all data may take."""
 
 
 DEFAULT_TIMELINE = TimelineSettings()

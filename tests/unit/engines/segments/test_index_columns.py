@@ -137,7 +137,7 @@ def test_cut_at_any_length_the_index_is_refused() -> None:
     for length in range(len(data)):
         with pytest.raises(IndexFrameError):
             decode_index(data[:length], Interners())
-    with pytest.raises(IndexFrameError, match="bytes are not the"):
+    with pytest.raises(IndexFrameError, match="bytes instead of the"):
         decode_index(data + b"\0", Interners())
 
 
@@ -155,9 +155,9 @@ def test_noise_is_refused() -> None:
     ("place", "value", "problem"),
     [
         (4, struct.pack("<H", 3), "its version is 3, not 2"),
-        (0, b"MTIY", "it is no index"),
+        (0, b"MTIY", "it is not an index"),
         (8, struct.pack("<Q", 2**63), "the sequence is too large"),
-        (16, struct.pack("<I", 2**32 - 1), "that the header tells of"),
+        (16, struct.pack("<I", 2**32 - 1), "that the header implies"),
         (28, struct.pack("<I", 2**32 - 1), "a text is cut off"),
     ],
 )

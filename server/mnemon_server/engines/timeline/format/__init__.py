@@ -1,1 +1,1 @@
-"""The bytes of a segment, as its README describes them."""
+"""The file format of a segment, which the README in this folder describes."""

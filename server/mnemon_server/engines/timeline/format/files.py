@@ -1,4 +1,4 @@
-"""The files of one folder, as far as segments need them: a narrow layer that tests replace with one that fails."""
+"""File access for segments: a narrow interface, so that tests can replace it with a failing implementation."""
 
 import contextlib
 import os
@@ -13,34 +13,34 @@ _COPY_BYTES = 1 << 20
 
 
 class AppendFile(Protocol):
-    """A file that grows at its end. One thread uses it."""
+    """A file that grows at its end. For use by one thread."""
 
     @property
     def size(self) -> int:
-        """Bytes in the file, synced or not."""
+        """The size of the file in bytes, including data that is not synced."""
         ...
 
     def append(self, data: bytes) -> None:
-        """Writes all of `data` at the end. Where it fails, any part of it may be there.
+        """Writes all of `data` at the end. After an error, any part of it may have been written.
 
         Raises:
-            StorageFullError: no space is left.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
         ...
 
     def sync(self) -> None:
-        """Returns once everything written is on the disk. After an error, what was not yet synced may be lost for
-        good although it can still be read, and another sync proves nothing of it.
+        """Returns once everything written is on the disk. After an error, unsynced data may be lost although it can
+        still be read, and a further successful sync does not prove otherwise.
 
         Raises:
-            StorageFullError: no space is left.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
         ...
 
     def truncate(self, size: int) -> None:
-        """Cuts the file to its first `size` bytes.
+        """Truncates the file to its first `size` bytes.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -48,15 +48,15 @@ class AppendFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets the file go; nothing is synced. Calling it again does nothing."""
+        """Closes the file without a sync. Further calls have no effect."""
         ...
 
 
 class ReadFile(Protocol):
-    """A file that is read at any place, by several threads at once, and still after it was unlinked."""
+    """A file for random reads by several threads at once. It stays readable after it was unlinked."""
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset`; fewer only where the file ends.
+        """Up to `size` bytes from `offset`; fewer only at the end of the file.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -64,7 +64,7 @@ class ReadFile(Protocol):
         ...
 
     def size(self) -> int:
-        """Bytes in the file now.
+        """The current size of the file in bytes.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -72,37 +72,39 @@ class ReadFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets the file go, when no thread reads it any more; a file that is dropped unclosed is let go as well.
-        Calling it again does nothing.
+        """Closes the file; no thread may be reading it. A file that is garbage-collected is closed as well. Further
+        calls have no effect.
         """
         ...
 
 
 class Files(Protocol):
-    """The files of one folder. Names are plain names, without a folder.
+    """The files of one folder. Names are plain file names without a path.
 
-    Every method raises StorageFullError where no space is left, and StorageFailedError where the disk failed or the
-    file is not there (or, for `create`, is there already).
+    Every method raises StorageFullError if the disk is full, and StorageFailedError if the disk failed or the file does
+    not exist (for `create`: if it already exists).
     """
 
     def create(self, name: str) -> AppendFile:
-        """A new, empty file. Its name is durable after `sync_folder`."""
+        """Creates an empty file. Its name is durable after `sync_folder`."""
         ...
 
     def open_append(self, name: str) -> AppendFile:
-        """A file that is there, to write on at its end."""
+        """Opens an existing file to append to it."""
         ...
 
     def open_read(self, name: str, *, uncached: bool = False) -> ReadFile:
-        """A file that is there, to read; `uncached` asks for what the disk holds, not what memory holds of it."""
+        """Opens an existing file for reading. `uncached` asks for the content on the disk rather than in the page
+        cache.
+        """
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a file another name, in place of whatever had it. Durable after `sync_folder`."""
+        """Renames a file, replacing any file with the new name. Durable after `sync_folder`."""
         ...
 
     def unlink(self, name: str) -> None:
-        """Removes a file; who has it open reads on. One that is not there is no error. Durable after `sync_folder`."""
+        """Removes a file if it exists. Threads that have it open can still read it. Durable after `sync_folder`."""
         ...
 
     def sync_folder(self) -> None:
@@ -110,22 +112,22 @@ class Files(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """The names of all files, sorted; no folders."""
+        """The names of all files, sorted, without folders."""
         ...
 
     def copy_to(self, name: str, target: "Files") -> None:
-        """Copies a file, under its name and durably, into another folder, in place of whatever was there."""
+        """Copies a file durably to another folder, under the same name. Replaces an existing file there."""
         ...
 
 
 class OsFiles:
-    """A folder of the file system, created where it is missing; readable by its owner alone."""
+    """A folder of the file system. It is created if missing, readable by its owner only."""
 
     def __init__(self, folder: Path) -> None:
-        """Touches nothing yet: the folder is created with the first file.
+        """Does not access the disk. The first file creates the folder.
 
         Args:
-            folder: holds the files; its name is in no error, only in the log.
+            folder: contains the files. Its name appears in the log, but not in errors.
         """
         self._folder = folder
 
@@ -169,10 +171,10 @@ class OsFiles:
 
 
 def copy_file(source: Files, name: str, target: Files) -> None:
-    """Copies a file durably: it has its name in `target` only once it is whole there; of a failure nothing is left.
+    """Copies a file durably. It appears in `target` only once it is complete; after a failure, nothing remains there.
 
     Raises:
-        StorageFullError: no space is left.
+        StorageFullError: the disk is full.
         StorageFailedError: the disk failed.
     """
     draft = f"{name}.tmp"
@@ -198,7 +200,7 @@ def _sync_entries(folder: Path) -> None:
 
 
 class _Descriptor:
-    """A descriptor that is closed at the latest with the object that holds it."""
+    """A file descriptor that is closed at the latest when its owner is garbage-collected."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._descriptor = -1
@@ -253,7 +255,7 @@ class _OsReadFile(_Descriptor):
     def pread(self, size: int, offset: int) -> bytes:
         try:
             data = os.pread(self._descriptor, size, offset)
-            # A read may be cut short by a signal or at 2 GiB; only an empty one says that the file ends.
+            # A signal or the 2 GiB limit can cut a read short. Only an empty read means the end of the file.
             while len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
                 data += more
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Reading frames one after the other out of a file, of which no more than a frame and a chunk is held at a time."""
+"""Reads consecutive frames of a file, and holds at most a frame and a chunk in memory."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -23,15 +23,15 @@ _GAP_BYTES: Final = 4 << 10
 
 
 class FrameScanner:
-    """Frames of a file up to `end`, read forwards. One thread uses it."""
+    """The frames of a file up to `end`, read forwards. For use by one thread."""
 
     def __init__(self, file: ReadFile, seed: int, end: int) -> None:
         """Reads nothing yet.
 
         Args:
-            file: stays open meanwhile.
-            seed: that of the file's header.
-            end: the first byte that is not to be looked at.
+            file: must stay open while the scanner is used.
+            seed: the seed in the file's header.
+            end: the offset at which reading stops.
         """
         self._file = file
         self._seed = seed
@@ -40,7 +40,7 @@ class FrameScanner:
         self._start = 0
 
     def hold_all(self, offset: int) -> None:
-        """Reads everything from `offset` to the end at once, which must be known to be there.
+        """Reads everything from `offset` to the end at once. These bytes must exist.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -48,10 +48,10 @@ class FrameScanner:
         self._data, self._start = self._file.pread(self._end - offset, offset), offset
 
     def frame_at(self, offset: int) -> tuple[FrameHeader, bytes]:
-        """Header and body of the frame that begins at `offset`.
+        """The header and body of the frame that starts at `offset`.
 
         Raises:
-            FrameError: no whole frame does.
+            FrameError: no complete frame starts there.
             StorageFailedError: the disk failed.
         """
         header = self.header_at(offset)
@@ -61,10 +61,10 @@ class FrameScanner:
         return header, parse_body(header, self._data, position)
 
     def events(self, offset: int) -> Iterator[Frame]:
-        """Every event from `offset` to the end, or to the first frame that is not an event.
+        """Yields every event from `offset` to the end, or to the first frame that is not an event.
 
         Raises:
-            FrameError: behind the last event that was yielded, no whole frame begins, or its sequence is not above.
+            FrameError: after the last yielded event, no complete frame starts, or its sequence does not increase.
             StorageFailedError: the disk failed.
         """
         last = 0
@@ -81,8 +81,8 @@ class FrameScanner:
             offset, last = run[-1].end, run[-1].sequence
 
     def events_from(self, offset: int, last_sequence: int) -> list[Frame]:
-        """Some of the sound events from `offset` on, of ascending sequences above `last_sequence`; none where no such
-        event begins there, or where it is so long that `frame_at` must be asked for it.
+        """Some of the intact events from `offset` on, with ascending sequences above `last_sequence`. Empty if no such
+        event starts there, or if it is so long that it must be read with `frame_at`.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -91,10 +91,10 @@ class FrameScanner:
         return [] if position < 0 else event_run(self._seed, offset, self._data, position, last_sequence)
 
     def header_at(self, offset: int) -> FrameHeader:
-        """The header of the frame that begins at `offset`, whatever its body is like.
+        """The header of the frame that starts at `offset`. Does not check the body.
 
         Raises:
-            FrameError: none does.
+            FrameError: no frame header starts there.
             StorageFailedError: the disk failed.
         """
         position = self._hold(offset, FRAME_HEADER_BYTES)
@@ -103,7 +103,8 @@ class FrameScanner:
         return parse_frame_header(self._seed, offset, self._data, position)
 
     def find_start(self, offset: int) -> int:
-        """The first place from `offset` on where three bytes look like the start of a frame; -1 where there is none.
+        """The first offset, from `offset` on, with three bytes that look like the start of a frame; -1 if there is
+        none.
 
         Raises:
             StorageFailedError: the disk failed.
@@ -116,7 +117,9 @@ class FrameScanner:
         return -1
 
     def _hold(self, offset: int, size: int) -> int:
-        """Sees to it that `size` bytes from `offset` are held; their position, or -1 where the file ends before."""
+        """Ensures that `size` bytes from `offset` are in memory; returns their position, or -1 if the file ends
+        earlier.
+        """
         position = offset - self._start
         if position >= 0 and position + size <= len(self._data):
             return position
@@ -130,7 +133,7 @@ class FrameScanner:
 
 
 def close_runs(offsets: list[int]) -> Iterator[list[int]]:
-    """Ascending offsets, split where so much lies between two that a read of its own is cheaper."""
+    """Splits ascending offsets into runs. A gap that is cheaper to skip than to read starts a new run."""
     first = 0
     for position, (before, offset) in enumerate(pairwise(offsets), 1):
         if offset - before > _GAP_BYTES or offset - offsets[first] > CHUNK_BYTES:

@@ -1,6 +1,6 @@
-"""Frames: how each event, the index and the footer of a segment are written, and the checks that they carry.
+"""Frames: the encoding of events, the index and the footer of a segment, with checksums.
 
-All numbers are little-endian. README.md beside this file describes every byte.
+All numbers are little-endian. README.md in this folder describes every byte.
 """
 
 import struct
@@ -17,13 +17,13 @@ FRAME_CHECKSUM_BYTES = 4
 FRAME_OVERHEAD = FRAME_HEADER_BYTES + FRAME_CHECKSUM_BYTES
 BODY_MAX = 16 << 20
 FRAME_START = struct.pack("<HB", FRAME_MAGIC, FRAME_VERSION)
-"""How every frame begins."""
+"""The first bytes of every frame."""
 
 _FRAME = struct.Struct("<HBBIQI")
 _EVENT_FRAME = struct.Struct("<IIQI")
 _EVENT_HEADER = struct.Struct("<IQIIQ")
 _EVENT_START = 1 << 24 | FRAME_VERSION << 16 | FRAME_MAGIC
-"""Magic, version and kind of an event's frame as one number."""
+"""Magic, version and kind of an event frame as one number."""
 _BOUND_HEADER = struct.Struct("<IQHBBIQ")
 _PLACE = struct.Struct("<IQ")
 _CHECKSUM = struct.Struct("<I")
@@ -31,7 +31,7 @@ _CHECKED_HEADER_BYTES = FRAME_HEADER_BYTES - FRAME_CHECKSUM_BYTES
 
 
 class FrameType(IntEnum):
-    """What the body of a frame is."""
+    """The content of a frame's body."""
 
     EVENT = 1
     INDEX = 14
@@ -39,36 +39,36 @@ class FrameType(IntEnum):
 
 
 class Frame(NamedTuple):
-    """One event as it was read: every checksum was right."""
+    """An event that was read with all checksums correct."""
 
     sequence: int
     body: bytes
     offset: int
-    """Where in the file the frame begins."""
+    """Offset of the frame in the file."""
 
     @property
     def end(self) -> int:
-        """The first byte behind the frame."""
+        """Offset of the first byte after the frame."""
         return self.offset + FRAME_OVERHEAD + len(self.body)
 
 
 class FrameError(Exception):
-    """The bytes are no frame; the message says why."""
+    """The bytes are not a valid frame. The message says why."""
 
 
 class FrameHeader(NamedTuple):
-    """The checked start of a frame."""
+    """A validated frame header."""
 
     type: FrameType
     length: int
-    """Bytes of the body."""
+    """Length of the body in bytes."""
     sequence: int
     checksum: int
-    """CRC-32C of seed, offset and header: where that of the body goes on from."""
+    """CRC-32C of seed, offset and header. The body's checksum continues from it."""
 
 
 def frame_parts(seed: int, offset: int, kind: FrameType, sequence: int, body: bytes) -> tuple[bytes, bytes, bytes]:
-    """A frame that begins at `offset`, in three pieces to be joined: header, body, checksum.
+    """A frame for the given `offset`, in three pieces to be concatenated: header, body, checksum.
 
     Raises:
         ValueError: the body is longer than 16 MiB.
@@ -84,15 +84,16 @@ def frame_parts(seed: int, offset: int, kind: FrameType, sequence: int, body: by
 def encode_events(
     seed: int, offset: int, last_sequence: int, events: Iterable[tuple[int, bytes]]
 ) -> tuple[bytes, list[int], int]:
-    """The frames of (sequence, body) pairs, the first of which begins at `offset`: bytes, offsets, and last sequence.
+    """Encodes (sequence, body) pairs as frames, the first of which starts at `offset`. Returns bytes, offsets, and the
+    last sequence.
 
     Raises:
-        ValueError: a body is longer than 16 MiB, or a sequence is not above that before it.
+        ValueError: a body is longer than 16 MiB, or a sequence does not increase.
     """
     pieces: list[bytes] = []
     offsets: list[int] = []
     pack_header, pack_checksum, skipped = _BOUND_HEADER.pack, _CHECKSUM.pack, _PLACE.size
-    # What frame_parts does, unrolled: every event that is recorded passes here.
+    # The same as frame_parts, inlined for speed, because every recorded event passes through here.
     for sequence, body in events:
         length = len(body)
         if sequence <= last_sequence or length > BODY_MAX:
@@ -107,24 +108,24 @@ def encode_events(
 
 
 def parse_frame_header(seed: int, offset: int, data: bytes, position: int) -> FrameHeader:
-    """Reads the header at `position` in `data`, which must hold all its 20 bytes; it lies at `offset` in the file.
+    """Reads the header at `position` in `data`, which must contain all 20 bytes. `offset` is its place in the file.
 
     Raises:
-        FrameError: it is none.
+        FrameError: it is not a valid header.
     """
     magic, version, kind, length, sequence, checksum = _FRAME.unpack_from(data, position)
     if magic != FRAME_MAGIC:
-        raise FrameError("no frame begins here")
+        raise FrameError("no frame starts here")
     checked = data[position : position + _CHECKED_HEADER_BYTES]
     if value(_PLACE.pack(seed, offset) + checked) != checksum:
         raise FrameError("the checksum of the frame's header is wrong")
     if version != FRAME_VERSION or kind not in _TYPES or length > BODY_MAX:
-        raise FrameError("the frame is of a kind that this format does not have")
+        raise FrameError("this format does not have frames of this kind")
     return FrameHeader(_TYPES[kind], length, sequence, checksum)
 
 
 def parse_body(header: FrameHeader, data: bytes, position: int) -> bytes:
-    """The body of the frame whose header begins at `position` in `data`, which must hold the whole frame.
+    """The body of the frame whose header is at `position` in `data`, which must contain the whole frame.
 
     Raises:
         FrameError: its checksum is wrong.
@@ -139,10 +140,11 @@ def parse_body(header: FrameHeader, data: bytes, position: int) -> bytes:
 
 
 def event_at(seed: int, offset: int, data: bytes, position: int) -> Frame | None:
-    """The event whose frame begins at `position` in `data`, which lies at `offset` in the file; None where no event
-    does that is whole and sound: why, is for the caller to find out.
+    """The event whose frame starts at `position` in `data`, which lies at `offset` in the file. None if no complete,
+    intact event starts there; the caller determines why.
     """
-    # What parse_frame_header and parse_body do, unrolled: every event that is read passes here.
+    # The same as parse_frame_header and parse_body, inlined for speed, because every event that is read passes through
+    # here.
     size, start = len(data), position + FRAME_HEADER_BYTES
     if position + FRAME_OVERHEAD > size:
         return None
@@ -159,8 +161,8 @@ def event_at(seed: int, offset: int, data: bytes, position: int) -> Frame | None
 
 
 def event_run(seed: int, offset: int, data: bytes, position: int, last_sequence: int) -> list[Frame]:
-    """The events that follow each other from `position` in `data`, which lies at `offset` in the file, as far as they
-    are whole, sound and of ascending sequence. Whatever ends the run is for the caller to look at.
+    """Consecutive events from `position` in `data`, which lies at `offset` in the file, as long as they are complete,
+    intact and of ascending sequence. The caller determines what ended the run.
     """
     frames: list[Frame] = []
     while (frame := event_at(seed, offset, data, position)) is not None and frame.sequence > last_sequence:

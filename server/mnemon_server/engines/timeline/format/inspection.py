@@ -1,4 +1,4 @@
-"""What segments look like to somebody who has nothing but the files: the reports of `mnemon-server timeline`."""
+"""Reports about segment files without access to records.db, for `mnemon-server timeline`."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -21,19 +21,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SegmentState(StrEnum):
-    """What a file is."""
+    """The state of a file."""
 
     SEALED = "sealed"
     OPEN = "open"
-    """Not sealed, and sound as far as it goes."""
+    """Not sealed, without damage."""
     DAMAGED = "damaged"
     REFUSED = "refused"
-    """Another segment than its name says, of a newer format, or unreadable."""
+    """A different segment than its name says, in a newer format, or unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What is in one file."""
+    """The content of one file."""
 
     path: Path
     state: SegmentState
@@ -41,48 +41,48 @@ class SegmentReport:
     header: SegmentHeader | None = None
     footer: Footer | None = None
     event_count: int = 0
-    """Of the events that are sound."""
+    """Sequences of the intact events."""
     first_sequence: int | None = None
     last_sequence: int | None = None
     damages: tuple[Damage, ...] = ()
     torn: Damage | None = None
-    """The end of an open file behind its last whole event: a write that was cut short, or is under way."""
+    """The bytes of an open file after its last complete event: an interrupted write, or one in progress."""
     problem: str = ""
-    """What is wrong with the file as a whole."""
+    """Problems of the file as a whole."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing of it is damaged."""
+        """Whether nothing in it is damaged."""
         return self.state in (SegmentState.SEALED, SegmentState.OPEN)
 
     @property
     def lost_count(self) -> int | None:
-        """How many events the file was sealed with and no longer holds; None where nothing says how many there were."""
+        """How many events of a sealed file were lost; None if their original number is unknown."""
         return self.footer.event_count - self.event_count if self.footer else None
 
 
 def inspect_segment(path: Path) -> SegmentReport:
-    """Reads a whole file, whatever it is, and changes nothing. A server may be writing to it meanwhile."""
+    """Reads a whole file of any kind, and changes nothing. A server may be writing to it meanwhile."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE_S)
         size = _size_of(path)
         report = _inspect(path)
-        # What looks like damage may be a write under way, if the file has grown since before it was looked at, or is
-        # empty, as each one is for a moment.
+        # Apparent damage may be a write in progress: if the file has grown since the start, or is empty, as every new
+        # file is for a moment.
         if report.is_sound or not path.exists() or _size_of(path) == size > 0:
             break
     return report
 
 
 def find_segments(folder: Path) -> list[Path]:
-    """The segments in a folder and all folders below it, sorted; not those in quarantine."""
+    """The segments in a folder and all its subfolders, sorted, without those in quarantine."""
     found = folder.rglob("*.segment")
     return sorted(path for path in found if path.is_file() and _QUARANTINE not in path.relative_to(folder).parts)
 
 
 def inspect_folder(paths: Sequence[Path]) -> Iterator[SegmentReport]:
-    """A report for each file, in order; none for one that a server removed meanwhile."""
+    """A report for each file, in order, without files that a server removed meanwhile."""
     for path in paths:
         report = inspect_segment(path)
         if report.state is not SegmentState.REFUSED or path.exists():
@@ -90,7 +90,7 @@ def inspect_folder(paths: Sequence[Path]) -> Iterator[SegmentReport]:
 
 
 def find_contradictions(reports: Sequence[SegmentReport]) -> list[str]:
-    """What cannot be true of all these files at once, in words; segments of one folder are of one vault."""
+    """Contradictions between these files, as sentences. Segments in one folder belong to one vault."""
     folders: dict[Path, list[SegmentReport]] = {}
     for report in reports:
         folders.setdefault(report.path.parent, []).append(report)
@@ -98,7 +98,7 @@ def find_contradictions(reports: Sequence[SegmentReport]) -> list[str]:
 
 
 def render(report: SegmentReport) -> str:
-    """The report for people, in lines."""
+    """The report as text for people."""
     return "\n".join([f"{report.path}: {report.state}, {report.size:,} bytes", *map("  ".__add__, _lines(report))])
 
 
@@ -141,7 +141,7 @@ def _size_of(path: Path) -> int:
 
 
 def _inspect(path: Path) -> SegmentReport:
-    # A server follows no link to a segment; who looks at a copy of a timeline may have laid it out with some.
+    # The server does not follow symbolic links to segments, but a copy of a timeline may contain some.
     file = path.resolve()
     try:
         with SegmentReader(OsFiles(file.parent), file.name, epoch=None) as reader:
@@ -173,7 +173,7 @@ def _state(salvage: Salvage, *, damaged: bool) -> SegmentState:
 
 
 def _problem_of_whole(reader: SegmentReader, salvage: Salvage) -> str:
-    """What is wrong with a sealed file although each of its parts is sound."""
+    """The problem of a sealed file whose parts are all intact."""
     if salvage.footer is None or salvage.damages:
         return ""
     try:
@@ -199,7 +199,7 @@ def _contradictions(reports: list[SegmentReport]) -> Iterator[str]:
 
 
 class _Held(NamedTuple):
-    """Which events a file holds."""
+    """The events that a file contains."""
 
     first: int
     last: int
@@ -208,7 +208,7 @@ class _Held(NamedTuple):
     name: str
 
     def replaces(self, other: "_Held") -> bool:
-        """Whether it can be what the other was rewritten to, of itself or joined to those before it."""
+        """Whether it can be a rewrite of the other, alone or merged with its predecessors."""
         return self.generation > other.generation and self.segment <= other.segment
 
 
@@ -226,7 +226,7 @@ def _lines(report: SegmentReport) -> Iterator[str]:
         yield f"index      {footer.index_length:,} bytes"
         yield f"SHA-256    {footer.sha256.hex()}"
     if report.torn:
-        yield f"unfinished {_range(report.torn)}: a write that was cut short, or is under way"
+        yield f"unfinished {_range(report.torn)}: an interrupted write, or one in progress"
     for damage in report.damages:
         yield f"damage     {_range(damage)}, {_neighbours(damage)}: {damage.problem}"
     if report.lost_count and not report.is_sound:
@@ -242,7 +242,7 @@ def _range(damage: Damage) -> str:
 
 
 def _neighbours(damage: Damage) -> str:
-    after = "at the beginning" if damage.after is None else f"behind event {damage.after}"
+    after = "at the beginning" if damage.after is None else f"after event {damage.after}"
     return after if damage.before is None else f"{after}, before event {damage.before}"
 
 

@@ -1,6 +1,6 @@
-"""What a segment's file says of itself: its name, the header at its beginning, the footer at its end.
+"""Identification of segment files: the file name, the header at the start, and the footer at the end.
 
-All numbers are little-endian. README.md beside this file describes every byte.
+All numbers are little-endian. README.md in this folder describes every byte.
 """
 
 import re
@@ -31,7 +31,9 @@ _NAME = re.compile(r"(\d{20})-(\d{4,10})\.segment", re.ASCII)
 
 
 class SegmentDamagedError(MnemonError):
-    """A segment is not what was written: `name`, the `offset` in bytes of what is wrong, and `problem`, in words."""
+    """A segment differs from what was written. `name` is the file, `offset` the damaged byte, `problem` a
+    description.
+    """
 
     reason = ErrorReason.INTERNAL
 
@@ -41,11 +43,11 @@ class SegmentDamagedError(MnemonError):
 
 
 class ForeignSegmentError(SegmentDamagedError):
-    """A whole file header, but of another vault or another segment: the file was put in this one's place."""
+    """The file header is valid but belongs to another vault or segment: another file was put in place of this one."""
 
 
 class SegmentFormatError(MnemonError):
-    """A newer release wrote the segment, in a format that this one does not know; it is not damaged."""
+    """A newer release wrote the segment in a format that this one does not know. It is not damaged."""
 
     reason = ErrorReason.INVALID_OPERATION
 
@@ -58,38 +60,38 @@ class SegmentFormatError(MnemonError):
 
 
 def epoch_digest(identity: bytes) -> bytes:
-    """What a file may say of the vault that it belongs to (16 bytes): it tells vaults apart and gives nothing away."""
+    """A digest that identifies the vault in its files (16 bytes). It does not reveal the epoch, which is secret."""
     return blake2b(identity, digest_size=EPOCH_BYTES, person=b"mnemon segment").digest()
 
 
 def segment_name(first_sequence: int, generation: int) -> str:
-    """The name of a segment's file: it sorts by sequence, then by generation."""
+    """The name of a segment's file. Names sort by sequence, then by generation."""
     return f"{first_sequence:020d}-{generation:04d}.segment"
 
 
 def parse_segment_name(name: str) -> tuple[int, int] | None:
-    """First sequence and generation that a file's name tells; None where it is no name of a segment."""
+    """First sequence and generation from a file's name; None if it is not the name of a segment."""
     match = _NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a file says of itself in its first 64 bytes."""
+    """The first 64 bytes of a segment file."""
 
     epoch: bytes
-    """Which vault it belongs to: 16 bytes, see `epoch_digest`."""
+    """Identifies the vault: 16 bytes, see `epoch_digest`."""
     first_sequence: int
-    """Sequence of the first event that was written into the segment's first generation."""
+    """Sequence of the first event in the segment's first generation."""
     generation: int
     created_us: int
     """When the file was created, in microseconds since 1970, UTC."""
     seed: int
-    """Goes into every checksum of the file, so that bytes of another file are never taken for this one's."""
+    """Part of every checksum in the file, so that bytes of another file never look valid here."""
 
     @classmethod
     def new(cls, *, epoch: bytes, first_sequence: int, generation: int, created_us: int) -> Self:
-        """A header with a random seed."""
+        """Creates a header with a random seed."""
         return cls(epoch, first_sequence, generation, created_us, secrets.randbits(32))
 
     @property
@@ -109,14 +111,14 @@ class SegmentHeader:
         """Reads the first 64 bytes of a file.
 
         Raises:
-            SegmentDamagedError: they are no header.
-            SegmentFormatError: they are one of a newer release.
+            SegmentDamagedError: they are not a valid header.
+            SegmentFormatError: the header is from a newer release.
         """
         if len(data) < HEADER_BYTES:
             raise SegmentDamagedError(name, len(data), f"the file ends within its header of {HEADER_BYTES} bytes")
         magic, found, flags, reserved, *fields, more_reserved, _ = _HEADER.unpack(data)
         if magic != MAGIC:
-            raise SegmentDamagedError(name, 0, "the file does not begin like a segment")
+            raise SegmentDamagedError(name, 0, "the file does not start like a segment")
         if data != _with_checksum(data[: -_CHECKSUM.size]):
             raise SegmentDamagedError(name, 0, "the checksum of the file's header is wrong")
         if found != FORMAT or flags or reserved or more_reserved:
@@ -126,26 +128,26 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a sealed file says of itself at its end."""
+    """The end of a sealed file."""
 
     event_count: int
     first_sequence: int
-    """Of the events that are in the file."""
+    """Number of events in the file."""
     last_sequence: int
     min_time_us: int
     """Earliest time of an event, in microseconds since 1970, UTC."""
     max_time_us: int
     events_end: int
-    """The first byte behind the events."""
+    """Offset of the first byte after the events."""
     index_offset: int
-    """Where the index frames begin."""
+    """Offset of the index frames."""
     index_length: int
-    """Bytes of all index frames together."""
+    """Size of all index frames together, in bytes."""
     sha256: bytes
-    """Of everything before the footer's frame."""
+    """SHA-256 of everything before the footer's frame."""
 
     def is_consistent(self, offset: int) -> bool:
-        """Whether it can be the footer of a file in which its frame begins at `offset`."""
+        """Whether it is plausible for a file in which its frame starts at `offset`."""
         return (
             HEADER_BYTES < self.events_end == self.index_offset
             and self.index_offset + self.index_length == offset
@@ -154,19 +156,19 @@ class Footer:
         )
 
     def encode(self, header: SegmentHeader) -> bytes:
-        """The body of the footer's frame; it repeats the file's header."""
+        """The body of the footer's frame, which includes a copy of the file's header."""
         numbers = (self.event_count, self.first_sequence, self.last_sequence, self.min_time_us, self.max_time_us)
         places = (self.events_end, self.index_offset, self.index_length)
         return _FOOTER.pack(*numbers, *places, self.sha256) + header.encode()
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
-        """Reads the body of a footer's frame, whose checksum was right."""
+        """Reads the body of a footer frame whose checksum is correct."""
         return cls(*_FOOTER.unpack_from(body))
 
 
 def header_copy(footer_frame: bytes) -> bytes:
-    """The copy of the file's header that the last bytes of a sealed file hold."""
+    """The copy of the file's header in the last bytes of a sealed file."""
     return footer_frame[-_CHECKSUM.size - HEADER_BYTES : -_CHECKSUM.size]
 
 

@@ -1,4 +1,4 @@
-"""The files of segments that are kept open for reading."""
+"""A cache of open segment files."""
 
 import threading
 from collections import OrderedDict
@@ -10,14 +10,14 @@ OPEN_FILES_MAX = 128
 
 
 class ReaderCache:
-    """Readers by the names of their files; those that were used last stay open. Any thread may call any method."""
+    """Open readers by file name. The most recently used ones stay open. Thread-safe."""
 
     def __init__(self, files: Files, epoch: bytes) -> None:
         """Opens nothing yet.
 
         Args:
             files: the folder of the segments.
-            epoch: the digest of the vault that they must belong to.
+            epoch: the digest of the vault to which the files must belong.
         """
         self._files = files
         self._epoch = epoch
@@ -25,10 +25,10 @@ class ReaderCache:
         self._open: OrderedDict[str, SegmentReader] = OrderedDict()
 
     def get(self, name: str) -> SegmentReader:
-        """The reader of a file. It is not to be closed: the file goes with the last who uses it.
+        """The reader of a file. Do not close it: the file is closed when its last user releases it.
 
         Raises:
-            StorageFailedError: the file is not there, or the disk failed.
+            StorageFailedError: the file does not exist, or the disk failed.
         """
         with self._lock:
             reader = self._open.get(name)
@@ -40,11 +40,11 @@ class ReaderCache:
             return reader
 
     def forget(self, name: str) -> None:
-        """Lets go of a file that was replaced or removed."""
+        """Releases a file that was replaced or removed."""
         with self._lock:
             self._open.pop(name, None)
 
     def close(self) -> None:
-        """Lets go of all files."""
+        """Releases all files."""
         with self._lock:
             self._open.clear()

@@ -1,4 +1,4 @@
-"""What is left of a damaged segment: every sound event, and the exact range of every damage."""
+"""Salvages a damaged segment: finds every intact event and the exact range of each damage."""
 
 import contextlib
 from array import array
@@ -26,53 +26,53 @@ _PAGE_BYTES = 4 << 10
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of bytes that hold nothing that can be believed."""
+    """A range of bytes that contains no valid data."""
 
     start: int
     end: int
-    """The first byte behind it."""
+    """Offset of the first byte after it."""
     problem: str
     after: int | None
-    """Sequence of the last sound event before it; None where there is none."""
+    """Sequence of the last intact event before it; None if there is none."""
     before: int | None
-    """Sequence of the first sound event behind it; None where there is none."""
+    """Sequence of the first intact event after it; None if there is none."""
 
 
 @dataclass(slots=True)
 class Salvage:
-    """What a file holds. Whatever is in no damage is sound."""
+    """The content of a file. Everything outside the damages is intact."""
 
     header: SegmentHeader | None
-    """None where neither the header nor its copy is sound; then nothing else is."""
+    """None if neither the header nor its copy is intact. Then nothing else can be read."""
     size: int
     offsets: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Where the sound events begin, ascending; `SegmentReader.read_many` reads them."""
+    """Ascending offsets of the intact events, for `SegmentReader.read_many`."""
     sequences: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Of the same events."""
+    """Sequences of the same events."""
     damages: list[Damage] = field(default_factory=list)
-    """In the order of the file."""
+    """The damages in file order."""
     footer: Footer | None = None
-    """None where the file was not sealed, or its footer is damaged."""
+    """None if the file was not sealed, or if its footer is damaged."""
     was_sealed: bool = False
     """Whether a part of the index or the footer was found."""
 
     @property
     def is_torn(self) -> bool:
-        """Whether all that is wrong, if anything is, is that a file that was still written to ends within a write."""
+        """Whether the only problem, if any, is an unsealed file that ends within a write."""
         return not self.was_sealed and all(it.start >= HEADER_BYTES and it.end == self.size for it in self.damages)
 
 
 def salvage_frames(file: ReadFile, header: SegmentHeader | None, beginning: bytes) -> Salvage:
-    """Reads the whole of a file, and goes on behind damage where a frame is sound again.
+    """Reads a whole file, and continues after damage at the next intact frame.
 
-    Behind damage, a frame is believed where header and body have the right checksums and its sequence is above that of
-    the event before. The checksums hold the file's random seed and the frame's place, so that other bytes look like a
-    frame with a probability of 2^-88 for each place (magic and version 24 bits, two checksums 32 each); not even a copy
-    of one of the file's own frames does.
+    After damage, a frame is accepted if the checksums of header and body are correct and its sequence is above that of
+    the previous event. The checksums include the file's random seed and the frame's offset. So other bytes look like a
+    frame with a probability of 2^-88 per offset (24 bits of magic and version, two checksums of 32 bits), and a copy of
+    one of the file's own frames is not accepted either.
 
     Args:
-        file: stays open meanwhile.
-        header: that of the file, from wherever it could be read; without it, nothing can be believed.
+        file: must stay open during the call.
+        header: the file's header, from any source. Without it, no frame can be accepted.
         beginning: the first bytes of the file, as many as a header has.
     """
     size = file.size()
@@ -137,7 +137,7 @@ class _Walk:
 
     def _check_footer(self, header: FrameHeader, body: bytes, offset: int) -> None:
         if FRAME_OVERHEAD + header.length != FOOTER_BYTES:
-            raise FrameError("the footer is of another size")
+            raise FrameError("the footer has the wrong size")
         footer = Footer.decode(body)
         if not footer.is_consistent(offset):
             raise FrameError("the footer contradicts itself or the size of the file")
@@ -158,9 +158,9 @@ class _Walk:
         self._last = run[-1].sequence
 
     def _next_frame(self, damaged: int) -> int:
-        """Where the next sound frame begins; the end of the file where none does."""
+        """The offset of the next intact frame, or the end of the file."""
         with contextlib.suppress(FrameError):
-            # Where only the body is damaged its length is known, and nothing within it is taken for a frame.
+            # If only the body is damaged, its length is known, and no frame is searched within it.
             behind = damaged + FRAME_OVERHEAD + self._frames.header_at(damaged).length
             self._sound_frame(behind)
             return behind
@@ -174,7 +174,7 @@ class _Walk:
 
 
 class _LenientFile:
-    """A file whose pages that cannot be read are zeros: the checksums tell that they are not what was written."""
+    """A file that returns zeros for unreadable pages. The checksums then detect them as damage."""
 
     def __init__(self, file: ReadFile) -> None:
         self._file = file

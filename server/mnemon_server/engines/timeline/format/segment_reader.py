@@ -1,4 +1,4 @@
-"""Reading a segment: single events by their offset, all of them in order, or whatever damage has left of them."""
+"""Reads a segment: single events by offset, all events in order, or the intact events of a damaged file."""
 
 import contextlib
 import hashlib
@@ -38,24 +38,24 @@ _GUESS_BYTES = 512
 
 
 class SegmentReader:
-    """One segment's file, open for reading. Several threads may use it, until one of them closes it.
+    """One segment file, open for reading. Thread-safe until it is closed.
 
-    Nothing that it returns is unchecked: whatever bytes the file holds, it raises SegmentDamagedError rather than
-    returning something that was not written, and it allocates no more than a frame (16 MiB) and a chunk (1 MiB) at a
-    time, however long the file says that something is. Every method raises StorageFailedError where the disk fails.
+    Everything that it returns has been validated. Whatever bytes the file contains, it raises SegmentDamagedError
+    rather than return data that was not written. It allocates at most a frame (16 MiB) and a chunk (1 MiB) at a time,
+    whatever lengths the file claims. Every method raises StorageFailedError if the disk fails.
     """
 
     def __init__(self, files: Files, name: str, *, epoch: bytes | None, uncached: bool = False) -> None:
         """Opens the file and reads nothing yet.
 
         Args:
-            files: where the file is.
-            name: that of the file; where it is the name of a segment, the header must agree.
-            epoch: the digest of the vault that the file must belong to; None takes any.
-            uncached: asks for what the disk holds, not what memory holds of it.
+            files: the folder of the file.
+            name: the file's name. If it is the name of a segment, the header must match.
+            epoch: the digest of the vault to which the file must belong; None accepts any.
+            uncached: asks for the content on the disk rather than in the page cache.
 
         Raises:
-            StorageFailedError: the file is not there, or the disk failed.
+            StorageFailedError: the file does not exist, or the disk failed.
         """
         self._name = name
         self._epoch = epoch
@@ -63,10 +63,10 @@ class SegmentReader:
 
     @cached_property
     def header(self) -> SegmentHeader:
-        """What the file says of itself at its beginning.
+        """The header at the start of the file.
 
         Raises:
-            ForeignSegmentError: the file belongs to another vault, or is another segment than its name says.
+            ForeignSegmentError: the file belongs to another vault, or is a different segment than its name says.
             SegmentDamagedError: the header is damaged.
             SegmentFormatError: a newer release wrote the file.
         """
@@ -74,7 +74,7 @@ class SegmentReader:
 
     @cached_property
     def footer(self) -> Footer:
-        """What the file says of itself at its end.
+        """The footer at the end of the file.
 
         Raises:
             SegmentDamagedError: the file is not sealed, or its footer is damaged.
@@ -91,11 +91,11 @@ class SegmentReader:
         return footer
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """The current size of the file in bytes."""
         return self._file.size()
 
     def index(self) -> bytes:
-        """The index that the file was sealed with.
+        """The index with which the file was sealed.
 
         Raises:
             SegmentDamagedError: the file is not sealed, or its footer or index is damaged.
@@ -104,32 +104,32 @@ class SegmentReader:
         offset, end = footer.index_offset, footer.index_offset + footer.index_length
         scanner = self._scanner(end)
         if footer.index_length <= FRAME_OVERHEAD + BODY_MAX:
-            # Read in chunks, it would be copied once more.
+            # Reading in chunks would copy it once more.
             scanner.hold_all(offset)
         pieces: list[bytes] = []
         while offset < end:
             header, body = self._frame_at(scanner, offset)
             if header.type is not FrameType.INDEX:
-                raise SegmentDamagedError(self._name, offset, "no part of the index begins here")
+                raise SegmentDamagedError(self._name, offset, "no part of the index starts here")
             pieces.append(body)
             offset += FRAME_OVERHEAD + header.length
         return b"".join(pieces)
 
     def read(self, offset: int) -> Frame:
-        """The event whose frame begins at `offset`; one read of the file where the frame is short.
+        """The event whose frame starts at `offset`. A short frame takes a single read.
 
         Raises:
-            SegmentDamagedError: no whole event does.
+            SegmentDamagedError: no complete event starts there.
         """
         return self._parse(self._guess(offset, _GUESS_BYTES), offset, offset)
 
     def read_many(self, offsets: Sequence[int], bytes_max: int | None = None) -> list[Frame]:
-        """The events whose frames begin at `offsets`, in that order; what lies close together is read at once.
+        """The events whose frames start at `offsets`, in that order. Adjacent frames are read together.
 
-        With `bytes_max`, it ends with the one that brings their bodies to so many bytes, and the rest may be left out.
+        With `bytes_max`, the result may end early: with the event whose body brings the total to that size.
 
         Raises:
-            SegmentDamagedError: at one of them, no whole event does.
+            SegmentDamagedError: no complete event starts at one of the offsets.
         """
         frames: dict[int, Frame] = {}
         size = 0
@@ -144,17 +144,17 @@ class SegmentReader:
         return [frames[offset] for offset in takewhile(frames.__contains__, offsets)]
 
     def _runs(self, offsets: Sequence[int]) -> list[list[int]]:
-        """What is read at once, in the order of what is wanted first."""
+        """The groups of offsets to read together, in the order of the request."""
         place = {offset: number for number, offset in reversed(list(enumerate(offsets)))}
         return sorted(close_runs(sorted(place)), key=lambda run: min(map(place.__getitem__, run)))
 
     def frames(self, from_offset: int = HEADER_BYTES, to: int | None = None) -> Iterator[Frame]:
-        """Every event from `from_offset` to `to`, both of which are ends of frames.
+        """Yields every event from `from_offset` to `to`, which must both be frame boundaries.
 
-        Without `to` it goes on to the end of the file, and checks index and footer if there are any.
+        Without `to`, it continues to the end of the file, and checks index and footer if there are any.
 
         Raises:
-            SegmentDamagedError: at the first byte that is not as it was written.
+            SegmentDamagedError: at the first damaged byte.
         """
         end = self.size() if to is None else to
         offset = from_offset
@@ -168,12 +168,13 @@ class SegmentReader:
             self._check_seal(offset, to)
 
     def valid_prefix(self, until: int | None = None) -> int:
-        """Where the last whole event ends of those that follow each other from the beginning, `until` at the latest.
+        """The end of the last complete event, counting consecutive events from the start of the file, but at most
+        `until`.
 
         Raises:
             SegmentDamagedError: the header is damaged.
         """
-        # The copy of the header does not do here: a prefix begins with the header itself.
+        # Only the header itself counts, not its copy, because the prefix starts with it.
         seed, size = self.header.seed, self.size()
         scanner = FrameScanner(self._file, seed, size if until is None else min(until, size))
         end = HEADER_BYTES
@@ -183,7 +184,7 @@ class SegmentReader:
         return end
 
     def prefix_digest(self, size: int) -> "hashlib._Hash":
-        """SHA-256 of the first `size` bytes; more can be added to it.
+        """The SHA-256 hash object of the first `size` bytes, to which more data can be added.
 
         Raises:
             SegmentDamagedError: the file is shorter.
@@ -198,17 +199,17 @@ class SegmentReader:
         return digest
 
     def verify(self, sha256: bytes | None = None) -> Footer:
-        """Reads the whole of a sealed file; returns its footer.
+        """Reads a whole sealed file; returns its footer.
 
         Args:
-            sha256: what the SHA-256 of everything before the footer must be. Where it is that, no frame is looked at:
-                the file is what was sealed, byte for byte. Without it, every frame is checked, too.
+            sha256: the expected SHA-256 of everything before the footer. If it matches, the file is byte for byte what
+                was sealed, and frames are not checked. If it is None, every frame is checked, too.
 
         Raises:
-            SegmentDamagedError: at the first byte that is not as it was written; at the footer where all frames are
-                sound and only the SHA-256 is not.
+            SegmentDamagedError: at the first damaged byte, or at the footer if all frames are intact but the SHA-256
+                differs.
         """
-        # The copy of the header does not do here: a sealed file begins with the header itself.
+        # Only the header itself counts, not its copy, because a sealed file starts with it.
         _ = self.header
         footer = self.footer
         end = self.size() - FOOTER_BYTES
@@ -216,14 +217,14 @@ class SegmentReader:
         if sha256 is None or not found == sha256 == footer.sha256:
             self._verify_frames(footer)
             if found != footer.sha256 or sha256 not in (None, found):
-                raise SegmentDamagedError(self._name, end, "the SHA-256 of what is before the footer is another")
+                raise SegmentDamagedError(self._name, end, "the SHA-256 of the data before the footer is wrong")
         return footer
 
     def salvage(self) -> Salvage:
-        """Everything that is sound, and every range that is not; goes on behind damage.
+        """All intact events and all damaged ranges. Continues after damage.
 
         Raises:
-            ForeignSegmentError: the file belongs to another vault, or is another segment than its name says.
+            ForeignSegmentError: the file belongs to another vault, or is a different segment than its name says.
             SegmentFormatError: a newer release wrote the file.
         """
         try:
@@ -235,7 +236,7 @@ class SegmentReader:
         return salvage_frames(self._file, header, self._file.pread(HEADER_BYTES, 0))
 
     def close(self) -> None:
-        """Lets the file go, when no thread reads it any more; a reader that is dropped unclosed lets it go as well."""
+        """Closes the file; no thread may be reading it. A reader that is garbage-collected closes it as well."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -248,7 +249,7 @@ class SegmentReader:
 
     @cached_property
     def _any_header(self) -> SegmentHeader:
-        """The header, or, where it is damaged, the copy of it that ends a sealed file."""
+        """The header or, if it is damaged, the copy at the end of a sealed file."""
         try:
             return self.header
         except ForeignSegmentError:
@@ -286,14 +287,16 @@ class SegmentReader:
         return self._file.pread(size, offset) if offset >= HEADER_BYTES else b""
 
     def _parse(self, data: bytes, base: int, offset: int) -> Frame:
-        """The event at `offset`, of which `data`, read from `base`, holds at least the header if the file does."""
+        """Parses the event at `offset`. `data`, read from `base`, contains at least the frame header if the file
+        does.
+        """
         position = offset - base
         try:
             if len(data) - position < FRAME_HEADER_BYTES:
-                raise FrameError("no frame begins here")
+                raise FrameError("no frame starts here")
             header = parse_frame_header(self._any_header.seed, offset, data, position)
             if header.type is not FrameType.EVENT:
-                raise FrameError("no event begins here")
+                raise FrameError("no event starts here")
             size = FRAME_OVERHEAD + header.length
             if len(data) - position < size:
                 data, position = self._file.pread(size, offset), 0
@@ -305,7 +308,7 @@ class SegmentReader:
 
     def _check_seal(self, offset: int, to: int | None) -> None:
         if to is not None or self.footer.events_end != offset:
-            raise SegmentDamagedError(self._name, offset, "no event begins here")
+            raise SegmentDamagedError(self._name, offset, "no event starts here")
         self.index()
 
     def _verify_frames(self, footer: Footer) -> None:
@@ -315,4 +318,4 @@ class SegmentReader:
             first = first or frame.sequence
             last = frame.sequence
         if (count, first, last) != (footer.event_count, footer.first_sequence, footer.last_sequence):
-            raise SegmentDamagedError(self._name, footer.events_end, "the footer counts other events than there are")
+            raise SegmentDamagedError(self._name, footer.events_end, "the footer's event count is wrong")

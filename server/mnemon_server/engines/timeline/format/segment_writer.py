@@ -1,4 +1,4 @@
-"""Writing a segment: events at its end, and once it is full the index and the footer that seal it."""
+"""Writes a segment: appends events and, once it is full, the index and the footer that seal it."""
 
 import contextlib
 import hashlib
@@ -26,10 +26,10 @@ from mnemon_server.engines.timeline.format.segment_reader import SegmentReader
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What the writer cannot know of the events, because their bodies are opaque to it."""
+    """Facts about the events that the writer cannot know, because it does not parse their bodies."""
 
     event_count: int
-    """How many events the index covers; it must be as many as were written."""
+    """Number of events in the index; it must equal the number that was written."""
     min_time_us: int
     """Earliest time of an event, in microseconds since 1970, UTC."""
     max_time_us: int
@@ -37,7 +37,7 @@ class SegmentSummary:
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """A file that is complete, on the disk, and was read back."""
+    """A file that is complete, synced, and was read back."""
 
     name: str
     size: int
@@ -45,15 +45,15 @@ class SealedFile:
 
     @property
     def sha256(self) -> bytes:
-        """Of everything before the footer's frame: what the footer says, and `SegmentReader.verify` compares."""
+        """SHA-256 of everything before the footer's frame, as in the footer. `SegmentReader.verify` compares it."""
         return self.footer.sha256
 
 
 class SegmentWriter:
-    """Appends to one segment. One thread uses it.
+    """Appends to one segment. For use by one thread.
 
-    After a StorageFullError or StorageFailedError it is of no more use: what it wrote since the last `sync` may or may
-    not be on the disk, and a sync that failed is never repeated. `close` it, and `resume` at the last synced size.
+    After a StorageFullError or StorageFailedError it is unusable: data written since the last `sync` may or may not be
+    on the disk, and a failed sync must not be repeated. `close` it, and `resume` at the last synced size.
     """
 
     def __init__(self, files: Files, name: str, header: SegmentHeader, file: AppendFile) -> None:
@@ -70,11 +70,11 @@ class SegmentWriter:
 
     @classmethod
     def create(cls, files: Files, name: str, header: SegmentHeader) -> Self:
-        """Starts a file; its header and its name are on the disk, so that it can be resumed there.
+        """Creates a file. Its header and name are durable when it returns, so the file can be resumed.
 
         Raises:
-            StorageFullError: no space is left; there is no file.
-            StorageFailedError: the disk failed, and there may be no file; or there is one of this name already.
+            StorageFullError: the disk is full; the file does not exist.
+            StorageFailedError: the disk failed, and the file may not exist; or a file with this name already exists.
         """
         writer = cls(files, name, header, files.create(name))
         try:
@@ -90,17 +90,18 @@ class SegmentWriter:
 
     @classmethod
     def resume(cls, files: Files, name: str, header: SegmentHeader, *, at: int) -> Self:
-        """Goes on with a file that is not sealed: cuts it to `at` bytes, which end with a frame and are checked.
+        """Continues a file that is not sealed. Truncates it to `at` bytes, which must end with a frame and are
+        validated.
 
         Args:
-            files: where the file is.
-            name: that of the file.
-            header: whose epoch, first sequence and generation the file must have; seed and time are the file's.
-            at: bytes to keep, at least those of the header.
+            files: the folder of the file.
+            name: the file's name.
+            header: the file must have the same epoch, first sequence and generation; seed and time are the file's.
+            at: the number of bytes to keep, at least the size of the header.
 
         Raises:
-            SegmentDamagedError: the first `at` bytes are not whole frames of events, in order.
-            StorageFullError: no space is left.
+            SegmentDamagedError: the first `at` bytes are not complete event frames in order.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed.
         """
         with SegmentReader(files, name, epoch=header.epoch) as reader:
@@ -115,22 +116,22 @@ class SegmentWriter:
 
     @property
     def header(self) -> SegmentHeader:
-        """What the file says of itself."""
+        """The file's header."""
         return self._header
 
     @property
     def size(self) -> int:
-        """Bytes in the file, synced or not."""
+        """The size of the file in bytes, including data that is not synced."""
         return self._file.size
 
     @property
     def event_count(self) -> int:
-        """Events in the file, synced or not."""
+        """The number of events in the file, including events that are not synced."""
         return self._event_count
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest event in the file; 0 where there is none."""
+        """The sequence of the newest event in the file; 0 if it is empty."""
         return self._last_sequence
 
     def append(self, sequence: int, body: bytes) -> int:
@@ -141,8 +142,8 @@ class SegmentWriter:
         """Appends (sequence, body) pairs in one write; returns the offsets of their frames.
 
         Raises:
-            ValueError: a body is longer than 16 MiB, or a sequence is not above that before it; nothing was written.
-            StorageFullError: no space is left.
+            ValueError: a body is longer than 16 MiB, or a sequence does not increase; nothing was written.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed, or had failed before.
         """
         with self._guarded():
@@ -158,14 +159,14 @@ class SegmentWriter:
         """Returns once everything appended is on the disk.
 
         Raises:
-            StorageFullError: no space is left.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed, or had failed before.
         """
         with self._guarded():
             self._file.sync()
 
     def close(self) -> None:
-        """Lets the file go, without a sync. Calling it again does nothing."""
+        """Closes the file without a sync. Further calls have no effect."""
         self._usable = False
         self._file.close()
 
@@ -173,9 +174,9 @@ class SegmentWriter:
         """Writes index and footer, syncs file and folder, reads the whole file back from the disk, and closes it.
 
         Raises:
-            ValueError: there are no events, or not as many as `summary` says; nothing was written.
-            SegmentDamagedError: what was read back is not what was written.
-            StorageFullError: no space is left.
+            ValueError: there are no events, or their number differs from `summary`; nothing was written.
+            SegmentDamagedError: the data read back differs from the data written.
+            StorageFullError: the disk is full.
             StorageFailedError: the disk failed, or had failed before.
         """
         if not self._event_count or summary.event_count != self._event_count:
@@ -219,11 +220,13 @@ class SegmentWriter:
     def _read_back(self, footer: Footer) -> None:
         with SegmentReader(self._files, self._name, epoch=self._header.epoch, uncached=True) as reader:
             if reader.verify() != footer:
-                raise SegmentDamagedError(self._name, footer.events_end, "what was read back is not what was written")
+                raise SegmentDamagedError(
+                    self._name, footer.events_end, "the data read back differs from the data written"
+                )
 
     def _adopt(self, reader: SegmentReader, at: int) -> None:
         if at < HEADER_BYTES:
-            raise ValueError(f"at least the header of {HEADER_BYTES} bytes is kept, not {at}")
+            raise ValueError(f"at must be at least {HEADER_BYTES} bytes, the size of the header, not {at}")
         self._digest = reader.prefix_digest(at)
         for frame in reader.frames(to=at):
             self._first_sequence = self._first_sequence or frame.sequence
@@ -236,7 +239,7 @@ class SegmentWriter:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Makes a file whose bytes are no longer known unusable."""
+        """Makes the writer unusable after an error, because the content of the file is unknown then."""
         if not self._usable:
             raise StorageFailedError(f"{self._name} is closed, or could not be written before")
         try:

@@ -1,1 +1,1 @@
-"""The index of a timeline, in memory: which events there are, and where."""
+"""The in-memory index of a timeline: which events exist, and where they are stored."""

@@ -1,4 +1,4 @@
-"""The blocks of a vault at one moment, and which of them a span of time concerns."""
+"""An immutable set of a vault's blocks, with a look-up by time range."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ Block = OpenBlock | SealedBlock
 
 
 class BlockSet:
-    """Blocks by segment; another set takes its place when a block comes, goes, or is exchanged."""
+    """Blocks by segment. When a block is added, removed or exchanged, a new set replaces this one."""
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         self._blocks = {block.segment_id: block for block in blocks}
@@ -31,7 +31,7 @@ class BlockSet:
         return self._blocks.get(segment_id)
 
     def exchanged(self, segment_ids: Iterable[int], *blocks: Block) -> "BlockSet":
-        """The set without these segments, and with these blocks."""
+        """A set without these segments and with these blocks."""
         left = self._blocks.keys() - set(segment_ids)
         kept = [self._blocks[segment_id] for segment_id in left]
         return BlockSet(sorted([*kept, *blocks], key=lambda block: block.segment_id))
@@ -41,7 +41,7 @@ class BlockSet:
         return [block.view() for block in self._blocks.values()]
 
     def overlapping(self, start_us: int, end_us: int) -> list[BlockView]:
-        """Views of the blocks that may hold events of a span of time, both ends included."""
+        """Views of the blocks that may contain events in a time range, both ends included."""
         opened = (block.view() for block in self._opened)
         concerned = np.flatnonzero((self._max_times >= start_us) & (self._min_times <= end_us)).tolist()
         return [

@@ -1,4 +1,4 @@
-"""What the index asks of a block, whether it is open or sealed."""
+"""The interface of blocks for queries, common to open and sealed blocks."""
 
 from typing import Protocol
 
@@ -8,9 +8,9 @@ from mnemon_server.engines.timeline.index.selection import Query
 
 
 class BlockView(Protocol):
-    """The events of a segment as they are at one moment, by position; dead ones are never found.
+    """The events of a segment at one point in time, addressed by position. Dead events are never returned.
 
-    A query must have been made after the view was taken. Positions mean nothing outside of their view.
+    A query must be created after the view was taken. Positions are only valid within their view.
     """
 
     @property
@@ -23,49 +23,49 @@ class BlockView(Protocol):
 
     @property
     def count(self) -> int:
-        """How many events there are, dead ones included."""
+        """The number of events, including dead ones."""
 
     @property
     def alive_count(self) -> int:
-        """How many events are not dead."""
+        """The number of events that are not dead."""
 
     @property
     def min_time(self) -> int:
-        """The earliest time, of dead events, too."""
+        """The earliest time, including dead events."""
 
     @property
     def max_time(self) -> int:
-        """The latest time, of dead events, too."""
+        """The latest time, including dead events."""
 
     def select(self, query: Query) -> Positions:
-        """All that matches, ascending."""
+        """The positions of all matches, ascending."""
 
     def first(self, query: Query, limit: int, *, oldest_first: bool) -> Positions:
-        """Of what matches, at least the `limit` newest or oldest, and all that are of the last one's time.
+        """At least the `limit` newest or oldest matches, and all matches with the same time as the last of these.
 
-        There may be more than these, in any order.
+        The result may contain more, in any order.
         """
 
     def tally(self, query: Query) -> tuple[int, int]:
-        """How many match in all but time, and how many match."""
+        """The number of matches regardless of time, and the number of matches."""
 
     def find_ids(self, hashes: Hashes) -> Matches:
-        """Which events have these hashes of their ids."""
+        """The events with these hashes of their ids."""
 
     def find_keys(self, users: Codes, times: Times, hashes: Hashes) -> Matches:
-        """Which events have this user, this time, and this hash of their key."""
+        """The events with this user, this time, and this key hash."""
 
     def find_sequences(self, sequences: Times) -> Positions:
-        """Where the events with these sequences are, of those that it has; ascending."""
+        """The positions of the events with these sequences, as far as they exist; ascending."""
 
     def times(self, positions: Positions) -> Times:
-        """When they happened."""
+        """The times of the events."""
 
     def sequences(self, positions: Positions) -> Times:
-        """Their sequences."""
+        """The sequences of the events."""
 
     def offsets(self, positions: Positions) -> Times:
-        """Where their frames start, NO_OFFSET in an open block."""
+        """The offsets of the events' frames; NO_OFFSET in an open block."""
 
     def type_codes(self, positions: Positions) -> Codes:
-        """The codes of their types."""
+        """The codes of the events' types."""

@@ -54,7 +54,7 @@ VERSION = 2
 _HEADER = struct.Struct("<4sHHQIIIIII")
 _LENGTH = struct.Struct("<I")
 _COLUMNS = ("<i8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", "<f4")
-"""The types of SealedColumns, in the order of its fields."""
+"""The types of SealedColumns, in field order."""
 _LAYOUTS = {1: ("<i8", "<u8", "<u8", *_COLUMNS[3:]), VERSION: _COLUMNS}
 """The types of the columns, by version."""
 _SCOPE_FIELDS = len(SCOPE_FIELDS)
@@ -64,7 +64,7 @@ _PROBLEM = "The index of a segment is damaged: {}."
 
 
 class IndexFrameError(Exception):
-    """The bytes are no sound index of a segment."""
+    """The bytes are not a valid index of a segment."""
 
 
 class _Counts(NamedTuple):
@@ -86,7 +86,7 @@ class _Counts(NamedTuple):
 
 
 def encode_index(block: SealedBlock) -> bytes:
-    """The index of a block, with all of its events; which of them are dead is not in it."""
+    """The index of a block with all its events. It does not record which of them are dead."""
     scopes = block.dictionary.scope_texts()
     types = block.dictionary.type_names()
     texts = sorted({text for values in scopes for text in values} | set(types))
@@ -106,13 +106,12 @@ def encode_index(block: SealedBlock) -> bytes:
 
 
 def decode_index(data: bytes | memoryview, interners: Interners) -> SealedBlock:
-    """The block whose index this is; its columns are views of the bytes where these are aligned, as new ones are.
+    """Decodes a block. Its columns are views of the bytes if those are aligned, as new ones are; those of an older
+    version are copies.
 
-    Those of an older version are copies.
+    The block therefore keeps the whole buffer alive: pass the bytes of the index alone.
 
-    So the block keeps the whole buffer: hand in bytes of the index alone.
-
-    Raises IndexFrameError where anything is not as it must be, before memory is taken for more than the bytes hold.
+    Raises IndexFrameError if anything is invalid, before it allocates more memory than the bytes take.
     """
     segment_id, counts = _header(data)
     if np.frombuffer(data, np.uint8).ctypes.data % _ALIGNMENT:
@@ -130,7 +129,7 @@ def decode_index(data: bytes | memoryview, interners: Interners) -> SealedBlock:
 
 
 class _Reader:
-    """Takes arrays and texts from bytes, one behind the other; the size was checked before."""
+    """Reads consecutive arrays and texts from bytes whose size has been checked."""
 
     def __init__(self, data: bytes | memoryview, start: int) -> None:
         self._data = data
@@ -150,7 +149,7 @@ class _Reader:
             if start > len(raw) or at > len(raw):
                 raise IndexFrameError(_PROBLEM.format("a text is cut off"))
             texts.append(_text(raw[start:at]))
-        _check(at == len(raw), "something follows the texts")
+        _check(at == len(raw), "there is data after the texts")
         _check(all(text < following for text, following in pairwise(texts)), "texts are out of order")
         return texts
 
@@ -158,13 +157,13 @@ class _Reader:
 def _header(data: bytes | memoryview) -> tuple[int, _Counts]:
     _check(len(data) >= _HEADER.size, "the header is cut off")
     magic, version, reserved, segment_id, *counts, also_reserved = _HEADER.unpack_from(data)
-    _check(magic == MAGIC, "it is no index")
+    _check(magic == MAGIC, "it is not an index")
     _check(version in _LAYOUTS, f"its version is {version}, not {VERSION}")
     _check(reserved == 0 and also_reserved == 0, "a reserved number is not zero")
     _check(segment_id <= _SEQUENCE_MAX, "the sequence is too large")
     sizes = _Counts(version, *counts)
     _check(
-        sizes.total_bytes == len(data), f"{len(data)} bytes are not the {sizes.total_bytes} that the header tells of"
+        sizes.total_bytes == len(data), f"{len(data)} bytes instead of the {sizes.total_bytes} that the header implies"
     )
     return segment_id, sizes
 
@@ -173,7 +172,7 @@ def _check_tables(scope_table: Codes, type_table: Codes, counts: _Counts) -> Non
     _check(bool(np.all(scope_table < counts.texts) and np.all(type_table < counts.texts)), "a text is missing")
     used = np.zeros(counts.texts, np.bool_)
     used[scope_table] = used[type_table] = True
-    _check(bool(used.all()), "a text is nobody's")
+    _check(bool(used.all()), "a text is not used")
     _check(_rows_ascend(scope_table), "scopes are not in order")
     _check(_ascends(type_table), "types are not in order")
 
@@ -188,12 +187,12 @@ def _check_columns(columns: SealedColumns, counts: _Counts, scope_users: Codes) 
     seen = np.zeros(counts.events, np.bool_)
     seen[columns.id_positions] = True
     _check(bool(seen.all()), "an event has no id")
-    _check(_ascends(np.sort(columns.deltas)), "a sequence is there twice")
+    _check(_ascends(np.sort(columns.deltas)), "a sequence occurs twice")
     _check(not np.isinf(columns.importances).any(), "an importance is infinite")
 
 
 def _current(column: NDArray[Any]) -> NDArray[Any]:
-    """A column of version 1 as it is kept now; copied, so that it does not keep the bytes."""
+    """Converts a column of version 1 to the present type. It is copied, so that it does not keep the bytes alive."""
     return shortened(column) if column.dtype == np.uint64 else column.copy()
 
 
@@ -204,7 +203,7 @@ def _dictionary(scopes: list[list[int]], types: list[int], texts: Sequence[str],
 
 
 def _rows_ascend(table: Codes) -> bool:
-    """Whether each row is larger than the one before it, compared by its first number, then by its second, …"""
+    """Whether the rows ascend lexicographically."""
     larger = np.zeros(max(len(table) - 1, 0), np.bool_)
     for column in reversed(range(table.shape[1])):
         earlier, later = table[:-1, column], table[1:, column]

@@ -1,4 +1,4 @@
-"""The fields of an event by their names: what filters read."""
+"""Access to an event's fields by name, for filters."""
 
 from typing import cast
 
@@ -9,7 +9,7 @@ from mnemon_server.domain.records import MetadataValue
 
 
 def field_reader(event: EpisodicEvent) -> FieldReader:
-    """Reads the fields of an event as filters name them; what has no such name is None."""
+    """Returns a function that reads fields of the event by the names that filters use; unknown fields are None."""
 
     def read(name: str) -> MetadataValue | None:
         if name.startswith(METADATA_PREFIX):

@@ -1,4 +1,4 @@
-"""What the index is told of an event, read from the event's body."""
+"""Creates an event's row for the index from its body."""
 
 from mnemon_server.domain.clock import to_microseconds
 from mnemon_server.domain.episodic import content_digest
@@ -8,7 +8,7 @@ from mnemon_server.wire.events import decode
 
 
 def event_row(sequence: int, body: bytes, offset: int = NO_OFFSET) -> EventRow:
-    """The index's row of an event whose frame begins at `offset`."""
+    """The index row of an event whose frame starts at `offset`."""
     event = decode(body)
     scope, time_us = event.scope, to_microseconds(event.event_time)
     digest = content_digest(event.content)

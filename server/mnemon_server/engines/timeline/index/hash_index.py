@@ -1,4 +1,4 @@
-"""Positions by 64-bit hash: of arrays that are sorted, and of rows that keep coming."""
+"""Finds positions by 64-bit hash, in sorted arrays and in a growing index."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,20 @@ import numpy as np
 from mnemon_server.engines.timeline.index.rows import Codes, Hashes, Positions, ShortHashes
 
 TAIL_MAX = 4096
-"""Rows in dictionaries, about 150 bytes each, before they move into arrays of 12 bytes a row."""
+"""Number of rows in dictionaries (about 150 bytes each) after which they move to arrays (12 bytes per row)."""
 _TAIL_ROW_BYTES = 150
 
 
 class Matches(NamedTuple):
-    """Pairs of what was asked for and where it is: two arrays of the same length."""
+    """Pairs of a query and a match: two arrays of equal length."""
 
     asked: Positions
-    """Index of the one that was asked for."""
+    """The index of the query."""
     positions: Positions
 
     @classmethod
     def none(cls) -> "Matches":
-        """Nothing was found."""
+        """No matches."""
         return cls(np.empty(0, np.intp), np.empty(0, np.intp))
 
     def where(self, keep: np.typing.NDArray[np.bool_]) -> "Matches":
@@ -30,7 +30,7 @@ class Matches(NamedTuple):
 
 
 def spread(first: Positions, end: Positions) -> Matches:
-    """Every position of the ranges `first[i]` to before `end[i]`, each with its i."""
+    """Every position in the ranges from `first[i]` up to but excluding `end[i]`, each paired with its i."""
     counts = end - first
     asked = np.repeat(np.arange(len(counts)), counts)
     positions = np.arange(len(asked)) - np.repeat(np.cumsum(counts) - counts - first, counts)
@@ -38,7 +38,7 @@ def spread(first: Positions, end: Positions) -> Matches:
 
 
 def find_sorted(hashes: Hashes | ShortHashes, positions: Codes, wanted: Hashes | ShortHashes) -> Matches:
-    """Where each wanted hash is: `hashes` ascend, and `positions[i]` is where `hashes[i]` belongs."""
+    """The positions of each wanted hash. `hashes` ascend, and `positions[i]` is the position of `hashes[i]`."""
     if not len(hashes):
         return Matches.none()
     first = hashes.searchsorted(wanted)
@@ -50,10 +50,10 @@ def find_sorted(hashes: Hashes | ShortHashes, positions: Codes, wanted: Hashes |
 
 
 class HashIndex:
-    """Positions of rows by hash; rows come one batch behind the other.
+    """Positions of rows by hash. Rows are added in batches.
 
-    Recent rows are in a dictionary, all others in sorted arrays. One thread adds, any number look up: what they
-    find of rows that are just being added, they leave out by its position.
+    Recent rows are in a dictionary, all others in sorted arrays. One thread adds, any number look up. Readers may find
+    rows that are just being added, and must discard them by position.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class HashIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, and about those of the dictionary."""
+        """The size of the arrays, and the approximate size of the dictionary, in bytes."""
         state = self._state
         return state.hashes.nbytes + state.positions.nbytes + _TAIL_ROW_BYTES * len(state.recent)
 
@@ -76,7 +76,7 @@ class HashIndex:
             self._state = state.folded()
 
     def find(self, wanted: Hashes) -> Matches:
-        """Where each wanted hash is."""
+        """The positions of each wanted hash."""
         state = self._state
         found = find_sorted(state.hashes, state.positions, wanted)
         asked, positions = state.find_recent(wanted.tolist())
@@ -94,7 +94,7 @@ class _State(NamedTuple):
     recent: dict[int, int]
     """The first position of each recent hash."""
     repeated: list[tuple[int, int]]
-    """Recent hashes that were there before, with their positions."""
+    """Further occurrences of recent hashes, with their positions."""
 
     def add_repeating(self, hashes: Sequence[int], start: int) -> None:
         for position, value in enumerate(hashes, start):

@@ -1,4 +1,4 @@
-"""The two hashes by which a timeline finds an event again: of its id, and of what makes two events the same."""
+"""The two hashes for event look-ups: of an event's id, and of its key, the fields that identify duplicates."""
 
 import hashlib
 from struct import Struct
@@ -15,12 +15,12 @@ def id_hash(event_id: str) -> int:
 
 
 def key_hash(user: str, persona: str, event_type: str, time_us: int, digest: bytes) -> int:
-    """64 bits of what makes two events the same: the first 8 bytes of a SHA-256, read little-endian.
+    """64 bits of an event's key: the first 8 bytes of a SHA-256, read little-endian.
 
-    It is taken over user, persona, event type (UTF-8), the event's time (8 bytes, signed, little-endian, microseconds
-    since 1970 UTC) and the `content_digest` of its content, each behind its length in bytes (4 bytes, little-endian).
+    The input is user, persona, event type (UTF-8), the event's time (8 bytes, signed, little-endian, microseconds since
+    1970 UTC) and the `content_digest` of its content, each preceded by its length in bytes (4 bytes, little-endian).
     """
-    # Called for every event; a loop over the parts takes three times as long.
+    # Unrolled, because it is called for every event, and a loop over the parts takes three times as long.
     whose, speaker, kind = user.encode(), persona.encode(), event_type.encode()
     framed = b"".join(
         (

@@ -1,4 +1,4 @@
-"""All events of a vault in memory, as columns of numbers: what is where, and how much of it there is."""
+"""The index of all events of a vault, as numeric columns in memory."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,11 +23,11 @@ CHUNK = 1000
 
 
 class TimelineIndex:
-    """Where the events of a vault are, by scope, type, importance and time, by id, and by what makes two the same.
+    """Finds the events of a vault by scope, type, importance and time, by id, and by key.
 
-    Any thread reads, and takes no lock; what it is told was so at one moment. Changes take turns. Texts and ids are
-    not held, so an id or a key finds candidates: who asks reads them and compares. A reference into a segment that is
-    sealed, rewritten or dropped meanwhile leads nowhere; who meets that asks again.
+    Reads need no lock, and each returns a consistent state. Changes run one at a time. The index has neither texts nor
+    ids, so a look-up by id or key returns candidates, which the caller must read and compare. A reference to a segment
+    that is sealed, rewritten or dropped meanwhile becomes invalid; the caller must then look up again.
     """
 
     def __init__(self, interners: Interners | None = None) -> None:
@@ -37,12 +37,12 @@ class TimelineIndex:
 
     @property
     def count(self) -> int:
-        """How many events there are, without the dead."""
+        """The number of events, without dead ones."""
         return sum(view.alive_count for view in self._blocks.views())
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated, without the texts of scopes and types."""
+        """Allocated memory in bytes, without the texts of scopes and types."""
         return sum(block.nbytes for block in self._blocks) + self.interners.scopes.nbytes
 
     @property
@@ -51,14 +51,14 @@ class TimelineIndex:
         return [block.segment_id for block in self._blocks]
 
     def open_block(self, segment_id: int) -> OpenBlock:
-        """The open block of a segment; KeyError where there is none."""
+        """The open block of a segment. Raises KeyError if there is none."""
         block = self._blocks.get(segment_id)
         if not isinstance(block, OpenBlock):
             raise KeyError(segment_id)
         return block
 
     def sealed_block(self, segment_id: int) -> SealedBlock:
-        """The sealed block of a segment; KeyError where there is none."""
+        """The sealed block of a segment. Raises KeyError if there is none."""
         block = self._blocks.get(segment_id)
         if not isinstance(block, SealedBlock):
             raise KeyError(segment_id)
@@ -71,11 +71,10 @@ class TimelineIndex:
     ) -> list[EventRef]:
         """The first events of a selection, newest first or oldest first.
 
-        Events of the same time are in the order of their ids, and ids are not known here. So the end of the list is
-        never in the midst of a time: it has all events of its last time, and may be longer than `limit`. With `before`,
-        the time and id of the last event that was read in this order, it starts with all events of that time, and
-        `limit` counts those behind it. Who asks reads the ids, puts events of the same time in order, drops those
-        up to `before`, and cuts.
+        Events of the same time are ordered by id, but the index does not know ids. So a page always contains all events
+        of its last time, and may exceed `limit`. With `before`, the time and id of the last event already read, it
+        starts with all events of that time, and `limit` counts the events after them. The caller reads the ids, sorts
+        events of the same time, drops those up to `before`, and truncates.
         """
         views = self._blocks.overlapping(*selection.window)
         query = Query.of(selection, self.interners)
@@ -84,7 +83,7 @@ class TimelineIndex:
     def counted_page(
         self, selection: Selection, *, before: tuple[int, str] | None = None, limit: int
     ) -> tuple[Counts, list[EventRef]]:
-        """The `counts` of a selection and its newest `page`, both of the same moment."""
+        """The `counts` of a selection and its newest `page`, from the same state of the index."""
         views = self._blocks.views()
         query = Query.of(selection, self.interners)
         refs = [] if query is None else _page(views, query, before, limit, oldest_first=False)
@@ -98,9 +97,9 @@ class TimelineIndex:
         oldest_first: bool = False,
         chunk: int = CHUNK,
     ) -> Iterator[list[EventRef]]:
-        """All events of a selection as pages of about `chunk`, each found when it is asked for; see `page`.
+        """All events of a selection in pages of about `chunk`, each computed on demand; see `page`.
 
-        Each page ends with all events of its last time, and the next one starts behind those.
+        Each page ends with all events of its last time, and the next one starts after those.
         """
         refs = self.page(selection, before=before, limit=chunk, oldest_first=oldest_first)
         while refs:
@@ -110,18 +109,18 @@ class TimelineIndex:
             refs = self.page(rest, limit=chunk, oldest_first=oldest_first)
 
     def counts(self, selection: Selection) -> Counts:
-        """How many events there are, how many of them are of the selection's context, and of its window, too."""
+        """The number of all events, of those matching the selection apart from time, and of those within its window."""
         views = self._blocks.views()
         return _counts(views, Query.of(selection, self.interners))
 
     def summarize(self, selection: Selection) -> Summary:
-        """What the events of a selection are like as a whole."""
+        """A summary of the events in a selection."""
         views = self._blocks.overlapping(*selection.window)
         query = Query.of(selection, self.interners)
         return summarize([] if query is None else find_all(views, query), self.interners.types)
 
     def expired(self, before_us: int, limit: int) -> Expired:
-        """The oldest events before a time, at most `limit`, and how many there are before it."""
+        """The oldest events before a time, at most `limit`, and the number of all events before it."""
         selection = Selection(end_us=before_us - 1)
         views = self._blocks.overlapping(INT64_MIN, before_us - 1)
         query = Query.of(selection, self.interners)
@@ -131,7 +130,7 @@ class TimelineIndex:
         return Expired(oldest[:limit], sum(view.tally(query)[1] for view in views))
 
     def find_ids(self, ids: Sequence[str]) -> list[list[EventRef]]:
-        """For each id, the events that may have it: none, one, or, where hashes are equal, several."""
+        """For each id, the events that may have it: none, one or, if hashes are equal, several."""
         hashes = np.array([id_hash(event_id) for event_id in ids], np.uint64)
         refs: list[list[EventRef]] = [[] for _ in ids]
         for view in self._blocks.views():
@@ -139,7 +138,7 @@ class TimelineIndex:
         return refs
 
     def find_keys(self, keys: Sequence[EventKey]) -> list[list[EventRef]]:
-        """For each key, the events that may have it; blocks of another time are not asked."""
+        """For each key, the events that may have it. Blocks without its time are skipped."""
         refs: list[list[EventRef]] = [[] for _ in keys]
         if not keys:
             return refs
@@ -157,7 +156,7 @@ class TimelineIndex:
         return refs
 
     def sequences(self, selection: Selection) -> Times:
-        """The sequences of the events of a selection, ascending."""
+        """The ascending sequences of the events in a selection."""
         views = self._blocks.overlapping(*selection.window)
         query = Query.of(selection, self.interners)
         found = [] if query is None else [view.sequences(view.select(query)) for view in views]
@@ -166,13 +165,13 @@ class TimelineIndex:
 
     @property
     def last_sequence(self) -> int:
-        """The highest sequence, of a dead event, too; 0 where there is none."""
+        """The highest sequence, including dead events; 0 if there is none."""
         return max((view.last_sequence for view in self._blocks.views() if view.count), default=0)
 
     def alive(self, first: int, last: int) -> Times:
         """The sequences from `first` to `last` that are not dead, ascending.
 
-        Those up to a `last_sequence` that was asked for before are all of them: events become visible in their order.
+        The result is complete up to a `last_sequence` that was read before, because events become visible in order.
         """
         found = [np.empty(0, np.int64)]
         for view in self._blocks.views():
@@ -183,7 +182,7 @@ class TimelineIndex:
         return ascending
 
     def alive_among(self, sequences: Times) -> Times:
-        """Those of these sequences, which ascend, that are of events, and not dead; ascending."""
+        """Those of the given ascending sequences that belong to events that are not dead; ascending."""
         found = [np.empty(0, np.int64)]
         for view in self._blocks.views():
             low, high = sequences.searchsorted((view.segment_id, view.last_sequence + 1)).tolist()
@@ -193,14 +192,14 @@ class TimelineIndex:
         return ascending
 
     def count_behind(self, sequence: int) -> int:
-        """How many events have a higher sequence."""
+        """The number of events with a higher sequence."""
         views = [view for view in self._blocks.views() if view.last_sequence > sequence]
         whole = sum(view.alive_count for view in views if view.segment_id > sequence)
         begun = [view.last_sequence for view in views if view.segment_id <= sequence]
         return whole + (len(self.alive(sequence + 1, max(begun))) if begun else 0)
 
     def locate(self, sequences: Sequence[int]) -> list[EventRef]:
-        """Where the events with these sequences are; those that are gone are left out, and the order is any."""
+        """References to the events with these sequences, in any order, without those that no longer exist."""
         wanted = np.sort(np.array(sequences, np.int64))
         refs: list[EventRef] = []
         for view in self._blocks.views():
@@ -213,29 +212,29 @@ class TimelineIndex:
         """Whether a segment has a block."""
         return self._blocks.get(segment_id) is not None
 
-    # The life of blocks
+    # Changes of blocks
 
     def add_open(self, segment_id: int) -> OpenBlock:
-        """Starts the block of a new segment."""
+        """Adds the block of a new segment."""
         block = OpenBlock(segment_id, self.interners)
         with self._lock:
             self._blocks = self._blocks.exchanged([segment_id], block)
         return block
 
     def add_sealed(self, *blocks: SealedBlock) -> None:
-        """Adds blocks of sealed segments, as at a start."""
+        """Adds blocks of sealed segments, for example at a start."""
         with self._lock:
             self._blocks = self._blocks.exchanged([block.segment_id for block in blocks], *blocks)
 
     def append(self, segment_id: int, rows: Sequence[EventRow]) -> None:
-        """Adds events of ascending sequences to an open block; they are seen together, or not at all."""
+        """Adds events with ascending sequences to an open block. They become visible together."""
         with self._lock:
             self.open_block(segment_id).append_rows(rows)
 
     def seal(self, block: SealedBlock) -> None:
-        """Puts a sealed block in the place of the open one that it was made from; the dead stay dead.
+        """Replaces an open block by the sealed block made from it. Dead events stay dead.
 
-        ValueError where the open block has other events.
+        Raises ValueError if the open block has different events.
         """
         with self._lock:
             count = self.open_block(block.segment_id).view().count
@@ -244,16 +243,16 @@ class TimelineIndex:
             self._exchange([block.segment_id], block)
 
     def swap(self, segment_ids: Iterable[int], block: SealedBlock | None) -> None:
-        """Puts a rewritten block in the place of others, or nothing where nothing was left; the dead stay dead."""
+        """Replaces blocks by a rewritten one, or removes them if `block` is None. Dead events stay dead."""
         with self._lock:
             self._exchange(list(segment_ids), block)
 
     def drop(self, segment_id: int) -> None:
-        """Forgets a segment and all of its events."""
+        """Removes a segment with all its events."""
         self.swap([segment_id], None)
 
     def mark_dead(self, sequences: Iterable[int]) -> int:
-        """Hides events; says how many of them were there and alive."""
+        """Hides events; returns how many of them existed and were alive."""
         wanted = np.fromiter(sequences, np.int64)
         marked = 0
         with self._lock:

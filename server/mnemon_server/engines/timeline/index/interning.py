@@ -1,4 +1,4 @@
-"""Small numbers for the scopes and event types of a vault, so that columns hold numbers and no text."""
+"""Assigns small numbers to the scopes and event types of a vault, so that columns hold numbers instead of text."""
 
 import threading
 from collections.abc import Callable, Hashable, Iterable
@@ -15,7 +15,7 @@ from mnemon_server.engines.timeline.index.rows import Codes, Flags
 Value = TypeVar("Value", bound=Hashable)
 
 ScopeTexts = tuple[str, ...]
-"""The fields of a scope in the order of SCOPE_FIELDS: hashed and compared far faster than the scope itself."""
+"""The fields of a scope in the order of SCOPE_FIELDS. A tuple is hashed and compared much faster than a Scope."""
 
 scope_texts: Callable[[Scope], ScopeTexts] = attrgetter(*SCOPE_FIELDS)
 
@@ -24,9 +24,9 @@ _SCOPE_FIELDS = len(SCOPE_FIELDS)
 
 
 class Interner(Generic[Value]):
-    """Numbers values 0, 1, 2, … in the order in which they are first seen, and never forgets one.
+    """Assigns the codes 0, 1, 2, … to values in the order of first use. Codes are permanent.
 
-    Any thread may call anything: reading takes no lock, and a code that somebody was given can be looked up.
+    Thread-safe. Reads need no lock, and a code that a thread has received can be looked up.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Interner(Generic[Value]):
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many values have a code."""
+        """The number of values with a code."""
         return len(self._values)
 
     def code(self, value: Value) -> int:
-        """The value's code, which it gets where it has none."""
+        """The value's code. Assigns one if it has none."""
         code = self._codes.get(value)
         return self._add(value) if code is None else code
 
@@ -52,11 +52,11 @@ class Interner(Generic[Value]):
             return [self.code(value) for value in wanted]
 
     def find(self, value: Value) -> int | None:
-        """The value's code, or None where it has none."""
+        """The value's code, or None."""
         return self._codes.get(value)
 
     def value(self, code: int) -> Value:
-        """What has this code."""
+        """The value with this code."""
         return self._values[code]
 
     def _add(self, value: Value) -> int:
@@ -68,13 +68,13 @@ class Interner(Generic[Value]):
             return code
 
     def _store(self, value: Value, code: int) -> None:
-        # The code comes last: who finds it may look everything else up.
+        # The code is published last, so that a thread that finds it can look up everything else.
         self._values.append(value)
         self._codes[value] = code
 
 
 class ScopeInterner(Interner[ScopeTexts]):
-    """Scopes, as tuples of their texts, by number, and the texts by numbers of their own."""
+    """Numbers for scopes, as tuples of their texts, and for the texts themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,11 +83,11 @@ class ScopeInterner(Interner[ScopeTexts]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers; texts are not counted."""
+        """The size of the numbers in bytes, without texts."""
         return self._table.nbytes
 
     def find_user(self, user: str) -> int | None:
-        """The number of a user, or None where no scope has it."""
+        """The number of a user; None if no scope has it."""
         return self._texts[0].find(user)
 
     def user_codes(self, scope_codes: NDArray[np.unsignedinteger] | NDArray[np.signedinteger]) -> Codes:
@@ -96,8 +96,8 @@ class ScopeInterner(Interner[ScopeTexts]):
         return users
 
     def matching(self, wanted: Scope) -> Codes:
-        """The codes of the scopes in which each field that is set in `wanted` says the same, ascending."""
-        # The length first: the table may be exchanged for a longer one, never for a shorter one.
+        """The ascending codes of the scopes that match all fields that are set in `wanted`."""
+        # Read the length first: the table may be exchanged for a longer one, never for a shorter one.
         count = len(self)
         table = self._table[:, :count]
         hits: Flags | None = None
@@ -120,7 +120,7 @@ class ScopeInterner(Interner[ScopeTexts]):
 
 
 class Interners:
-    """What the columns of a vault's blocks refer to."""
+    """The codes to which the columns of a vault's blocks refer."""
 
     def __init__(self) -> None:
         self.scopes = ScopeInterner()

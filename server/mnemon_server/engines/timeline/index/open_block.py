@@ -1,4 +1,4 @@
-"""The events of a segment that still takes some, in the order in which they came."""
+"""The events of a segment that is still open, in order of arrival."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -26,21 +26,21 @@ _CAPACITY_MIN = 256
 
 @dataclass(frozen=True, slots=True)
 class OpenColumns:
-    """Arrays of one length; codes are those of the interners."""
+    """Arrays of equal length. Codes are those of the interners."""
 
     times_us: Times
     deltas: Codes
-    """Sequences, counted from the segment's first."""
+    """Sequences, relative to the segment's first."""
     id_hashes: Hashes
     key_hashes: Hashes
     scopes: Codes
     types: Codes
     importances: Importances
-    """Not a number where it is unknown."""
+    """NaN if unknown."""
 
     @classmethod
     def empty(cls, capacity: int) -> "OpenColumns":
-        """Arrays with room for so many events."""
+        """Arrays with room for `capacity` events."""
         return cls(
             times_us=np.empty(capacity, np.int64),
             deltas=np.empty(capacity, np.uint32),
@@ -58,11 +58,11 @@ class OpenColumns:
 
     @classmethod
     def joined(cls, parts: "Sequence[OpenColumns]") -> "OpenColumns":
-        """The rows of all parts, one after the other."""
+        """The concatenated rows of all parts."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def head(self, count: int) -> "OpenColumns":
-        """The first rows, not copied."""
+        """The first rows, as views."""
         return OpenColumns(*(getattr(self, field.name)[:count] for field in fields(self)))
 
     def where(self, flags: Flags) -> "OpenColumns":
@@ -77,7 +77,7 @@ class OpenColumns:
         return grown
 
     def write(self, start: int, rows: Sequence[EventRow], segment_id: int, interners: Interners) -> None:
-        """Puts rows from a position on; there must be room."""
+        """Writes rows from a position on. The arrays must be large enough."""
         if not rows:
             return
         sequences, times, id_hashes, key_hashes, scopes, types, importances, _ = zip(*rows, strict=True)
@@ -93,13 +93,13 @@ class OpenColumns:
 
 @dataclass(frozen=True, slots=True)
 class OpenView:
-    """See BlockView: what had been appended when it was taken."""
+    """See BlockView: the events that had been appended when it was taken."""
 
     segment_id: int
     columns: OpenColumns
     count: int
     dead: Flags | None
-    """Of the first rows, as many as there were when the last one died."""
+    """Flags for the first rows, up to the number of rows when the last one died."""
     alive_count: int
     min_time: int
     max_time: int
@@ -165,7 +165,7 @@ class OpenView:
     def _of_scope(self, query: Query) -> Positions:
         if query.scopes is None:
             return np.arange(self.count)
-        # A user has few of the rows: what else there is to check, is checked for those alone.
+        # A user has few of the rows, so all other conditions are checked only for those.
         return np.flatnonzero(query.scopes.rows(self.columns.scopes))
 
     def _context(self, query: Query, rows: Positions) -> Flags | None:
@@ -181,16 +181,16 @@ class OpenView:
         return alive
 
     def _alive(self, found: Matches) -> Matches:
-        # The indexes may already know rows that came after this view.
+        # The hash indexes may already contain rows that were added after this view was taken.
         shown = found.where(found.positions < self.count)
         return shown if self.dead is None else shown.where(self._is_alive(shown.positions))
 
 
 class OpenBlock:
-    """Events of one segment in the order in which they came.
+    """The events of one segment in order of arrival.
 
-    One thread writes. Any thread takes views, without a lock, and keeps what it took: rows are written behind what a
-    view shows, and longer arrays, or other marks of the dead, take the place of the old ones.
+    One thread writes. Any thread takes views without a lock, which stay valid: rows are written after those that a view
+    shows, and longer arrays or changed flags replace the old ones.
     """
 
     def __init__(self, segment_id: int, interners: Interners) -> None:
@@ -217,7 +217,7 @@ class OpenBlock:
 
     @property
     def interners(self) -> Interners:
-        """What the codes of the columns mean."""
+        """The meaning of the codes in the columns."""
         return self._interners
 
     @property
@@ -228,11 +228,11 @@ class OpenBlock:
         return self._columns.nbytes + view.ids.nbytes + view.keys.nbytes + dead
 
     def view(self) -> OpenView:
-        """What it holds now."""
+        """A view of the current state."""
         return self._view
 
     def append_rows(self, rows: Sequence[EventRow]) -> None:
-        """Adds events of ascending sequences; they are seen together, or not at all."""
+        """Adds events with ascending sequences. They become visible together."""
         if not rows:
             return
         view = self._view
@@ -253,13 +253,13 @@ class OpenBlock:
         )
 
     def dead_sequences(self) -> list[int]:
-        """The sequences of the dead."""
+        """The sequences of the dead events."""
         view = self._view
         dead: list[int] = [] if view.dead is None else view.sequences(np.flatnonzero(view.dead)).tolist()
         return dead
 
     def mark_dead(self, sequences: Iterable[int]) -> int:
-        """Hides events; says how many of them were there and alive."""
+        """Hides events; returns how many of them existed and were alive."""
         view = self._view
         dead = rows_numbered(view.columns.deltas, np.fromiter(sequences, np.int64) - view.segment_id)
         if view.dead is not None:

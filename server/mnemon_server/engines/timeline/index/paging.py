@@ -1,4 +1,4 @@
-"""The first events of some order in time, out of blocks that each know theirs."""
+"""Finds the first events in time order across several blocks."""
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -21,7 +21,7 @@ class Found(NamedTuple):
 
     @classmethod
     def of(cls, view: BlockView, positions: Positions) -> "Found":
-        """These events, with their times."""
+        """These events with their times."""
         return cls(view, positions, view.times(positions))
 
     def columns(self) -> list[Times]:
@@ -32,14 +32,14 @@ class Found(NamedTuple):
 
 
 def find_all(views: Sequence[BlockView], query: Query) -> list[Found]:
-    """All that matches."""
+    """All matches."""
     return [Found.of(view, view.select(query)) for view in views]
 
 
 def find_first(views: Sequence[BlockView], query: Query, limit: int, *, oldest_first: bool) -> list[Found]:
-    """Of what matches at least the `limit` newest or oldest, and all that are of the last one's time.
+    """At least the `limit` newest or oldest matches, and all matches with the same time as the last of these.
 
-    Blocks are asked in order of time, and none any more that cannot have any of those.
+    Blocks are searched in time order, until no remaining block can contribute.
     """
     found: list[Found] = []
     missing = limit
@@ -58,15 +58,15 @@ def find_first(views: Sequence[BlockView], query: Query, limit: int, *, oldest_f
 
 
 def references(found: Sequence[Found], *, oldest_first: bool, limit: int | None = None) -> list[EventRef]:
-    """Where these events are, by time, and those of the same time by sequence.
+    """References to these events, ordered by time, then by sequence.
 
-    With `limit` only the first of them, and all that are of the last one's time.
+    With `limit`, only the first ones, and all with the same time as the last of these.
     """
     parts = [part for part in found if len(part.positions)]
     if not parts:
         return []
     columns = [part.columns() for part in parts]
-    # Mostly all are in one block.
+    # Usually all are in one block.
     joined = columns[0] if len(columns) == 1 else [np.concatenate(pieces) for pieces in zip(*columns, strict=True)]
     times, sequences, *_ = joined
     order = np.lexsort((sequences, times))
@@ -79,7 +79,7 @@ def references(found: Sequence[Found], *, oldest_first: bool, limit: int | None 
 
 
 def references_in_order(view: BlockView, positions: Positions) -> list[EventRef]:
-    """Where these events of one block are, in the order of the positions."""
+    """References to these events of one block, in the order of the positions."""
     times, sequences, offsets = view.times(positions), view.sequences(positions), view.offsets(positions)
     return list(map(EventRef, times.tolist(), sequences.tolist(), repeat(view.segment_id), offsets.tolist()))
 

@@ -1,4 +1,4 @@
-"""What goes into the timeline's index, and what comes out of it."""
+"""Input and output types of the timeline's index."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from mnemon_server.domain.records import Scope
 Times = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 ShortHashes = NDArray[np.uint32]
-"""The upper halves of hashes, which have the order of the whole: all that a sealed segment keeps."""
+"""The upper halves of hashes, which sort like the whole. Sealed segments store only these."""
 Codes = NDArray[np.uint32]
 Importances = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Positions = NDArray[np.intp]
 
 NO_OFFSET = -1
-"""The offset of an event that is in no sealed file yet: its row is read by its sequence."""
+"""The offset of an event that is not yet in a sealed file. Its row is read by sequence."""
 
 
 def shortened(hashes: Hashes) -> ShortHashes:
@@ -27,12 +27,12 @@ def shortened(hashes: Hashes) -> ShortHashes:
 
 
 def lengthened(hashes: ShortHashes) -> Hashes:
-    """Hashes of which `shortened` makes these again."""
+    """Hashes that `shortened` turns into the given ones."""
     return hashes.astype(np.uint64) << np.uint64(32)
 
 
 class EventRow(NamedTuple):
-    """What the index is told of one event."""
+    """The index entry of an event."""
 
     sequence: int
     time_us: int
@@ -41,13 +41,13 @@ class EventRow(NamedTuple):
     scope: Scope
     event_type: str
     importance: float | None
-    """Kept in single precision; None where it is unknown."""
+    """In single precision; None if unknown."""
     offset: int = NO_OFFSET
-    """Where its frame starts in the segment's file, below 2**32."""
+    """Offset of its frame in the segment's file, below 2**32."""
 
 
 class EventKey(NamedTuple):
-    """By what an equal event is looked for."""
+    """The fields that identify duplicates."""
 
     user: str
     time_us: int
@@ -55,7 +55,7 @@ class EventKey(NamedTuple):
 
 
 class EventRef(NamedTuple):
-    """Where one event is."""
+    """The location of an event."""
 
     time_us: int
     sequence: int
@@ -65,7 +65,9 @@ class EventRef(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many events there are, how many of them pass scope, types and importance, and how many the window, too."""
+    """The number of all events, of those that match scope, types and importance, and of those also within the
+    window.
+    """
 
     total: int
     in_context: int
@@ -73,30 +75,30 @@ class Counts(NamedTuple):
 
     @property
     def filtered_by_context(self) -> int:
-        """How many are of another scope or type, or not important enough."""
+        """The number left out by scope, type or importance."""
         return self.total - self.in_context
 
     @property
     def filtered_by_window(self) -> int:
-        """How many of the right context are of another time."""
+        """The number that match otherwise but are outside the window."""
         return self.in_context - self.in_window
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What some events are like as a whole."""
+    """A summary of events."""
 
     count: int
     earliest_us: int | None
     latest_us: int | None
     per_type: dict[str, int]
     per_day: dict[int, int]
-    """By day since 1970-01-01 (UTC), in order of time."""
+    """Counts by day since 1970-01-01 (UTC), in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Events older than some time: the oldest of them, and how many there are."""
+    """The oldest events before a time, and the number of all events before it."""
 
     oldest: list[EventRef]
     count: int

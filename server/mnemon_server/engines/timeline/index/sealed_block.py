@@ -1,4 +1,4 @@
-"""The events of a sealed segment: fixed columns, in which a user's events are neighbours in order of time."""
+"""The events of a sealed segment as fixed columns, sorted by user and time."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -32,13 +32,13 @@ _FILTERED_ROWS_MIN = 1024
 
 
 class SealedBlock:
-    """Events of one sealed segment; a BlockView of itself.
+    """The events of one sealed segment. It is its own BlockView.
 
-    Nothing of it ever changes but which events are dead. One thread marks those, any number read without a lock.
+    Only the flags of dead events ever change. One thread sets them; any number read without a lock.
     """
 
     def __init__(self, segment_id: int, columns: SealedColumns, dictionary: Dictionary) -> None:
-        """The columns must be in their order, and their codes within the dictionary."""
+        """The columns must be sorted, and their codes must be within the dictionary."""
         self.segment_id = segment_id
         self.columns = columns
         self.dictionary = dictionary
@@ -48,12 +48,12 @@ class SealedBlock:
         self.max_time = int(columns.times_us.max(initial=INT64_MIN))
         self.last_sequence = segment_id + int(columns.deltas.max(initial=0))
         self._users, self._starts, self._ends = _user_ranges(columns.scopes, dictionary)
-        # One value is found in a view of the same memory in a third of the time that an array takes.
+        # Reading a single value from a memoryview takes a third of the time of reading it from an array.
         self._user_numbers, self._times = self._users.data, columns.times_us.data
 
     @classmethod
     def from_rows(cls, segment_id: int, rows: Sequence[EventRow], interners: Interners) -> "SealedBlock":
-        """The block of events in any order; each has an offset."""
+        """Creates a block of events in any order. Each must have an offset."""
         columns = OpenColumns.empty(len(rows))
         columns.write(0, rows, segment_id, interners)
         offsets = np.array([row.offset for row in rows], np.uint32)
@@ -61,7 +61,7 @@ class SealedBlock:
 
     @classmethod
     def from_open(cls, block: OpenBlock, offsets: Sequence[int]) -> "SealedBlock":
-        """The same events sealed, the dead among them, too; `offsets` are in the order in which they were appended."""
+        """Creates a sealed block of the same events, including dead ones. `offsets` are in the order of appending."""
         view = block.view()
         sealed = cls.from_columns(view.segment_id, view.columns, np.array(offsets, np.uint32), block.interners)
         sealed.mark_dead(block.dead_sequences())
@@ -69,7 +69,7 @@ class SealedBlock:
 
     @classmethod
     def from_columns(cls, segment_id: int, rows: OpenColumns, offsets: Codes, interners: Interners) -> "SealedBlock":
-        """The block of events in any order, and where their frames start."""
+        """Creates a block of events in any order, with the offsets of their frames."""
         dictionary, scopes, types = dictionary_of(rows.scopes, rows.types, interners)
         order = canonical_order(dictionary.user_numbers()[scopes], rows.times_us, rows.key_hashes)
         id_hashes = rows.id_hashes[order]
@@ -89,7 +89,7 @@ class SealedBlock:
 
     @property
     def alive_count(self) -> int:
-        """How many events are not dead."""
+        """The number of events that are not dead."""
         dead = self._dead
         return self.count if dead is None else self.count - int(np.count_nonzero(dead))
 
@@ -105,23 +105,23 @@ class SealedBlock:
         return self
 
     def mark_dead(self, sequences: Iterable[int]) -> int:
-        """Hides events; says how many of them were there and alive."""
+        """Hides events; returns how many of them existed and were alive."""
         alive_count = self.alive_count
         dead = rows_numbered(self.columns.deltas, np.fromiter(sequences, np.int64) - self.segment_id)
         if dead.any():
-            # Other flags, not other values: readers count what they hold.
+            # Replace the flags instead of changing them, because readers count those that they hold.
             self._dead = dead if self._dead is None else dead | self._dead
         return alive_count - self.alive_count
 
     def dead_sequences(self) -> list[int]:
-        """The sequences of the dead."""
+        """The sequences of the dead events."""
         dead: list[int] = [] if self._dead is None else self.sequences(np.flatnonzero(self._dead)).tolist()
         return dead
 
     def in_order(self, segment_id: int) -> OpenColumns:
-        """All events, dead ones included, by ascending sequence, which counts from that of an earlier segment.
+        """All events, including dead ones, by ascending sequence, relative to the sequence of an earlier segment.
 
-        Of their hashes, only the upper half is what it was.
+        Only the upper halves of the hashes are original.
         """
         columns, dictionary = self.columns, self.dictionary
         order = np.argsort(columns.deltas)
@@ -138,7 +138,7 @@ class SealedBlock:
         )
 
     def all_sequences(self) -> list[int]:
-        """The sequences of all events, dead ones included, ascending."""
+        """The ascending sequences of all events, including dead ones."""
         sequences: list[int] = (np.sort(self.columns.deltas) + np.int64(self.segment_id)).tolist()
         return sequences
 
@@ -225,7 +225,7 @@ class SealedBlock:
         return query.user is not None or len(self._users) == 1
 
     def _window(self, query: Query, low: int, high: int) -> tuple[int, int, Flags | None]:
-        """The rows of a user's range to look at, and which are inside the window; None stands for all of them."""
+        """The rows of a user's range to look at, and flags for those inside the window; None stands for all of them."""
         if not self._in_order_of_time(query):
             return low, high, query.timely(self.columns.times_us[low:high], self.min_time, self.max_time)
         if query.start_us > self.min_time:
@@ -244,7 +244,7 @@ class SealedBlock:
         return flags if dead is None else both(~dead[low:high], flags)
 
     def _walk(self, query: Query, low: int, high: int, limit: int, *, oldest_first: bool) -> Positions:
-        """What matches among rows in order of time, from one end on in growing steps until there is enough."""
+        """The matches among rows in time order. Walks from one end in growing steps until there are enough."""
         found: list[Positions] = []
         missing, step = limit, limit if self._takes_all(query) else max(4 * limit, _FILTERED_ROWS_MIN)
         while low < high and missing > 0:
@@ -256,7 +256,7 @@ class SealedBlock:
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.intp), *found])
 
     def _step(self, low: int, high: int, step: int, *, oldest_first: bool) -> tuple[int, int]:
-        """So many rows from one end of a range, and those of the same time as the last of them."""
+        """The given number of rows from one end of a range, and all rows with the same time as the last of these."""
         times = self.columns.times_us[low:high]
         if high - low <= step:
             return low, high
@@ -279,7 +279,7 @@ class SealedBlock:
     def _bound(
         self, start: Positions, end: Positions, times: Times, keys: ShortHashes, *, behind_equal: bool
     ) -> Positions:
-        """Binary search, of all at once, for the first row of each range that is not before (time, key hash)."""
+        """Binary search, for all ranges at once, for the first row of each that is not before (time, key hash)."""
         low, high = start, end
         while (searching := low < high).any():
             middle = np.where(searching, (low + high) // 2, 0)
@@ -292,7 +292,7 @@ class SealedBlock:
 
 
 def _user_ranges(scopes: Codes, dictionary: Dictionary) -> tuple[Codes, Codes, Codes]:
-    """The numbers of the users, ascending, and for each where its rows start and end."""
+    """The numbers of the users, ascending, with the start and end of each user's rows."""
     if not len(scopes):
         return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uint32)
     rows = dictionary.user_numbers()[scopes]

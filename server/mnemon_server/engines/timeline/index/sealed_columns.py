@@ -1,4 +1,4 @@
-"""The columns of a sealed segment's events, and the one order that they have."""
+"""The columns of a sealed segment's events, and their sort order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -13,10 +13,10 @@ from mnemon_server.engines.timeline.index.rows import Codes, Hashes, Importances
 
 @dataclass(frozen=True, slots=True)
 class SealedColumns:
-    """40 bytes per event, in the order of user (as text), time and key hash; never written to.
+    """40 bytes per event, sorted by user (as text), time and key hash. Immutable.
 
-    Only `sorted_ids` and `id_positions` have an order of their own: ascending hashes of ids, and where each belongs.
-    Of hashes there is half: they find candidates, of which one in four billion is another than the one that is meant.
+    Only `sorted_ids` and `id_positions` have another order: ascending hashes of ids, with the position of each. Only
+    the upper halves of hashes are stored. They find candidates, of which one in four billion is wrong.
     """
 
     times_us: Times
@@ -25,15 +25,15 @@ class SealedColumns:
     id_positions: Codes
     offsets: Codes
     deltas: Codes
-    """Sequences, counted from the segment's first."""
+    """Sequences, relative to the segment's first."""
     scopes: Codes
     """Positions in the segment's dictionary, as are `types`."""
     types: Codes
     importances: Importances
-    """Not a number where it is unknown."""
+    """NaN if unknown."""
 
     def arrays(self) -> list[NDArray[Any]]:
-        """The columns in the order in which they are declared, which is that of their bytes in a file."""
+        """The columns in order of declaration, which is also their order in a file."""
         return [getattr(self, field.name) for field in fields(self)]
 
     @property
@@ -44,7 +44,7 @@ class SealedColumns:
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """The codes of a segment's scopes and types, each once, in the order of their texts."""
+    """The codes of a segment's scopes and types, each once, sorted by their texts."""
 
     scopes: Codes
     types: Codes
@@ -56,29 +56,29 @@ class Dictionary:
         return self.scopes.nbytes + self.types.nbytes
 
     def scope_texts(self) -> list[ScopeTexts]:
-        """The scopes in their order."""
+        """The scopes in order."""
         return [self.interners.scopes.value(code) for code in self.scopes.tolist()]
 
     def type_names(self) -> list[str]:
-        """The names of the types in their order."""
+        """The names of the types in order."""
         return [self.interners.types.value(code) for code in self.types.tolist()]
 
     def user_numbers(self) -> Codes:
-        """For each scope the number of its user: 0 for the first, one more for each other one."""
+        """For each scope the number of its user: 0 for the first user, incremented for each further one."""
         users = self.interners.scopes.user_codes(self.scopes)
         changes = users[1:] != users[:-1]
         return np.concatenate([np.zeros(min(1, len(users)), np.uint32), np.cumsum(changes, dtype=np.uint32)])
 
 
 def dictionary_of(scopes: Codes, types: Codes, interners: Interners) -> tuple[Dictionary, Codes, Codes]:
-    """The dictionary for two columns of codes, and the columns as positions in it."""
+    """Creates the dictionary for two columns of codes, and converts the columns to positions in it."""
     scope_codes, scope_column = _ranked(scopes, interners.scopes.value)
     type_codes, type_column = _ranked(types, interners.types.value)
     return Dictionary(scope_codes, type_codes, interners), scope_column, type_column
 
 
 def canonical_order(users: Codes, times: Times, key_hashes: Hashes) -> Positions:
-    """The positions of rows in the order of a sealed segment, for users numbered in the order of their texts."""
+    """The positions of rows in the order of a sealed segment. Users must be numbered in the order of their texts."""
     order: Positions = np.lexsort((key_hashes, times, users))
     return order
 
@@ -92,7 +92,7 @@ def is_canonical(users: Codes, times: Times, key_hashes: ShortHashes) -> bool:
 
 
 def _ranked(codes: Codes, text: Callable[[int], str | ScopeTexts]) -> tuple[Codes, Codes]:
-    """The different codes in the order of their texts, and for each row its code's position among those."""
+    """The distinct codes sorted by their texts, and for each row the position of its code among them."""
     different, positions = np.unique(codes, return_inverse=True)
     texts = [text(code) for code in different.tolist()]
     order = np.array(sorted(range(len(texts)), key=texts.__getitem__), np.intp)

@@ -1,4 +1,4 @@
-"""Which events are asked for, first in words, then in the numbers of the columns."""
+"""Selections of events, in terms of values and in terms of the columns' codes."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,24 +10,24 @@ from mnemon_server.engines.timeline.index.interning import Interner, Interners
 from mnemon_server.engines.timeline.index.rows import Codes, Flags, Importances, Positions, Times
 
 COMPARED_CODES_MAX = 4
-"""So many codes are compared with a column one after the other, which is faster than looking each row up."""
+"""Up to this many codes, comparing them with a column one by one is faster than a table look-up per row."""
 
 _SPAN_MAX = 1_000_000
-"""A table of so many flags is no trouble, however few rows there are."""
+"""A table of up to this many flags is cheap, however few rows there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Events by scope, type, importance and time; what is not set counts for nothing."""
+    """Selects events by scope, type, importance and time. Unset fields do not restrict."""
 
     scope: Scope = Scope()
-    """Each field that is set must be the same."""
+    """Every field that is set must be equal."""
     event_types: frozenset[str] = frozenset()
     min_importance: float | None = None
-    """Compared in single precision; an event of unknown importance never passes."""
+    """Compared in single precision. Events of unknown importance do not match."""
     start_us: int | None = None
     end_us: int | None = None
-    """Both ends are part of the window."""
+    """The window includes both ends."""
 
     @property
     def window(self) -> tuple[int, int]:
@@ -38,7 +38,7 @@ class Selection:
 
 
 class Wanted:
-    """A set of codes, as a filter of columns."""
+    """A set of codes, as a filter for columns."""
 
     def __init__(self, codes: Codes, known: int) -> None:
         self.codes = codes
@@ -51,13 +51,13 @@ class Wanted:
         return flags
 
     def rows(self, column: Codes) -> Flags:
-        """Which rows of a column of codes are wanted."""
+        """Flags for the matching rows of a column of codes."""
         if len(self.codes) > COMPARED_CODES_MAX:
             return self._flags.take(column)
         return _equal_to_any(column, self.codes)
 
     def local_rows(self, column: Codes, dictionary: Codes) -> Flags | None:
-        """Which rows of a column of positions in a dictionary of codes are wanted; None stands for all of them."""
+        """Flags for the matching rows of a column of positions in a dictionary of codes; None stands for all rows."""
         if len(dictionary) > len(column):
             return self.rows(dictionary[column])
         flags = self.rows(dictionary)
@@ -71,7 +71,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A selection in numbers; it holds for blocks that existed when it was made."""
+    """A selection in terms of codes. It is valid for blocks that existed when it was created."""
 
     start_us: int
     end_us: int
@@ -79,13 +79,13 @@ class Query:
     """The number of the only user, or None for all users."""
     scopes: Wanted | None
     beyond_user: bool
-    """Whether `scopes` says more than the user does."""
+    """Whether `scopes` restricts more than the user."""
     types: Wanted | None
     min_importance: np.float32 | None
 
     @classmethod
     def of(cls, selection: Selection, interners: Interners) -> "Query | None":
-        """The query for a selection, or None where nothing can match it."""
+        """The query for a selection; None if nothing can match it."""
         scopes = _scopes(selection.scope, interners)
         types = _types(selection.event_types, interners.types)
         start, end = selection.window
@@ -105,24 +105,24 @@ class Query:
         )
 
     def between(self, start_us: int, end_us: int) -> "Query":
-        """The same within a smaller window."""
+        """The same query within a smaller window."""
         return replace(self, start_us=max(start_us, self.start_us), end_us=min(end_us, self.end_us))
 
     def important(self, importances: Importances) -> Flags | None:
-        """Which events are important enough; None stands for all of them."""
+        """Flags for the events that are important enough; None stands for all."""
         if self.min_importance is None:
             return None
         enough: Flags = importances >= self.min_importance
         return enough
 
     def timely(self, times: Times, min_time: int, max_time: int) -> Flags | None:
-        """Which times are inside the window, of times between these two; None stands for all of them."""
+        """Flags for the times within the window, given the earliest and latest of the times; None stands for all."""
         late = times >= self.start_us if self.start_us > min_time else None
         return both(late, times <= self.end_us if self.end_us < max_time else None)
 
 
 def both(first: Flags | None, second: Flags | None) -> Flags | None:
-    """Where both are true; None stands for "everywhere". The first may be written to."""
+    """The conjunction of both; None stands for all. May modify the first."""
     if first is None or second is None:
         return second if first is None else first
     first &= second
@@ -130,13 +130,13 @@ def both(first: Flags | None, second: Flags | None) -> Flags | None:
 
 
 def rim(times: Times, limit: int, *, oldest_first: bool) -> int:
-    """The time of the last of the first `limit` events, of which there are as many."""
+    """The time of the last of the first `limit` events. There must be at least `limit`."""
     at = limit - 1 if oldest_first else len(times) - limit
     return int(np.partition(times, at)[at])
 
 
 def first_groups(times: Times, limit: int, *, oldest_first: bool) -> Positions | None:
-    """Which of the times are among the first `limit`, or equal to the last of those; None stands for all of them."""
+    """Flags for the times that are among the first `limit` or equal to the last of these; None stands for all."""
     if len(times) <= limit:
         return None
     reach = rim(times, limit, oldest_first=oldest_first)
@@ -144,7 +144,7 @@ def first_groups(times: Times, limit: int, *, oldest_first: bool) -> Positions |
 
 
 def rows_numbered(column: Codes, numbers: Times) -> Flags:
-    """Which rows of a column of numbers, each of them below 2**32, are among these numbers."""
+    """Flags for the rows whose number (below 2**32) is in `numbers`."""
     span = int(column.max(initial=0)) + 1
     inside = numbers[(numbers >= 0) & (numbers < span)]
     if span > _SPAN_MAX + len(column) * 8:
@@ -164,7 +164,7 @@ def _equal_to_any(column: Codes, codes: Codes) -> Flags:
 def _scopes(scope: Scope, interners: Interners) -> Wanted | None:
     if scope == Scope():
         return None
-    # The number of codes is read last: it must cover all that are wanted.
+    # Read the number of codes last, because it must cover all wanted codes.
     codes = interners.scopes.matching(scope)
     return Wanted(codes, len(interners.scopes))
 

@@ -1,4 +1,4 @@
-"""What many events are like as a whole: how many of each type, and of each day."""
+"""Summarises events: counts by type and by day."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ DAY_US = 86_400_000_000
 
 
 def summarize(found: Iterable[Found], types: Interner[str]) -> Summary:
-    """The summary of all events found."""
+    """The summary of all given events."""
     per_type: Counter[int] = Counter()
     per_day: Counter[int] = Counter()
     earliest, latest = [], []
@@ -33,7 +33,7 @@ def summarize(found: Iterable[Found], types: Interner[str]) -> Summary:
 
 
 def _tally(values: Codes | Times) -> dict[int, int]:
-    """How often each value occurs."""
+    """The frequency of each value."""
     low, high = int(values.min()), int(values.max())
     if high - low > len(values):
         different, counts = np.unique(values, return_counts=True)
