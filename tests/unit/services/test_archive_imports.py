@@ -204,7 +204,7 @@ NAN = (float("nan"), *UNIT[1:])
         (memory(doc_id=""), "record.id: must be 1 to 512 bytes"),
         (memory(content=" ", passages=()), "record.content: must not be blank"),
         (memory(fields={"decay_policy": "never"}), "record.fields.decay_policy: must be one of stable"),
-        (memory(fields={"colour": "red"}), "record.fields.colour: is no field of this kind"),
+        (memory(fields={"colour": "red"}), "record.fields.colour: is not a field of this kind"),
         (memory(fields={"global": "yes"}), "record.fields.global: must be of the type boolean"),
         (memory(metadata={"$bad": 1}), "record.metadata: key '$bad'"),
         (memory(scope=Scope(user="u" * 300)), "record.scope.user: must be at most 256"),
@@ -297,7 +297,7 @@ async def test_vectors_need_a_header_that_names_their_model(tmp_path: Path) -> N
     async with open_archive("in_memory", tmp_path) as opened:
         for header in (None, ArchiveHeader()):
             [refused] = await opened.outcomes(memory(), header=header)
-            assert "must be empty where no header names their model" in refused
+            assert "must be empty if no header names their model" in refused
             assert await opened.outcomes(memory("n", passages=()), header=header, on_conflict=ImportConflict.KEEP) in (
                 ["created"],
                 ["unchanged"],

@@ -1,4 +1,4 @@
-"""How records leave a vault: page by page, and what changed meanwhile once more at the end."""
+"""How records leave a vault: page by page, and at the end once more what has changed meanwhile."""
 
 import json
 import logging
@@ -27,13 +27,13 @@ from mnemon_server.services.shared.pages import read_page
 from mnemon_server.wire.events import decode
 
 LISTED_MAX, CHANGED_MAX = 200, 8
-"""Documents listed at once, which end with a page; and those that changed, which come whole, with their vectors."""
+"""Documents that are listed at once; and changes that are read at once, whose documents come with their vectors."""
 PASSAGES_MAX = 256
-"""Of the records of one message: with their vectors, they fill less than a megabyte."""
+"""Passages of the records of one message: their vectors fill less than a megabyte."""
 BYTES_MAX = 1 << 20
-"""A message ends before the record that would bring its texts beyond that."""
+"""A message ends before the record with which its texts would be longer than this."""
 RECORD_BYTES_MAX = (4 << 20) - (256 << 10)
-"""Of one record: a message has 4 MiB, and frames, ids and times take some of it."""
+"""The size of one record: a message has 4 MiB, and frames, ids and times take some of it."""
 EVENTS_MAX = 200
 LOG_MAX = 1_000
 
@@ -44,7 +44,7 @@ ExportMessage = ArchiveHeader | list[ArchivedRecord] | ExportSummary
 
 
 class Export:
-    """One export. Everything is read off the event loop, and no more than a message's records are held."""
+    """One export. Reads everything off the event loop, and never holds more than the records of a message."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Export:
             model: what made the vectors; None leaves them out.
             rules_version: what the header says of the rules.
             offload: where the vault is read.
-            clock: the time at which facts have expired or not.
+            clock: says which facts have expired.
         """
         self._vault = vault
         self._selection = selection
@@ -99,7 +99,7 @@ class Export:
     # Steps
 
     def _begin(self) -> tuple[int, dict[RecordKind, int]]:
-        """Where the log and the collections are: what comes later is not overlooked."""
+        """The positions of the log and of the collections, so that later changes are found."""
         head = self._vault.changes.state().head
         return head, {kind: self._records(kind).stats().sequence for kind in self._filters}
 
@@ -135,7 +135,7 @@ class Export:
                 yield records
 
     async def _happened(self) -> AsyncIterator[list[ArchivedRecord]]:
-        """The events of the timeline behind the last one, in the order in which they were recorded."""
+        """The events of the timeline after the last one, in the order in which they were recorded."""
         sequences = await self._offload(self._vault.timeline.sequences, self._events)
         later = sequences[sequences > self._last_event].tolist()
         for start in range(0, len(later), EVENTS_MAX):
@@ -146,7 +146,7 @@ class Export:
                 yield [ArchivedRecord(RecordKind.EVENT, event=decode(each.body)) for each in stored]
 
     async def _came_meanwhile(self, sequences: dict[RecordKind, int]) -> AsyncIterator[list[ArchivedRecord]]:
-        """What changed, or came, between the beginning of the export and now: later writes do not keep it going."""
+        """What was added or changed between the start of the export and now; later writes do not prolong it."""
         ends = {kind: self._records(kind).stats().sequence for kind in sequences}
         for kind, after in sequences.items():
             while after < ends[kind]:
@@ -162,7 +162,7 @@ class Export:
                 yield records
 
     def _removed_after(self, head: int) -> int:
-        """How many records the log says were removed since then, and are not there again."""
+        """How many records the log says were removed since then, without those that were stored again."""
         kinds = {change: kind for change, kind in REMOVALS.items() if kind in self._selection.chosen}
         where = ChangeFilter(types=frozenset(kinds), scope=self._selection.scope)
         removed, position, caught_up = 0, head, not kinds
@@ -199,7 +199,7 @@ class Export:
         ids = {change.record_id for change in changes}
 
         def is_there(record_id: str, _: int) -> bool:
-            """Nothing of it needs to be read."""
+            """False: nothing of the record needs to be read."""
             ids.discard(record_id)
             return False
 
@@ -214,7 +214,7 @@ class Export:
 def _filter(selection: ExportSelection, kind: RecordKind, now: datetime) -> RecordFilter:
     if kind is not RecordKind.FACT:
         return RecordFilter(scope=selection.scope, hidden=None)
-    # What has expired is nobody's any more, though it may still be there.
+    # A fact that has expired does not exist any more, even if it has not been removed yet.
     subtree = not (selection.exact_namespace and selection.namespace)
     return replace(living(FactFilter(namespace=selection.namespace, subtree=subtree), now), hidden=None)
 
@@ -224,7 +224,7 @@ def _within(namespace: tuple[str, ...]) -> Callable[[tuple[str, ...]], bool]:
 
 
 def _that_fits(kind: RecordKind, document: Document) -> Document:
-    """The document, without what an import makes anew where one message does not hold all of it."""
+    """The document; if it does not fit into one message, without what an import can make anew."""
     if _message_bytes(document) <= RECORD_BYTES_MAX:
         return document
     if kind is RecordKind.FACT:
@@ -236,14 +236,14 @@ def _that_fits(kind: RecordKind, document: Document) -> Document:
 
 
 def _message_bytes(document: Document) -> int:
-    """About as many as it has in a message."""
+    """About how many bytes the document takes in a message."""
     numbers = sum(len(passage.embedding or ()) for passage in document.passages)
     texts = [document.content, encode_metadata(document.metadata), *map(str, document.fields.values())]
     return sum(len(text.encode(errors="surrogatepass")) for text in texts) + 4 * numbers
 
 
 def _bytes(document: Document) -> int:
-    """About as many as its texts have."""
+    """About how many bytes the texts of the document have."""
     texts = (value for value in document.fields.values() if isinstance(value, str))
     return len(document.content) + sum(map(len, texts))
 
@@ -253,7 +253,7 @@ def _weight(document: Document) -> tuple[int, int]:
 
 
 def _runs(items: Iterable[Item], weigh: Callable[[Item], tuple[int, int]]) -> Iterator[list[Item]]:
-    """The items in runs that are messages of a good size; one that is larger by itself is alone."""
+    """The items in runs, each for one message of a good size; an item that is larger by itself is alone in its run."""
     run: list[Item] = []
     size = passages = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""How records come into a vault: checked, with vectors, and written in transactions of many."""
+"""How records come into a vault: they are checked, get their vectors, and are written in large transactions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -28,9 +28,9 @@ from mnemon_server.services.timeline.new_events import to_utc
 from mnemon_server.wire.events import decode
 
 TOGETHER_MAX = 250
-"""Records of one transaction: nothing else is written meanwhile."""
+"""Records of one transaction, during which nothing else is written."""
 EMBEDDED_MAX, EMBEDDED_CHARACTERS_MAX = 64, 1 << 20
-"""Records whose texts are handed to the model at once, and how long they are together, unless it is one alone."""
+"""Records whose texts go to the model together, and how long those may be together, unless it is only one."""
 
 ImportItem = ArchivedRecord | MnemonError
 """A record, or why it could not be read."""
@@ -59,12 +59,12 @@ class Import:
 
         Args:
             vault: where the records go.
-            start: on what terms; its header was checked.
-            embedder: makes the vectors that do not come along.
+            start: the terms of the import; its header was checked.
+            embedder: makes the vectors that are missing.
             rules: takes the merge rules.
             capacity: how many statements there may be; None does not count them.
             offload: where records are checked, and the vault is read.
-            clock: when what does not say so was stored.
+            clock: the time of records that do not have one.
         """
         self._vault = vault
         self._start = start
@@ -76,7 +76,7 @@ class Import:
         self._clock = clock
 
     async def take(self, items: Sequence[ImportItem]) -> list[ImportResult]:
-        """Stores the records of one message, one result each; a bad one fails alone.
+        """Stores the records of one message, and returns one result each; a bad one fails alone.
 
         Raises:
             StorageFullError, StorageFailedError: see RecordEngine; what was stored before stays.
@@ -119,19 +119,19 @@ class Import:
             return failure
 
     def _with_times(self, document: Document) -> Document:
-        """What does not say when it was stored is of now."""
+        """The document; if it does not say when it was stored, with the time of now."""
         if document.create_time is not None:
             return document
         return replace(document, create_time=self._clock(), update_time=self._clock())
 
     def _passages(self, kind: RecordKind, checked: Document, given: Document) -> Sequence[PassageInput] | None:
-        """The passages that came along; None where they are to be made."""
-        # A text that is read otherwise than it was has other parts.
+        """The passages that came with a record; None if they are to be made."""
+        # If the content was changed by the check, the passages do not fit it.
         if given.passages and not self._start.embed_anew and checked.content == given.content:
             header = self._start.header
             if header is None or header.model is None:
                 raise InvalidArgumentError.of(
-                    f"{RECORD}.passages", "must be empty where no header names their model; or set embed_anew"
+                    f"{RECORD}.passages", "must be empty if no header names their model; or set embed_anew"
                 )
             return given_passages(kind, checked, given, self._dimension)
         return None if kind in EMBEDDED and checked.content.strip() else ()
@@ -149,7 +149,7 @@ class Import:
     # Vectors
 
     async def _embedded(self, checked: Sequence[Checked]) -> list[Checked]:
-        """The records, those without passages with them."""
+        """The records, with passages for those that lack them."""
         found = list(checked)
         for kind in EMBEDDED:
             wanted = [n for n, each in enumerate(checked) if _lacks_passages(each, kind)]
@@ -200,7 +200,7 @@ class Import:
         if not receipt.duplicate:
             return ImportOutcome.CREATED
         if stored is None or stored == write.event:
-            # The same happening may have been recorded there under another id.
+            # The same event may have been recorded under another id.
             return ImportOutcome.UNCHANGED
         if self._start.on_conflict is ImportConflict.REFUSE:
             return InvalidOperationError(f"another event has the id {receipt.event_id!r}; events are never replaced")
@@ -218,7 +218,7 @@ def _lacks_passages(each: Checked, kind: RecordKind) -> bool:
 
 
 def _embedded_runs(checked: Sequence[Checked], numbers: Iterable[int]) -> Iterator[list[int]]:
-    """The numbers of records whose texts are embedded together."""
+    """The numbers of the records whose texts are embedded together, run by run."""
     run: list[int] = []
     length = 0
     for number in numbers:
@@ -238,7 +238,7 @@ def _of_type(kind: type[Item], checked: Sequence[Checked], numbers: Iterable[int
 
 
 def _runs(checked: Sequence[Checked], kind: type[Ready], size: int) -> Iterator[list[int]]:
-    """The numbers of all of a kind, so many at a time."""
+    """The numbers of all records of a kind, `size` at a time."""
     numbers = [n for n, each in enumerate(checked) if isinstance(each, kind)]
     for start in range(0, len(numbers), size):
         yield numbers[start : start + size]

@@ -1,7 +1,7 @@
-"""What an archived record must be before it is stored: each kind is read as what it is, and written anew from that.
+"""What an archived record must be before it is stored: each kind is read as its service reads it, and written anew.
 
-So whatever follows from other fields is right, however the archive came about, and nothing that a service could not
-read comes into its records.
+So a field that follows from others is right, wherever the archive came from, and no service gets a record that it
+cannot read.
 """
 
 import json
@@ -50,16 +50,16 @@ _NAMES = {
     "fact.metadata": f"{RECORD}.fields.own_metadata",
     "fact.index": f"{RECORD}.fields.indexing",
 }
-"""What goes by another name where it does not come in an archive."""
+"""Names of fields in error messages of the services, and what those are called in an archive."""
 _CONFIDENCE = ConfidenceModel(DEFAULT_DECAY)
 _EMPTY: Mapping[FieldType, FieldValue] = {FieldType.TEXT: "", FieldType.TEXTS: ()}
 
 
 def checked_document(kind: RecordKind, given: Document) -> Document:
-    """The document that a record of any kind but RULE and EVENT stands for; passages and stamps are not looked at.
+    """The document that a record stands for, of any kind except RULE and EVENT; passages and stamps are not checked.
 
     Raises:
-        InvalidArgumentError: it cannot be such a record; names what is wrong.
+        InvalidArgumentError: it is not such a record; names what is wrong.
     """
     refuse(doc_id_violations(given.doc_id, f"{RECORD}.id"))
     refuse(stamp_violations(given))
@@ -134,7 +134,7 @@ def _fact(given: Document) -> Document:
 
 
 def _fact_violations(fact: Fact, embedding: str) -> Iterator[FieldViolation]:
-    """What is wrong with what was read of a fact's fields, before it is looked at as a fact."""
+    """What is wrong with the fields of a fact, before it is checked as a fact."""
     yield from text_violations(embedding, f"{RECORD}.fields.indexing", EMBEDDING_BYTES_MAX)
     if not is_of_type(fact.index, FactIndex):
         yield FieldViolation(f"{RECORD}.fields.indexing", "must be the JSON of what is searched")
@@ -147,7 +147,7 @@ def _ttl_violations(ttl_s: FieldValue) -> Iterator[FieldViolation]:
 
 
 def _version_violations(versions: Sequence[FactVersion], text: str) -> Iterator[FieldViolation]:
-    """What is wrong with the earlier versions of a fact, which are kept in the text that they came in."""
+    """What is wrong with the earlier versions of a fact, which are kept as the text in which they came."""
     place = f"{RECORD}.fields.versions"
     if len(versions) > VERSIONS_MAX or len(text.encode()) > VERSIONS_BYTES_MAX + VERSIONS_MAX:
         yield FieldViolation(place, f"must be at most {VERSIONS_MAX}, and {VERSIONS_BYTES_MAX:,} bytes together")
@@ -168,7 +168,7 @@ _READERS: Mapping[RecordKind, Callable[[Document], Document]] = {
 
 
 def stamp_violations(given: Document) -> Iterator[FieldViolation]:
-    """What is wrong with when a record was stored, and with how often it was changed."""
+    """What is wrong with the times and the revision of a record."""
     if (given.create_time is None) != (given.update_time is None):
         yield FieldViolation(f"{RECORD}.update_time", "must be set together with create_time")
     if not 0 <= given.revision <= FIGURE_MAX:
@@ -180,7 +180,7 @@ def _field_violations(fields: Mapping[str, object], collection: Collection) -> I
     for name, value in fields.items():
         place = f"{RECORD}.fields.{name[:80]}"
         if name not in known:
-            yield FieldViolation(place, f"is no field of this kind; it has {', '.join(known) or 'none'}")
+            yield FieldViolation(place, f"is not a field of this kind; it has {', '.join(known) or 'none'}")
         elif value is not None:
             yield from _value_violations(value, known[name], place)
 
@@ -201,7 +201,7 @@ def _value_violations(value: Any, kind: FieldType, place: str) -> Iterator[Field
 
 
 def _renamed(violations: Iterable[FieldViolation]) -> Iterator[FieldViolation]:
-    """What is wrong, by the names that fields have in an archive."""
+    """The violations under the names that fields have in an archive."""
     for violation in violations:
         [found] = [(old, new) for old, new in _NAMES.items() if violation.field.startswith(old)] or [("", "")]
         yield replace(violation, field=violation.field.replace(*found, 1))

@@ -38,7 +38,7 @@ def checked_rule_record(given: Document, stamps: RecordStamps | None) -> Incomin
     """The rule that a record stands for.
 
     Raises:
-        InvalidArgumentError: it is none; names what is wrong.
+        InvalidArgumentError: it is not a rule; names what is wrong.
     """
     refuse(stamp_violations(given))
     try:
@@ -56,12 +56,12 @@ def checked_rule_record(given: Document, stamps: RecordStamps | None) -> Incomin
 def store_rules(
     tx: VaultTransaction, store: RuleStore, rules: Sequence[IncomingRule], policy: ImportConflict, version: int
 ) -> list[ImportResult]:
-    """Loads rules, each of which fails alone; `version` is the registry's where it holds none yet."""
+    """Loads rules, each of which fails alone; an empty registry gets the `version`."""
     known = tx.collection(RULES).get_documents([each.name for each in rules])
     results: dict[int, ImportResult] = {}
     for number, (each, stored) in enumerate(zip(rules, known, strict=True)):
         if stored is not None:
-            # Where a rule stands among the others is the registry's affair.
+            # The registry decides where a rule stands among the others.
             document = Document(each.name, rule_json(each.rule), metadata=stored.metadata)
             outcome = decided(stored, document, each.stamps, policy)
             if outcome is not None:
@@ -83,7 +83,7 @@ def store_rules(
 
 
 def _load(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
-    """Loads rules by their numbers; returns why those failed that do not fit."""
+    """Loads rules by their numbers; returns the errors of those that do not fit."""
     try:
         registry.load(list(rules.values()))
     except MnemonError:
@@ -92,7 +92,7 @@ def _load(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[in
 
 
 def _load_each(registry: MergeRuleRegistry, rules: Mapping[int, RuleDict]) -> dict[int, MnemonError]:
-    """Loads them one by one, as often as that helps: a base may come behind what extends it."""
+    """Loads them one by one, and again as long as that helps: a base may come after a rule that extends it."""
     failed: dict[int, MnemonError] = {}
     waiting = dict(rules)
     while waiting:

@@ -42,10 +42,10 @@ class ArchiveStore:
 
         Args:
             vault: whose records are moved.
-            embedder: makes the vectors of imported records that come without; its model made those of the vault.
-            rules: the vault's, which knows what its rules come to.
+            embedder: makes the vectors that imported records lack; its model made those of the vault.
+            rules: the rules of the vault.
             capacity: how many statements there may be; None does not count them.
-            clock: when facts expire, and what was stored when it does not say so.
+            clock: says which facts have expired, and is the time of records that do not have one.
         """
         self._vault = vault
         self._embedder = embedder
@@ -76,11 +76,11 @@ class ArchiveStore:
             yield part
 
     def begin_import(self, start: ImportStart) -> Import:
-        """An import on these terms.
+        """Begins an import on these terms.
 
         Raises:
-            InvalidArgumentError: the archive has a format that is not known, or a version of rules that cannot grow.
-            EmbeddingModelMismatchError: another model made its vectors, and they are not to be made anew.
+            InvalidArgumentError: the format of the archive is unknown, or its version of the rules is out of range.
+            EmbeddingModelMismatchError: another model made its vectors, and `embed_anew` is not set.
         """
         header = start.header
         if header is not None and header.format_version != FORMAT_VERSION:

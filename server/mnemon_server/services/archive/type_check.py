@@ -1,4 +1,4 @@
-"""Whether values that were read from JSON are of the types that a dataclass names for them, and can be told again."""
+"""Whether values that were read from JSON have the types that a dataclass names, and fit into a message."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from mnemon_server.domain.records import COUNT_MAX, DURATION_MAX
 
 
 def is_of_type(value: object, wanted: Any) -> bool:
-    """Whether a value is of a type: a class, a union, a tuple of any length, or a dataclass of such, checked through.
+    """Whether a value has a type: a class, a union, a tuple of any length, or a dataclass of such, field by field.
 
-    A whole number is a number, too; a truth value is neither. Numbers must be finite.
+    A whole number is also a number; a boolean is neither. Numbers must be finite.
     """
     origin = get_origin(wanted)
     if origin in (Union, UnionType):
@@ -25,7 +25,7 @@ def is_of_type(value: object, wanted: Any) -> bool:
     if isinstance(value, bool):
         return wanted is bool
     if wanted is float:
-        # Not `isfinite`, which no whole number beyond a float's range can be asked.
+        # Not `isfinite`, which fails for a whole number beyond the range of a float.
         return isinstance(value, int | float) and abs(value) <= sys.float_info.max
     if wanted is None or wanted is NoneType:
         return value is None
@@ -35,7 +35,7 @@ def is_of_type(value: object, wanted: Any) -> bool:
 
 
 def figure_violations(value: Any, place: str) -> Iterator[FieldViolation]:
-    """What no message can say of the counts and lengths of time in a value of the right type."""
+    """The counts and lengths of time in a value of the right type that do not fit into a message."""
     if isinstance(value, tuple):
         for number, item in enumerate(value):
             yield from figure_violations(item, f"{place}[{number}]")
@@ -53,7 +53,7 @@ def figure_violations(value: Any, place: str) -> Iterator[FieldViolation]:
 
 @cache
 def _hints(wanted: type) -> Mapping[str, Any]:
-    """The fields of a dataclass; of any other class, none."""
+    """The types of a dataclass's fields, by name; empty for any other class."""
     if not is_dataclass(wanted):
         return {}
     return get_type_hints(wanted)

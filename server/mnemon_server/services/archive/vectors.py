@@ -1,4 +1,4 @@
-"""The passages of imported records: as they come where the same model made their vectors, else made anew."""
+"""The passages of imported records: as they come if the same model made their vectors, otherwise made anew."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +29,7 @@ def given_passages(kind: RecordKind, document: Document, given: Document, dimens
     """The passages that came with a record, whose document was checked; vectors of unit length stay as they are.
 
     Raises:
-        InvalidArgumentError: they do not fit the content, or a vector is none of the model's.
+        InvalidArgumentError: they do not fit the content, or a vector cannot be one of the model.
     """
     refuse(_violations(kind, document.content, given.passages, dimension))
     return [PassageInput(each.start, each.end, _unit(each.embedding or ())) for each in given.passages]
@@ -75,6 +75,6 @@ def _violations(
 
 
 def _unit(vector: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """The vector at length 1; one that has it already stays bit by bit what it was."""
+    """The vector at length 1; one that has this length already stays the same, bit by bit."""
     exact = np.array(vector, np.float32)
     return exact if abs(float(np.linalg.norm(exact.astype(np.float64))) - 1.0) <= _UNIT else unit_vector(vector)

@@ -1,4 +1,4 @@
-"""What an import does inside a transaction: each record against what is there under its id."""
+"""What an import does inside a transaction: it compares each record with the one that has its id."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Incoming:
     kind: RecordKind
     document: Document
     passages: Sequence[PassageInput] | None
-    """None where they are still to be made."""
+    """None if they are still to be made."""
     stamps: RecordStamps | None
 
 
@@ -64,7 +64,7 @@ def store(
                 continue
         results.append(_store(tx, each, stored, on_conflict))
         if places[place] > 1:
-            # A later one has the same id.
+            # A later record of this message has the same id.
             [known[place]] = tx.collection(COLLECTION_OF[each.kind]).get_documents([each.document.doc_id])
     return results
 
@@ -72,7 +72,7 @@ def store(
 def decided(
     stored: Document, new: Document, stamps: RecordStamps | None, policy: ImportConflict
 ) -> ImportResult | None:
-    """What becomes of a record whose id is taken; None where it takes the place of what is there."""
+    """The result of a record whose id is taken; None if it replaces the record that is there."""
     is_same = document_digest(stored) == document_digest(new)
     if is_same and (stamps is None or _times(stamps) == _times(stored)):
         return ImportOutcome.UNCHANGED
@@ -91,7 +91,7 @@ def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy
         stored = None
     if stored is not None and (outcome := decided(stored, each.document, each.stamps, policy)) is not None:
         return outcome
-    change, details = _told(each, is_new=stored is None)
+    change, details = _logged(each, is_new=stored is None)
     write = DocumentWrite(
         document=each.document, passages=each.passages or (), change=change, details=details, stamps=each.stamps
     )
@@ -99,12 +99,12 @@ def _store(tx: VaultTransaction, each: Incoming, stored: Document | None, policy
 
 
 def _is_over(stored: Document, each: Incoming, now: datetime) -> bool:
-    """Whether what is there is a fact that has expired, and the record is one that has not."""
+    """Whether the stored record is a fact that has expired, and the new one has not."""
     return each.kind is RecordKind.FACT and has_expired(stored, now) and not has_expired(each.document, now)
 
 
 def _is_newer(stamps: RecordStamps | None, stored: Document) -> bool:
-    """Whether the record was changed after what is there; one that does not say when is of now."""
+    """Whether a record was changed after the stored one; without a time, it counts as changed now."""
     return stamps is None or stored.update_time is None or stamps.update_time > stored.update_time
 
 
@@ -112,8 +112,8 @@ def _times(each: RecordStamps | Document) -> tuple[datetime | None, datetime | N
     return each.create_time, each.update_time
 
 
-def _told(each: Incoming, *, is_new: bool) -> tuple[ChangeType, str]:
-    """The change of the log, and its details."""
+def _logged(each: Incoming, *, is_new: bool) -> tuple[ChangeType, str]:
+    """The type and the details of the change that is logged."""
     document, traits = each.document, KINDS[each.kind]
     if document.hidden and traits.hidden is not None:
         return traits.hidden, prune_details(SUPERSEDED) if each.kind is RecordKind.SEMANTIC else ""
@@ -127,7 +127,7 @@ def _details(kind: RecordKind, document: Document) -> str:
 
 
 def _room(tx: VaultTransaction, incoming: Sequence[Incoming], capacity: Capacity | None) -> int:
-    """How many more statements there may be."""
+    """How many more statements the vault has room for."""
     if capacity is None or not any(map(_takes_room, incoming)):
         return 0
     return capacity.limit - tx.collection(SEMANTIC).count_documents(RecordFilter())
@@ -138,7 +138,7 @@ def _takes_room(each: Incoming) -> bool:
 
 
 def _known(tx: VaultTransaction, incoming: Sequence[Incoming]) -> dict[Place, Document | None]:
-    """What is there under the ids of the records."""
+    """The stored records with the ids of these, by kind and id; None for an id that is free."""
     ids: dict[RecordKind, list[str]] = {}
     for each in incoming:
         ids.setdefault(each.kind, []).append(each.document.doc_id)

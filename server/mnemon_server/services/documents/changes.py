@@ -21,7 +21,7 @@ from mnemon_server.services.shared.writes import request_key
 
 
 class _ContentMovedError(Exception):
-    """The stored content was the new one, and is it no longer."""
+    """The stored content was equal to the new one, and no longer is."""
 
 
 class DocumentChanges:
@@ -35,7 +35,7 @@ class DocumentChanges:
         self._reads = reads
 
     async def update(self, request: UpdateDocument) -> WriteReceipt:
-        """Changes what the request names. DocumentNotFoundError where there is no document."""
+        """Changes what the request names. DocumentNotFoundError if the document does not exist."""
         refuse(update_violations(request))
         try:
             receipt = await self._write(request, await self._new_passages(request))
@@ -46,7 +46,7 @@ class DocumentChanges:
         return receipt
 
     async def _new_passages(self, request: UpdateDocument) -> Sequence[PassageInput] | None:
-        """None where the content stays as it is, so that nothing is embedded for it."""
+        """The passages of the new content; None if the content stays the same, which then is not embedded."""
         if "content" not in request.mask:
             return None
         stored = await self._reads.get(request.document.doc_id)

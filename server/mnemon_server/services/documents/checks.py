@@ -23,7 +23,7 @@ _OUTPUT_ONLY = ("doc_id", "revision", "create_time", "update_time", "passage_cou
 
 
 def index_violations(request: IndexRequest) -> Iterable[FieldViolation]:
-    """What is wrong with a document that is to be stored, and with the terms of it."""
+    """What is wrong with a request to store a document."""
     yield from document_violations(request.document)
     yield from request_id_violations(request.request_id)
     yield from revision_violations(request.expected_revision)

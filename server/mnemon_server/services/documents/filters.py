@@ -1,4 +1,4 @@
-"""From what a caller wants to filter by to what the records can be asked."""
+"""From the filter of a caller to the filter for the records."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -43,17 +43,17 @@ def filter_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
 
 
 def strict_violations(where: DocumentFilter) -> Iterable[FieldViolation]:
-    """What is wrong with a filter of which nothing is ignored, as far as it can be known without the records."""
+    """What is wrong with a filter of which nothing is ignored, as far as that can be known without the records."""
     yield from filter_violations(where)
     for key, value in where.filters.items():
         if problem := _problem(key, value):
             yield FieldViolation(_field(key), problem)
     if where == DocumentFilter():
-        yield FieldViolation("filters", "must not be empty where filter is: that would delete everything")
+        yield FieldViolation("filters", "must not be empty if filter is: that would delete everything")
 
 
 def unmet_violations(records: RecordEngine, where: DocumentFilter) -> Iterable[FieldViolation]:
-    """The filters that no document can meet, which somebody who deletes by them has mistyped."""
+    """The filters that no document can meet: whoever deletes by them has mistyped them."""
     for key, value in where.filters.items():
         if reason := _reason(records, key, value):
             yield FieldViolation(_field(key), reason)
@@ -65,7 +65,7 @@ def _record_filter(where: DocumentFilter, keys: Iterable[str]) -> RecordFilter:
 
 
 def _reason(records: RecordEngine, key: str, value: Any) -> str:
-    """Why a filter cannot be applied; empty where it can."""
+    """Why a filter cannot be applied; empty if it can."""
     if problem := _problem(key, value):
         return problem
     if not records.has_metadata_key(key):

@@ -68,7 +68,7 @@ class DocumentSearch:
 
 
 def _result(hit: PassageHit, backend: str) -> SearchResult:
-    """The result of a hit; the backend is its source where its metadata names none."""
+    """The result of a hit; the backend is its source unless its metadata names one."""
     document, place = hit.document, hit.place
     source = document.metadata.get("source")
     return SearchResult(

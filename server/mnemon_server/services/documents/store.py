@@ -73,7 +73,7 @@ _READ_AS: Mapping[View, Mapping[str, bool]] = {
     View.STANDARD: {},
     View.FULL: {"vectors": True},
 }
-"""What records are asked for, by what is to be shown of them."""
+"""What is read of a record, by the view."""
 
 
 class DocumentStore:
@@ -87,7 +87,7 @@ class DocumentStore:
         *,
         search: SearchSettings = DEFAULT_SEARCH,
     ) -> None:
-        """Takes over the applier; the records and the embedder stay their owners'.
+        """Takes over the applier, but not the records and the embedder.
 
         Args:
             records: where documents are kept; open for as long as the store is.
@@ -117,7 +117,7 @@ class DocumentStore:
         return result
 
     async def index_many(self, requests: Sequence[IndexRequest]) -> list[WriteReceipt | MnemonError]:
-        """Stores documents in their order, one result each; what is wrong with one is no other's business."""
+        """Stores documents in their order, and returns one result each; one that is wrong fails alone."""
         return await take_in(requests, index_violations, self._embed_and_write)
 
     async def update(self, request: UpdateDocument) -> WriteReceipt:
@@ -152,7 +152,7 @@ class DocumentStore:
         view: View = View.STANDARD,
         room: Room | None = None,
     ) -> DocumentPage:
-        """A page of documents in the order of first indexing, from behind position `after`."""
+        """A page of documents in the order of first indexing, after position `after`."""
         refuse(filter_violations(where))
         return await read_within(room, self._offload, self._list, where, after, limit, view)
 
@@ -203,7 +203,7 @@ class DocumentStore:
             request = request_key(request_id, "delete-matching", *asked)
             receipt = await completion(self._records.delete_documents(matching, request=request))
         if receipt.deleted_count == 0:
-            # Looked at afterwards: a call that is repeated after it took the last document with a key is answered.
+            # Checked afterwards, so that a call that removed the last document with a key can be repeated.
             refuse(await self._offload(list, unmet_violations(self._records, where)))
         await acknowledge(self._applier, ack, receipt.sequence)
         return receipt
@@ -234,7 +234,7 @@ class DocumentStore:
             end()
 
     async def check_health(self) -> StoreHealth:
-        """How the store is. Never raises."""
+        """The health of the store. Never raises."""
         try:
             return await self._offload(self._health)
         except Exception:
@@ -333,7 +333,7 @@ class DocumentStore:
         except BackendConnectionError as error:
             self._applier.distrust()
             return str(error), None
-        # While it was asked, it may have been found wanting.
+        # A failure may have been found while it was asked.
         return self._applier.outage, perf_counter() - started
 
     def _described(self, status: HealthStatus, message: str = "", **figures: Any) -> StoreHealth:

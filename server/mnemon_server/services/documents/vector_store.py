@@ -68,10 +68,10 @@ class VectorStore(Protocol):
         """
 
     def delete(self, id: str) -> bool:  # noqa: A002
-        """Removes a text for good; False where there was none."""
+        """Removes a text for good; False if there was no such text."""
 
     def update_metadata(self, id: str, metadata: Mapping[str, MetadataValue]) -> None:  # noqa: A002
-        """Sets these keys, and leaves the others and the content as they are. NotFoundError where there is no text."""
+        """Sets these keys, and leaves the others and the content as they are. NotFoundError if there is no text."""
 
     def count(self) -> int:
         """How many texts there are."""
@@ -81,7 +81,7 @@ class VectorStore(Protocol):
 
 
 class RecordVectorStore:
-    """A vector store over one collection of a vault. `close` ends the index, and leaves records and embedder alone."""
+    """A vector store over one collection of a vault. `close` closes the index, but not the records and the embedder."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RecordVectorStore:
         Args:
             records: where texts are kept.
             embedder: makes the vectors.
-            applier: feeds the vector index; None where there is none.
+            applier: feeds the vector index; None if there is no index.
             search: how texts are searched.
         """
         self._records = records
@@ -180,7 +180,7 @@ class RecordVectorStore:
 
 
 def _reach(applier: IndexApplier) -> None:
-    """Returns once the index has answered; raises where it cannot be reached."""
+    """Returns once the index has answered; raises if it cannot be reached."""
     if not applier.failure:
         # It may only now be opened for the first time: that is not yet a failure.
         applier.applied(0).result(HEARTBEAT_PATIENCE_S)
