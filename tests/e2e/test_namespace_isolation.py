@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 import pytest_asyncio
 from mnemon.v1 import facts_pb2, tools_pb2
 
@@ -47,7 +48,23 @@ async def stored(connection: Connection) -> Stored:
     return {(tuple(fact.namespace), fact.key): dict(fact.value) | {"revision": fact.revision} for fact in facts}
 
 
-async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(connection: Connection) -> None:
+@pytest.fixture(params=["one way", pytest.param("both ways", marks=pytest.mark.slow)])
+def attacks(request: pytest.FixtureRequest) -> dict[Namespace, list[Namespace]]:
+    """Whom each namespace attacks: of each two of them one the other, every one about half of them, or both."""
+    ways = 1 if request.param == "one way" else 2
+    numbered = [*enumerate(COLLIDING)]
+
+    def victims(number: int) -> Iterator[Namespace]:
+        for other, victim in numbered:
+            if other != number and (ways == 2 or (number < other) == bool((number + other) % 2)):
+                yield victim
+
+    return {attacker: [*victims(number)] for number, attacker in numbered}
+
+
+async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(
+    connection: Connection, attacks: dict[Namespace, list[Namespace]]
+) -> None:
     keys = await fill(connection)
     before = await stored(connection)
     assert len(before) == 2 * len(COLLIDING) == 100
@@ -60,8 +77,8 @@ async def test_no_action_of_a_tool_reaches_an_id_of_another_namespace(connection
         # The same words as for an id that never was: nobody learns whether it is there.
         assert deleted.content == f"Deleted memory {key}"
 
-    for attacker in COLLIDING:
-        await asyncio.gather(*(attack(attacker, keys[victim]) for victim in COLLIDING if victim != attacker))
+    for attacker, victims in attacks.items():
+        await asyncio.gather(*(attack(attacker, keys[victim]) for victim in victims))
     assert await stored(connection) == before
 
 
@@ -92,7 +109,9 @@ async def test_what_is_done_to_a_key_that_all_have_is_done_in_one_namespace(conn
         assert await stored(connection) == expected
 
 
-async def test_no_call_on_facts_reaches_another_namespace(connection: Connection) -> None:
+async def test_no_call_on_facts_reaches_another_namespace(
+    connection: Connection, attacks: dict[Namespace, list[Namespace]]
+) -> None:
     keys = await fill(connection)
     facts, before = connection.facts, await stored(connection)
 
@@ -105,9 +124,9 @@ async def test_no_call_on_facts_reaches_another_namespace(connection: Connection
         deletion = facts_pb2.DeleteFactRequest(namespace=attacker, key=key)
         assert (await failure_of(facts.DeleteFact(deletion))).code() is grpc.StatusCode.NOT_FOUND
 
-    for attacker in COLLIDING:
+    for attacker, victims in attacks.items():
+        await asyncio.gather(*(attack(attacker, keys[victim]) for victim in victims))
         others = [victim for victim in COLLIDING if victim != attacker]
-        await asyncio.gather(*(attack(attacker, keys[victim]) for victim in others))
         names = [facts_pb2.FactName(namespace=attacker, key=keys[victim]) for victim in others]
         assert not (await facts.BatchGetFacts(facts_pb2.BatchGetFactsRequest(names=names))).facts
         own = facts_pb2.FactFilter(namespace=attacker)

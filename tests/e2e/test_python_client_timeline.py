@@ -349,7 +349,7 @@ async def test_the_asyncio_client_steers_the_bridge(client: Client, address: str
 
 
 def test_a_bulk_survives_the_death_of_the_server_and_records_every_event_once(tmp_path: Path) -> None:
-    items = [happened(number) for number in range(20_000)]
+    items = [happened(number) for number in range(6_000)]
     server = KillableServer(tmp_path)
     server.start()
     try:
@@ -357,7 +357,7 @@ def test_a_bulk_survives_the_death_of_the_server_and_records_every_event_once(tm
             results = []
             for result in client.record_events(items):
                 results.append(result)
-                if len(results) in (1, 9_000):
+                if len(results) in (1, 3_000):
                     server.kill()
                     server.start()
 
@@ -372,7 +372,7 @@ def test_a_bulk_survives_the_death_of_the_server_and_records_every_event_once(tm
 
 
 async def test_the_asyncio_bulk_survives_it_too(tmp_path: Path) -> None:
-    items = [happened(number) for number in range(8_000)]
+    items = [happened(number) for number in range(4_000)]
     server = KillableServer(tmp_path)
     server.start()
     try:

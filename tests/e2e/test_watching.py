@@ -251,7 +251,7 @@ async def fill(client: AsyncClient) -> None:
 
 
 def test_watchers_disconnected_at_random_from_a_server_that_restarts_miss_nothing(tmp_path: Path) -> None:
-    WatchTrial(tmp_path, seed=1).run(disconnects=20, restarts=3, report=lambda _: None)
+    WatchTrial(tmp_path, seed=1).run(disconnects=15, restarts=2, report=lambda _: None)
 
 
 @pytest.mark.slow
