@@ -122,7 +122,7 @@ async def test_the_search_gives_the_facts_as_its_artifact(client: Client) -> Non
         ({"action": "update", "content": "x", "id": "of-nobody"}, "of-nobody"),
         ({"action": "create", "content": "x", "id": "mine"}, "id"),
         ({"action": "forget", "content": "x"}, "action"),
-        ({"content": "x", "namespace": ["bob"]}, "'namespace' is no argument"),
+        ({"content": "x", "namespace": ["bob"]}, "'namespace' is not an argument"),
         ({}, "content"),
     ],
     ids=str,

@@ -218,7 +218,7 @@ def test_rules_are_loaded_from_yaml_and_listed_shown_and_deleted(address: str, c
         ("rules.yaml", "- {name: a, name: b}", "the key 'name' is there twice in the object of line 1"),
         ("rules.yaml", "- [", "line 1: "),
         ("rules.yml", "- !!python/object:os.x {}", "could not determine a constructor"),
-        ("rules.json", '[{"name": "a", "merge": {"mode": 1}}]', "rules[0].merge.mode: is no key"),
+        ("rules.json", '[{"name": "a", "merge": {"mode": 1}}]', "rules[0].merge.mode: is not a key"),
         ("rules.json", '[{"name": "a", "extends": "nowhere"}]', "nowhere"),
     ],
 )

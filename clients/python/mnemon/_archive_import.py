@@ -1,4 +1,4 @@
-"""What both clients share of an import: which lines are records, and what became of each."""
+"""The part of an import that both clients share: which lines are records, and their results."""
 
 import json
 from collections import deque
@@ -23,7 +23,7 @@ _OUTCOMES = members_by_number(ImportOutcome, pb.ImportOutcome.DESCRIPTOR)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line with its number, as JSON holds it, or what is wrong with it."""
+    """A line with its number: the JSON value, or what is wrong with it."""
 
     number: int
     value: Any
@@ -43,7 +43,7 @@ class Line:
 
 
 class LineSorter:
-    """Tells records from the header, which comes first, and from the summary, which comes last."""
+    """Separates records from the header, which comes first, and the summary, which comes last."""
 
     def __init__(self) -> None:
         self.header: pb.ArchiveHeader | None = None
@@ -65,7 +65,7 @@ class LineSorter:
         return line
 
     def check_end(self) -> None:
-        """Raises IncompleteArchiveError where an archive has no end."""
+        """Raises IncompleteArchiveError if an archive has no end."""
         if self.header is not None and not self._is_complete:
             raise IncompleteArchiveError(
                 f"the archive was cut off behind line {self._number:,}: it has no summary; what was there is imported"
@@ -73,7 +73,7 @@ class LineSorter:
 
 
 class ImportRecords(BulkMethod[Line, ImportResult]):
-    """Imports records; for one run, since it knows the lines of what it sent."""
+    """Imports records. Use it once: it remembers the lines that it sent."""
 
     noun = "record"
     noun_plural = "records"
@@ -102,7 +102,7 @@ class ImportRecords(BulkMethod[Line, ImportResult]):
         return pb.ImportRecordsRequest(start=self._start, records=requests)  # type: ignore[arg-type]
 
     def result(self, position: int, request: pb.ArchivedRecord, answer: pb.ImportResult) -> ImportResult:
-        """What became of one record."""
+        """The result of one record."""
         place = self._sent.popleft(), lines.kind_of(request), request.id
         if answer.WhichOneof("outcome") == "done":
             return ImportResult(*place, outcome=_OUTCOMES.get(answer.done, ImportOutcome.UNKNOWN))

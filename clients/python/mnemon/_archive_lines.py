@@ -1,4 +1,4 @@
-"""Both directions between the lines of an archive, as JSON holds them, and the messages of the wire.
+"""Converts the lines of an archive, as JSON holds them, to messages of the wire, and back.
 
 Values keep their types: 5 is a whole number and 5.0 is not, a time is {"time": "2026-01-31T12:00:00Z"}. A vector is the
 base64 of its numbers as little-endian 32-bit floats.
@@ -96,7 +96,7 @@ def _passage(passage: pb.ArchivedPassage) -> dict[str, Any]:
 def _event(event: episodic_pb2.EpisodicEvent) -> dict[str, Any]:
     said: dict[str, Any] = {name: getattr(event, name) for name in _EVENT_TEXTS}
     said |= {**_times(event, _EVENT_TIMES), "scope": _scope(event.scope), "metadata": _values(event.metadata)}
-    # An importance of 0 is one.
+    # An importance of 0 is a value.
     return _said(said) | ({"importance": event.importance} if event.HasField("importance") else {})
 
 
@@ -105,7 +105,7 @@ def _times(message: Message, names: Iterable[str]) -> dict[str, str]:
 
 
 def _values(values: Mapping[str, common_pb2.MetadataValue]) -> dict[str, Any]:
-    # A message has no order, and two exports of the same should be the same.
+    # A message has no order, but two exports of the same data should be equal.
     return {key: _value(value) for key, value in sorted(values.items())}
 
 
@@ -130,7 +130,7 @@ def _counts(counts: Any) -> dict[str, int]:
 
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
-    """What is empty is left out."""
+    """Omits empty values."""
     return {name: value for name, value in values.items() if value}
 
 
@@ -148,7 +148,7 @@ def is_summary(line: object) -> bool:
 
 
 def header_to_pb(line: ArchiveLine) -> pb.ArchiveHeader:
-    """What an import needs of a header; InvalidArgumentError where it is damaged, or of a format not known."""
+    """The header as an import needs it. Raises InvalidArgumentError if it is damaged or its format is unknown."""
     version, model = line[MARK], line.get("embedding_model")
     if version != FORMAT_VERSION:
         raise invalid(MARK, f"must be {FORMAT_VERSION}, the version that this client knows, not {version!r}")
@@ -162,7 +162,7 @@ def header_to_pb(line: ArchiveLine) -> pb.ArchiveHeader:
 
 
 def record_to_pb(line: object) -> pb.ArchivedRecord:
-    """The record of a line; InvalidArgumentError, with the field, where it is none."""
+    """The record of a line. Raises InvalidArgumentError, with the field, if it is not a record."""
     given = _object("record", line, _RECORD)
     kind = convert.choice("record.kind", given.get("kind", ""), RecordKind)
     record = pb.ArchivedRecord(
@@ -187,13 +187,13 @@ def record_to_pb(line: object) -> pb.ArchivedRecord:
 
 
 def id_of(line: object, name: str) -> str:
-    """The kind or the id of a line, for what is said of it; empty where it has none."""
+    """The kind or the id of a line, for messages; empty if it is missing."""
     found = line.get(name) if isinstance(line, Mapping) else None
     return found if isinstance(found, str) else ""
 
 
 def kind_of(record: pb.ArchivedRecord) -> str:
-    """What the kind of a record is called."""
+    """The name of a record's kind."""
     return _KINDS.get(record.kind, "")
 
 

@@ -1,4 +1,4 @@
-"""What both clients share of a bulk stream: batches, the order of results, and how patiently to resume."""
+"""The part of a bulk stream that both clients share: batches, the order of results, and retries."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -17,10 +17,10 @@ BATCH_BYTES_MAX = 512 << 10
 BATCHES_IN_FLIGHT_MAX = 4
 ANSWER_TIMEOUT_S = 120.0
 
-# Room for what surrounds one item in a message.
+# Room for the rest of a message around one item.
 _ITEM_BYTES_MAX = MESSAGE_BYTES_MAX - 4096
 
-# Reasons of a refusal that another try mends, because what it sends is less or comes later.
+# Reasons of refusals that a retry can overcome, because it sends less or later.
 _PASSING = ("TOO_MANY_REQUESTS", "SLOW_READER")
 
 _Given = TypeVar("_Given")
@@ -28,7 +28,7 @@ _Result = TypeVar("_Result")
 
 
 class StreamBrokenError(Exception):
-    """A stream ended before all that was sent was answered."""
+    """A stream ended before everything that was sent was answered."""
 
     def __init__(self, error: MnemonError) -> None:
         super().__init__(str(error))
@@ -36,7 +36,7 @@ class StreamBrokenError(Exception):
 
 
 class BulkMethod(ABC, Generic[_Given, _Result]):
-    """What one method of a service adds to a bulk stream: its messages, and what callers give and get."""
+    """What one method of a service adds to a bulk stream: its messages, items and results."""
 
     noun: str
     noun_plural: str
@@ -44,7 +44,7 @@ class BulkMethod(ABC, Generic[_Given, _Result]):
 
     @abstractmethod
     def request(self, given: _Given) -> Message:
-        """The request of one item; MnemonError where it cannot be sent."""
+        """The request of one item. Raises MnemonError if it cannot be sent."""
 
     @abstractmethod
     def message(self, requests: Sequence[Message]) -> Message:
@@ -52,7 +52,7 @@ class BulkMethod(ABC, Generic[_Given, _Result]):
 
     @abstractmethod
     def result(self, position: int, request: Any, answer: Any) -> _Result:
-        """What the server says of one item that was sent; `position` is its place among all."""
+        """The result of one item that was sent; `position` is its position among all items."""
 
     @abstractmethod
     def failure(self, position: int, given: _Given, error: MnemonError) -> _Result:
@@ -61,14 +61,14 @@ class BulkMethod(ABC, Generic[_Given, _Result]):
 
 @dataclass(frozen=True, slots=True)
 class Unsent(Generic[_Result]):
-    """An item that cannot be sent, as the result that it has."""
+    """The result of an item that cannot be sent."""
 
     result: _Result
 
 
 @dataclass
 class Batch(Generic[_Result]):
-    """A run of items, sent as one message and answered by one; sent again it is the same message."""
+    """A run of items, sent as one message and answered by one. A retry sends the same message."""
 
     method: BulkMethod[Any, _Result]
     start: int
@@ -78,12 +78,12 @@ class Batch(Generic[_Result]):
 
     @cached_property
     def request(self) -> Message | None:
-        """The message, None where nothing can be sent; not to be asked for before the batch is complete."""
+        """The message; None if no item can be sent. Only for complete batches."""
         sendable = [entry for entry in self.entries if not isinstance(entry, Unsent)]
         return self.method.message(sendable) if sendable else None
 
     def results(self, response: Any) -> list[_Result]:
-        """One result per item, in order; `response` is None where nothing was sent."""
+        """One result per item, in order; `response` is None if nothing was sent."""
         answers = iter(response.results if response else ())
         found = [
             entry.result if isinstance(entry, Unsent) else self._read(position, entry, next(answers, None))
@@ -100,14 +100,14 @@ class Batch(Generic[_Result]):
 
 
 class Batcher(Generic[_Given, _Result]):
-    """Gathers items into batches bounded by count and bytes."""
+    """Groups items into batches limited by count and bytes."""
 
     def __init__(self, method: BulkMethod[_Given, _Result]) -> None:
         self._method = method
         self._batch = Batch(method, 0)
 
     def add(self, given: _Given) -> Batch[_Result] | None:
-        """Takes an item, and returns a batch where one became full."""
+        """Adds an item, and returns a batch when one is full."""
         batch = self._batch
         entry = self._entry(batch.start + len(batch.entries), given)
         size_bytes = 0 if isinstance(entry, Unsent) else entry.ByteSize()
@@ -119,7 +119,7 @@ class Batcher(Generic[_Given, _Result]):
         return full
 
     def rest(self) -> Batch[_Result] | None:
-        """What has been gathered so far, None where that is nothing."""
+        """The unfinished batch; None if it is empty."""
         batch = self._batch
         self._batch = Batch(self._method, batch.start + len(batch.entries))
         return batch if batch.entries else None
@@ -149,8 +149,8 @@ class Batcher(Generic[_Given, _Result]):
 class Resumption(Generic[_Result]):
     """Batches sent and not yet answered, and how long to wait before a broken stream is taken up again.
 
-    A stream that was never answered is tried four times, so that a wrong address is told within a second. One that was
-    answered before is tried again for about half a minute without any answer, which a restart of the server fits into.
+    A stream that was never answered is tried four times, so that a wrong address is reported within a second. One that
+    was answered before is retried for about half a minute, which is enough for a restart of the server.
     """
 
     def __init__(self) -> None:
@@ -164,16 +164,16 @@ class Resumption(Generic[_Result]):
         return len(self.pending) < BATCHES_IN_FLIGHT_MAX
 
     def answered(self) -> Batch[_Result]:
-        """Takes the oldest batch off, because its answer is there."""
+        """Removes the oldest batch, which was answered."""
         self._failures = 0
         self._attempts_max = 20
         return self.pending.popleft()
 
     def wait_after(self, broken: StreamBrokenError) -> float:
-        """Seconds to wait before the next try; raises the error where there is none."""
+        """Seconds to wait before the next try. Raises the error if there is no next try."""
         self._failures += 1
         hint = broken.error.retry_after
-        # Cancelled by nobody here: by a server that shuts down.
+        # The server cancels calls when it shuts down; no one cancels them on this side.
         again = isinstance(broken.error, UnavailableError | CallCancelledError) or broken.error.reason in _PASSING
         if not again or self._failures >= self._attempts_max:
             raise broken.error from broken

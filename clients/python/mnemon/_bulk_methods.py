@@ -1,4 +1,4 @@
-"""The bulk methods of the services: what is sent for each item, and what its answer means."""
+"""The bulk methods of the services: the request for each item, and the meaning of its answer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from mnemon.v1 import episodic_pb2, facts_pb2, knowledge_store_pb2, memory_pb2, 
 
 
 class BulkIndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
-    """Stores documents; `scope` counts for those that have none."""
+    """Stores documents; `scope` applies to those without one."""
 
     noun = "document"
     noun_plural = "documents"
@@ -39,7 +39,7 @@ class BulkIndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
     def result(
         self, position: int, request: Message, answer: knowledge_store_pb2.IndexDocumentResult
     ) -> values.IndexResult:
-        """What became of one document."""
+        """The result of one document."""
         if answer.WhichOneof("outcome") == "receipt":
             return values.IndexResult(answer.doc_id, receipt=receipt_from_pb(answer.receipt))
         return values.IndexResult(answer.doc_id, error=error_from_item(answer.error))
@@ -50,7 +50,7 @@ class BulkIndexDocuments(BulkMethod[requests.DocumentLike, values.IndexResult]):
 
 
 class BulkCreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult]):
-    """Stores memories; `scope` counts for those that have none."""
+    """Stores memories; `scope` applies to those without one."""
 
     noun = "memory"
     noun_plural = "memories"
@@ -67,7 +67,7 @@ class BulkCreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult
         return memory_pb2.BulkCreateMemoriesRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(self, position: int, request: Message, answer: memory_pb2.CreateMemoryResult) -> memories.RememberResult:
-        """What became of one memory."""
+        """The result of one memory."""
         if answer.WhichOneof("outcome") == "receipt":
             return memories.RememberResult(position, receipt=receipt_from_pb(answer.receipt))
         return memories.RememberResult(position, error=error_from_item(answer.error))
@@ -78,7 +78,7 @@ class BulkCreateMemories(BulkMethod[memories.MemoryLike, memories.RememberResult
 
 
 class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.SaveResult]):
-    """Saves statements, all of them by the same policy; `scope` counts for those that have none."""
+    """Saves statements, all with the same policy; `scope` applies to those without one."""
 
     noun = "statement"
     noun_plural = "statements"
@@ -99,7 +99,7 @@ class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.Save
     def result(
         self, position: int, request: Message, answer: semantic_pb2.SaveSemanticMemoryResult
     ) -> semantic.SaveResult:
-        """What became of one statement."""
+        """The result of one statement."""
         if answer.WhichOneof("outcome") == "saved":
             return saved_from_pb(position, answer.saved)
         return semantic.SaveResult(position, error=error_from_item(answer.error))
@@ -110,7 +110,7 @@ class SaveSemanticMemories(BulkMethod[semantic.SemanticMemoryLike, semantic.Save
 
 
 class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
-    """Records events; `scope` counts for those that have none. For one run, since it knows what it sent."""
+    """Records events; `scope` applies to those without one. Use it once: it remembers what it sent."""
 
     noun = "event"
     noun_plural = "events"
@@ -136,7 +136,7 @@ class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
     def result(
         self, position: int, request: episodic_pb2.RecordEventRequest, answer: episodic_pb2.RecordEventResult
     ) -> timeline.RecordResult:
-        """What became of one event."""
+        """The result of one event."""
         event_id = request.event.event_id
         is_new = event_id in self._new_ids
         self._new_ids.discard(event_id)
@@ -144,7 +144,7 @@ class RecordEvents(BulkMethod[timeline.EpisodicEvent, timeline.RecordResult]):
             return timeline.RecordResult(position, error=error_from_item(answer.error))
         receipt = timeline_convert.receipt_from_pb(answer.receipt)
         if receipt.duplicate and is_new and receipt.event_id == event_id:
-            # Nobody else knows the id: what is stored there came with an earlier try of this run.
+            # Only this run knows the id, so an earlier try of this run stored the event.
             receipt = replace(receipt, duplicate=False, replayed=True)
         return timeline.RecordResult(position, receipt=receipt)
 
@@ -171,7 +171,7 @@ class BulkPutFacts(BulkMethod[facts.FactLike, facts.PutResult]):
         return facts_pb2.BulkPutFactsRequest(requests=requests)  # type: ignore[arg-type]
 
     def result(self, position: int, request: Message, answer: facts_pb2.PutFactResult) -> facts.PutResult:
-        """What became of one fact."""
+        """The result of one fact."""
         if answer.WhichOneof("outcome") == "receipt":
             return facts.PutResult(position, receipt=receipt_from_pb(answer.receipt))
         return facts.PutResult(position, error=error_from_item(answer.error))

@@ -15,11 +15,11 @@ ADDRESS_VARIABLE = "MNEMON_ADDRESS"
 DEFAULT_PORT = 50051
 DEFAULT_TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 4 << 20
-"""What a server takes by default, and what gRPC takes in without being told."""
+"""The default limit of a server, and gRPC's default limit for received messages."""
 
 
 def _service_config() -> dict[str, Any]:
-    """The published one, which says what the channel repeats by itself; each call names its own deadline."""
+    """The published service config, which says what the channel retries; each call sets its own deadline."""
     config: dict[str, Any] = json.loads((Path(__file__).parent / "v1/service_config.json").read_text("utf-8"))
     for each in config["methodConfig"]:
         del each["timeout"]
@@ -31,7 +31,7 @@ SERVICE_CONFIG = _service_config()
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    # A server that was restarted is found within seconds; the default grows to two minutes.
+    # The client finds a restarted server within seconds; gRPC's default grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.enable_retries", 1),
@@ -40,7 +40,7 @@ CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
 
 
 def resolve_address(given: str | None) -> str:
-    """The address to dial: the one given, else MNEMON_ADDRESS, else 127.0.0.1:50051; a port is added where none is."""
+    """The address to dial: the given one, else MNEMON_ADDRESS, else 127.0.0.1:50051; adds a missing port."""
     address = given or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     if "://" in address and not address.startswith(("dns://", "unix://")):
         raise ValueError(f"{address!r} is a URL; an address is host:port, such as {DEFAULT_ADDRESS}")
@@ -61,7 +61,7 @@ def channel_credentials(
     credentials: grpc.ChannelCredentials | None,
     insecure: bool,
 ) -> grpc.ChannelCredentials | None:
-    """The credentials of a channel, None for plaintext; plaintext beyond this machine must be asked for."""
+    """The credentials of a channel, None for plaintext; to another machine, plaintext must be requested."""
     secure = tls or ca_file is not None or credentials is not None
     if secure and insecure:
         raise ValueError("insecure=True contradicts tls=True, ca_file and credentials; choose one")
@@ -77,7 +77,7 @@ def channel_credentials(
 
 
 def is_local(address: str) -> bool:
-    """True where nothing but this machine can be reached: a Unix socket or a loopback address."""
+    """True if the address reaches only this machine: a Unix socket or a loopback address."""
     if address.startswith(("unix:", "unix-abstract:")):
         return True
     scheme_less = address
@@ -115,18 +115,18 @@ class Target:
         insecure: bool,
         timeout: float,
     ) -> "Target":
-        """The target that the arguments of a client mean; ValueError where they contradict each other."""
+        """The target for the arguments of a client. Raises ValueError if they contradict each other."""
         resolved = resolve_address(address)
         chosen = channel_credentials(resolved, tls=tls, ca_file=ca_file, credentials=credentials, insecure=insecure)
         return cls(resolved, chosen, timeout)
 
     def time_limit(self, timeout: float | None) -> float | None:
-        """The deadline of a call in seconds: its own, else the client's; None where that is infinite."""
+        """The deadline of a call in seconds: its own, else the client's; None for an infinite one."""
         limit = self.timeout_s if timeout is None else timeout
         return None if math.isinf(limit) else limit
 
     def open(self, *, own: bool = False) -> grpc.Channel:
-        """A blocking channel; nothing is dialled before the first call. `own`: on connections that nobody shares."""
+        """A blocking channel, which connects with the first call. `own`: with connections of its own."""
         if self.credentials is None:
             return grpc.insecure_channel(self.address, options=self._options(own=own))
         return grpc.secure_channel(self.address, self.credentials, options=self._options(own=own))
@@ -140,7 +140,7 @@ class Target:
     def _options(self, *, own: bool) -> list[tuple[str, str | int]]:
         options = list(CHANNEL_OPTIONS)
         if is_local(self.address):
-            # A proxy named in the environment would be asked for loopback addresses too.
+            # Otherwise a proxy from the environment would also serve loopback addresses.
             options.append(("grpc.enable_http_proxy", 0))
         if own:
             options.append(("grpc.use_local_subchannel_pool", 1))

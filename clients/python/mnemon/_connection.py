@@ -1,4 +1,4 @@
-"""What both clients stand on: a channel, its stubs, single calls, and the wait for a server that is ready."""
+"""The base of both clients: a channel, its stubs, single calls, and waiting for a ready server."""
 # ruff: noqa: ASYNC109 -- a deadline goes to the server with the call, which asyncio.timeout would not do
 
 import asyncio
@@ -63,7 +63,7 @@ class Connection:
         self._channel.close()
 
     def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Waits until the server serves; DeadlineExceededError when `timeout` seconds have passed."""
+        """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""
         check = self._open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
         waiting = readiness.Readiness(self.address, timeout)
         while True:
@@ -90,7 +90,7 @@ class Connection:
 
     def _stub(self, kind: Callable[[grpc.Channel], _Stub]) -> _Stub:
         channel = self._open_channel()
-        # Kept, because making one costs about as much as a call.
+        # Cached, because creating one costs about as much as a call.
         if kind not in self._stubs:
             self._stubs[kind] = kind(channel)
         found: _Stub = self._stubs[kind]
@@ -140,7 +140,7 @@ class AsyncConnection:
             await self._channel.close()
 
     async def wait_until_ready(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Waits until the server serves; DeadlineExceededError when `timeout` seconds have passed."""
+        """Waits until the server serves. Raises DeadlineExceededError after `timeout` seconds."""
         check = self._open_channel().unary_unary(readiness.METHOD, readiness.as_bytes, readiness.as_bytes)
         waiting = readiness.Readiness(self.address, timeout)
         while True:
@@ -170,7 +170,7 @@ class AsyncConnection:
 
     def _stub(self, kind: Callable[[grpc.aio.Channel], _Stub]) -> _Stub:
         channel = self._open_channel()
-        # Kept, because making one costs about as much as a call.
+        # Cached, because creating one costs about as much as a call.
         if kind not in self._stubs:
             self._stubs[kind] = kind(channel)
         found: _Stub = self._stubs[kind]

@@ -1,4 +1,4 @@
-"""Members of enumerations: by their names, and by the numbers of the wire."""
+"""Members of enumerations by name and by wire number."""
 
 from enum import StrEnum
 from typing import Any, TypeVar

@@ -57,7 +57,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """What is wrong with one field, and what would be right."""
+    """What is wrong with one field, and what would be valid."""
 
     field: str
     description: str
@@ -67,7 +67,7 @@ class MnemonError(Exception):
     """Base of all errors of a call.
 
     `code` is the name of the gRPC status, such as "NOT_FOUND"; `reason` the name of the published reason, such as
-    "DOCUMENT_NOT_FOUND", empty where the server gave none; `request_id` what the server's log calls the call, if known.
+    "DOCUMENT_NOT_FOUND", empty if the server gave none; `request_id` what the server's log calls the call, if known.
     """
 
     code = "UNKNOWN"
@@ -93,7 +93,7 @@ class MnemonError(Exception):
         self.incident_id = incident_id
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as what `json` can write, without what is empty."""
+        """The error as a value for `json`, without empty fields."""
         found = {
             "code": self.code,
             "reason": self.reason,
@@ -107,7 +107,7 @@ class MnemonError(Exception):
 
 
 class InvalidArgumentError(MnemonError, ValueError):
-    """One or more fields of a request are wrong; `violations` names each one and says what would be right."""
+    """One or more fields of a request are wrong; `violations` names each one and says what would be valid."""
 
     code = "INVALID_ARGUMENT"
 
@@ -127,7 +127,7 @@ class InvalidCursorError(InvalidArgumentError):
 
 
 class NotFoundError(MnemonError):
-    """There is nothing under this id."""
+    """There is no record with this id."""
 
     code = "NOT_FOUND"
 
@@ -149,19 +149,19 @@ class RuleNotFoundError(NotFoundError):
 
 
 class DecisionNotFoundError(NotFoundError):
-    """There is no such decision, or it went with what it was about."""
+    """No decision has this id, or it was removed with its statements."""
 
 
 class FactNotFoundError(NotFoundError):
-    """The namespace has no fact of this key, or it has expired."""
+    """The namespace has no fact with this key, or the fact has expired."""
 
 
 class ToolNotFoundError(NotFoundError):
-    """There is no tool of this name."""
+    """No tool has this name."""
 
 
 class AlreadyExistsError(MnemonError):
-    """Something is already there."""
+    """The record already exists."""
 
     code = "ALREADY_EXISTS"
 
@@ -171,15 +171,15 @@ class RequestIdReusedError(AlreadyExistsError):
 
 
 class RuleExistsError(AlreadyExistsError):
-    """A merge rule of this name is there."""
+    """A merge rule has this name already."""
 
 
 class MemoryExistsError(AlreadyExistsError):
-    """There is a memory of this id, forgotten or not."""
+    """A memory has this id already; it may be forgotten."""
 
 
 class FactExistsError(AlreadyExistsError):
-    """The namespace has a fact of this key."""
+    """The namespace has a fact with this key already."""
 
 
 class FailedPreconditionError(MnemonError):
@@ -193,7 +193,7 @@ class EmbeddingModelMismatchError(FailedPreconditionError):
 
 
 class InvalidOperationError(FailedPreconditionError):
-    """What is there forbids the operation, such as reinforcing a memory whose policy does not allow it."""
+    """The state of the record forbids the operation, such as reinforcing a memory whose policy does not allow it."""
 
 
 class CircularInheritanceError(FailedPreconditionError):
@@ -201,23 +201,23 @@ class CircularInheritanceError(FailedPreconditionError):
 
 
 class UnknownBaseRuleError(FailedPreconditionError):
-    """A merge rule extends one that is not there; nothing was changed."""
+    """A merge rule extends one that does not exist; nothing was changed."""
 
 
 class RuleInUseError(FailedPreconditionError):
-    """Other merge rules extend this one; `force` removes it all the same."""
+    """Other merge rules extend this one; `force` removes it anyway."""
 
 
 class IncompleteArchiveError(FailedPreconditionError):
-    """The archive that was imported has no end: it was cut off. What was there is imported."""
+    """The imported archive was cut off. Everything before the end was imported."""
 
 
 class ConfigurationError(FailedPreconditionError):
-    """The configuration does not allow it, such as a namespace that it leaves unfilled."""
+    """The configuration does not allow it; for example, it leaves a namespace unfilled."""
 
 
 class ToolFailedError(FailedPreconditionError):
-    """The endpoint of an operator's tool answered with an error, or with what is no answer."""
+    """The endpoint of an operator's tool answered with an error or an invalid answer."""
 
 
 class AbortedError(MnemonError):
@@ -231,7 +231,7 @@ class RevisionMismatchError(AbortedError):
 
 
 class OutOfRangeError(MnemonError):
-    """What was asked for lies past what is there."""
+    """The request is beyond the existing data."""
 
     code = "OUT_OF_RANGE"
 
@@ -241,29 +241,29 @@ class CursorExpiredError(OutOfRangeError):
 
 
 class ResourceExhaustedError(MnemonError):
-    """A limit was reached; `retry_after` says in how many seconds to come again, where that helps."""
+    """A limit was reached. `retry_after` says after how many seconds to retry, if that helps."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class MessageTooLargeError(ResourceExhaustedError):
-    """The request is larger than what can be sent."""
+    """The request is larger than a message may be."""
 
 
 class StorageFullError(ResourceExhaustedError):
-    """The server's disk is full; reads and deletes go on."""
+    """The server's disk is full; reads and deletes still work."""
 
 
 class TooManyVaultsError(ResourceExhaustedError):
-    """All vaults that may be open at once are in use; come again after `retry_after` seconds."""
+    """All vaults that may be open at once are in use; retry after `retry_after` seconds."""
 
 
 class ThrottledError(ResourceExhaustedError):
-    """Writes are held back: the capacity is reached, or they take longer than they should; reads go on."""
+    """The server limits writes: the capacity is reached, or they take too long; reads still work."""
 
 
 class UnavailableError(MnemonError):
-    """The server cannot answer now; the call may be tried again."""
+    """The server cannot answer now; the call may be retried."""
 
     code = "UNAVAILABLE"
 
@@ -277,7 +277,7 @@ class BackendUnreachableError(UnavailableError):
 
 
 class IndexWarmingError(UnavailableError):
-    """The semantic index, or that of the timeline, is being loaded; come again after `retry_after` seconds."""
+    """The semantic index, or that of the timeline, is being loaded; retry after `retry_after` seconds."""
 
 
 class ToolUnreachableError(UnavailableError):
@@ -285,17 +285,17 @@ class ToolUnreachableError(UnavailableError):
 
 
 class DataLossError(MnemonError):
-    """What is stored was damaged, and cannot be read."""
+    """Stored data was damaged and cannot be read."""
 
     code = "DATA_LOSS"
 
 
 class RecordDamagedError(DataLossError):
-    """What is stored of a record is not what was written, as the message says; other records are not concerned."""
+    """Stored data of one record is damaged, as the message says; other records are not affected."""
 
 
 class DeadlineExceededError(MnemonError):
-    """There was no answer in time; a write may have happened all the same."""
+    """There was no answer in time; a write may still have happened."""
 
     code = "DEADLINE_EXCEEDED"
 
@@ -331,4 +331,4 @@ class InternalError(MnemonError):
 
 
 class IgnoredFilterWarning(UserWarning):
-    """A filter was not applied, in a call whose answer has no place to say so."""
+    """A filter was ignored, in a call whose answer cannot report that."""

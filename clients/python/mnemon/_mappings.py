@@ -1,4 +1,4 @@
-"""What the exports of other memory systems say, as facts.
+"""Converts the exports of other memory systems to facts.
 
 A record becomes one fact: its text is the value's "content", and whatever else it says becomes further keys of the
 value, which filters can name. The table of all mappings is in docs, under the command `mnemon import`.
@@ -18,9 +18,9 @@ Record = Mapping[str, Any]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _LISTS = ("results", "memories", "items", "edges", "facts", "data")
-"""Under which an answer of an API holds its records."""
+"""Keys under which an answer of an API holds its records."""
 _NAMES = frozenset({"id", "uuid", "key", "type"})
-"""What has one of these is a record itself, whatever else it holds."""
+"""An object with one of these keys is a record itself."""
 _MILLISECONDS_FROM = 1e11
 """As seconds, a time in the year 5138."""
 
@@ -87,7 +87,7 @@ def mapped(record: Record, mapping: FieldMapping, namespace: tuple[str, ...]) ->
     """The fact that a record becomes.
 
     Raises:
-        InvalidArgumentError: it lacks what a fact needs, or a time or a vector is none.
+        InvalidArgumentError: a required part is missing, or a time or a vector is invalid.
     """
     content = _at(record, mapping.content)
     if not isinstance(content, str) or not content.strip():
@@ -118,7 +118,7 @@ def _further(record: Record, mapping: FieldMapping) -> dict[str, Any]:
 
 
 def _at(record: Record, place: str) -> Any:
-    """What is at a place; None where nothing is."""
+    """The value at a place; None if there is no value."""
     found: Any = record
     for name in place.split(".") if place else ():
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -163,7 +163,7 @@ def _rows(found: Record, ids: list[Any]) -> Iterator[dict[str, Any]]:
         yield {"id": record_id, **cells}
 
 
-# What each system's records say
+# The records of each system
 
 
 def _default_labels(record: Record, fallback: str) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ def _mem0(record: Record) -> Mapped:
 
 
 def _chroma(record: Record) -> Mapped:
-    # Tools that dump collections call the text so.
+    # Tools that dump collections use this name for the text.
     given = {**record, "document": record["text_chunk"]} if "text_chunk" in record else record
     return mapped(given, _CHROMA, ("chroma",))
 

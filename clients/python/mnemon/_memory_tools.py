@@ -1,4 +1,4 @@
-"""The two memory tools as functions that a program hands to a model's framework."""
+"""The two memory tools as functions for a model's framework."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
@@ -22,19 +22,19 @@ _Returned_co = TypeVar("_Returned_co", covariant=True)
 
 
 class MemoryTool(Protocol):
-    """What both tools say of themselves to a model."""
+    """The description of a tool for a model."""
 
     name: str
     description: str
     parameters: dict[str, Any]
-    """The JSON schema of the arguments, without `config`, which the application gives."""
+    """The JSON schema of the arguments, without `config`, which the application supplies."""
 
     def schema(self, style: str = SchemaStyle.OPENAI) -> dict[str, Any]:
         """The tool as a model's API takes it, in the style "openai" or "anthropic"."""
 
 
 class ManageMemoryTool(MemoryTool, Protocol[_Returned_co]):
-    """Creates, updates and deletes memories; returns a text, or on an AsyncClient what is awaited for it."""
+    """Creates, updates and deletes memories; returns a text, or an awaitable of it on an AsyncClient."""
 
     def __call__(
         self,
@@ -46,15 +46,15 @@ class ManageMemoryTool(MemoryTool, Protocol[_Returned_co]):
     ) -> _Returned_co:
         """Returns "created memory <id>", "updated memory <id>" or "Deleted memory <id>".
 
-        An action of None creates, or where that is not permitted does the first that is. Raises InvalidArgumentError
-        for the first of these: the action is not permitted; an id is given to create; it is missing to update or
-        delete; another argument is wrong. FactNotFoundError where there is nothing to update; ConfigurationError where
+        If `action` is None, it is "create", or the first permitted action. Raises InvalidArgumentError for the first of
+        these: the action is not permitted; an id is given to create; the id to update or delete is missing; another
+        argument is wrong. Raises FactNotFoundError if the memory to update does not exist, and ConfigurationError if
         `config` does not fill the namespace.
         """
 
 
 class SearchMemoryTool(MemoryTool, Protocol[_Returned_co]):
-    """Searches memories; returns a text, alone or with the facts, or on an AsyncClient what is awaited for them."""
+    """Searches memories; returns a text, alone or with the facts, or an awaitable of it on an AsyncClient."""
 
     def __call__(
         self,
@@ -67,8 +67,8 @@ class SearchMemoryTool(MemoryTool, Protocol[_Returned_co]):
     ) -> _Returned_co:
         """Returns the facts found, best first, as a JSON list of namespace, key, value, times and score.
 
-        Raises InvalidArgumentError where an argument is wrong, such as an unknown operator of the filter;
-        ConfigurationError where `config` does not fill the namespace.
+        Raises InvalidArgumentError for a wrong argument, such as an unknown operator of the filter, and
+        ConfigurationError if `config` does not fill the namespace.
         """
 
 
@@ -102,19 +102,19 @@ def create_manage_memory_tool(
     actions_permitted: Iterable[str] = definitions.ALL_ACTIONS,
     name: str = definitions.MANAGE_MEMORY,
 ) -> Any:
-    """The tool by which a model creates, updates and deletes memories; nothing is called before it is.
+    """The tool by which a model creates, updates and deletes memories. Creating it calls no server.
 
-    `namespace` is labels, of which those in braces, such as "{user_id}", are filled from each call's `config`, flat or
-    under "configurable"; None means what `Tools` says. Of a configuration only the keys that this needs are sent,
-    without a namespace `org_id`, `user_id` and `agent_id`, and of the others the names. On an AsyncClient the tool is a
-    coroutine function.
+    `namespace` is a sequence of labels. Those in braces, such as "{user_id}", are filled from the `config` of each
+    call, flat or under "configurable"; for None see `Tools`. Of a configuration, only the values of the required keys
+    are sent (without a namespace `org_id`, `user_id` and `agent_id`), and the names of the others. On an AsyncClient
+    the tool is a coroutine function.
 
-    Raises InvalidArgumentError, a ValueError, where no action is permitted or one is unknown; ConfigurationError where
+    Raises InvalidArgumentError, a ValueError, if no action is permitted or one is unknown, and ConfigurationError if
     the namespace is not valid.
     """
     told = replace(definitions.manage_definition(actions_permitted, instructions), name=_name(name))
     permitted = told.actions_permitted
-    # All means what the server permits, which may be less.
+    # All actions that the server permits, which may be fewer.
     named = None if set(permitted) == set(definitions.ALL_ACTIONS) else permitted
     send = _sender(store, definitions.MANAGE_MEMORY, namespace, _content, actions_permitted=named)
 
@@ -184,11 +184,11 @@ def create_search_memory_tool(
     response_format: str = "content",
     name: str = definitions.SEARCH_MEMORY,
 ) -> Any:
-    """The tool by which a model searches its memories, by meaning and by word; nothing is called before it is.
+    """The tool by which a model searches its memories, by meaning and by word. Creating it calls no server.
 
-    It returns a text, or with `response_format="content_and_artifact"` the text with the facts. `namespace` is that of
-    `create_manage_memory_tool`. Raises InvalidArgumentError, a ValueError, for an unknown format; ConfigurationError
-    where the namespace is not valid.
+    It returns a text; with `response_format="content_and_artifact"`, the text and the facts. `namespace` is that of
+    `create_manage_memory_tool`. Raises InvalidArgumentError, a ValueError, for an unknown format, and
+    ConfigurationError if the namespace is not valid.
     """
     told = replace(definitions.search_definition(instructions), name=_name(name))
     chosen = definitions.chosen_format(response_format)
@@ -216,7 +216,7 @@ def _sender(
     receive: Callable[[ToolOutput], Any],
     **always: Any,
 ) -> Callable[[dict[str, Any], Mapping[str, Any] | None], Any]:
-    """What calls the tool with arguments and a configuration, and gives what is received, or awaited for it."""
+    """Calls the tool with arguments and a configuration; returns the answer or an awaitable of it."""
     labels = template_labels(namespace)
     keys = template_keys(labels)
 
@@ -240,7 +240,7 @@ def _described(function: Callable[..., Any], told: ToolDefinition, store: Client
     tool = _awaited(function) if isinstance(store, AsyncClient) else function
     tool.__name__ = tool.__qualname__ = told.name
     tool.__doc__ = told.description
-    # A function, because that is what frameworks look for; and with what they cannot read from its signature.
+    # A function, because frameworks look for one; its attributes say what its signature cannot.
     vars(tool).update(
         name=told.name,
         description=told.description,

@@ -1,4 +1,4 @@
-"""Templates of namespaces, and what of a configuration they need: the server fills them."""
+"""Templates of namespaces, and the part of a configuration that they need; the server fills them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,16 +9,16 @@ from mnemon._errors import ConfigurationError
 LABELS_MAX = 16
 LABEL_BYTES_MAX = 256
 DEFAULT_KEYS = ("org_id", "user_id", "agent_id")
-"""What a namespace is made of where there is no template."""
+"""The keys of a namespace without a template."""
 
 _CONFIGURABLE = "configurable"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
 def template_labels(namespace: Iterable[str] | str | None) -> tuple[str, ...]:
-    """The labels of a template, none for None; a bare text is one label.
+    """The labels of a template; empty for None. A plain text is one label.
 
-    Raises ConfigurationError where a label is not valid, or holds braces without being a key in braces as a whole.
+    Raises ConfigurationError if a label is not valid, or holds braces without being a key in braces as a whole.
     """
     if namespace is None:
         return ()
@@ -38,9 +38,9 @@ def template_keys(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def needed_of(config: Mapping[str, Any] | None, keys: Iterable[str]) -> dict[str, Any]:
-    """What is sent of a configuration, flat or under "configurable": the keys with their values, others with null.
+    """The part of a configuration that is sent, flat or under "configurable": other keys have null.
 
-    Raises ConfigurationError where the value of a key is no text; values are never shown.
+    Raises ConfigurationError if the value of a key is not text. The message never shows values.
     """
     wanted = frozenset(keys)
     if not wanted or config is None:
@@ -57,7 +57,7 @@ def is_label(text: str) -> bool:
 
 
 def _needed(config: Mapping[Any, Any], wanted: frozenset[str]) -> dict[str, Any]:
-    # The others are named, so that an error can say which keys there are.
+    # The names of the others are sent, so that an error can list the keys.
     return {
         key: _text_of(key, value) if key in wanted else None
         for key, value in config.items()

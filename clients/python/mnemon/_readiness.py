@@ -1,4 +1,4 @@
-"""Waits for the server through the standard health service, without the package of its messages."""
+"""Waits for the server with the standard health service, without its package of messages."""
 
 import time
 
@@ -21,7 +21,7 @@ def as_bytes(message: bytes) -> bytes:
 
 
 class Readiness:
-    """One wait: how long it may still take, and what was seen last."""
+    """One wait: the time left, and the last observation."""
 
     def __init__(self, address: str, timeout: float) -> None:
         self._address, self._timeout = address, timeout
@@ -30,7 +30,7 @@ class Readiness:
         self._seen = "nothing answered"
 
     def time_left(self) -> float:
-        """Seconds for the next check; DeadlineExceededError where none are left."""
+        """Seconds for the next check. Raises DeadlineExceededError if no time is left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExceededError(f"{self._address} was not ready within {self._timeout:g} s: {self._seen}")
@@ -42,7 +42,7 @@ class Readiness:
         return response == _SERVING
 
     def failed(self, error: grpc.RpcError) -> None:
-        """Notes a check without an answer."""
+        """Records a check without an answer."""
         if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
             self._seen = error.details() or error.code().name
 

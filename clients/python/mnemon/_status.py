@@ -71,7 +71,7 @@ _CODES_BY_NUMBER: dict[int, grpc.StatusCode] = {code.value[0]: code for code in 
 
 @dataclass
 class _Details:
-    """What the details of a google.rpc.Status say."""
+    """The details of a google.rpc.Status."""
 
     reason: str = ""
     incident_id: str = ""
@@ -80,7 +80,7 @@ class _Details:
 
 
 def error_from_call(error: grpc.RpcError, *, address: str, timeout: float | None = None) -> errors.MnemonError:
-    """The exception for a failed call; `address` and `timeout` (seconds) serve the message where no server spoke."""
+    """The exception for a failed call; `address` and `timeout` (seconds) are for the message if no server answered."""
     code: grpc.StatusCode = error.code()
     details = _details_of(error)
     if _is_dropped(code, error.details()):
@@ -113,7 +113,7 @@ def error_from_item(item: common_pb2.ItemError) -> errors.MnemonError:
 
 
 def _is_dropped(code: grpc.StatusCode, text: str | None) -> bool:
-    """Whether a server that shut down let go of the call. Who cancels a call on this side is told so in other words."""
+    """Whether a server dropped the call as it shut down. A call that is cancelled on this side has another text."""
     return code is grpc.StatusCode.CANCELLED and text == code.name
 
 
@@ -143,7 +143,7 @@ def _details_of(error: grpc.RpcError) -> _Details:
     try:
         status: status_pb2.Status | None = rpc_status.from_call(error)
     except ValueError:
-        # The details contradict the status itself, as a proxy's rewriting can do; the status is what counts.
+        # The details contradict the status, as when a proxy rewrites it; then the status decides.
         return found
     for packed in status.details if status else ():
         _read_detail(packed, found)
@@ -167,6 +167,6 @@ def _reason_name(reason: int) -> str:
 
 
 def _request_id_of(error: grpc.RpcError) -> str:
-    # Plain pairs in one kind of call, named ones in the other.
+    # Plain pairs in one kind of call, named pairs in the other.
     pairs: Iterable[Any] = error.trailing_metadata() or ()
     return next((value for name, value in pairs if name == REQUEST_ID_METADATA and isinstance(value, str)), "")

@@ -1,4 +1,4 @@
-"""The status that the server ended an asyncio stream with, also where grpcio puts its own in its place.
+"""The status with which the server ended an asyncio stream, even if grpcio replaces it.
 
 A message that is being written as the server ends the call fails, and grpcio then says INTERNAL, "Internal error from
 Core", instead of what the server said: before the server's status, or over it (https://github.com/grpc/grpc/issues/36066).
@@ -56,7 +56,7 @@ def _error(
 
 
 def _now(known: Coroutine[Any, Any, _T]) -> _T:
-    """What a coroutine returns that has nothing to wait for, such as the one that tells the status of an ended call."""
+    """Returns the result of a coroutine that never waits, such as one for the status of an ended call."""
     try:
         known.send(None)
     except StopIteration as returned:

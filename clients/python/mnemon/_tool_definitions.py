@@ -1,4 +1,4 @@
-"""What language models are told of the two memory tools: names, descriptions, JSON schemas, and what may be asked."""
+"""The two memory tools for language models: names, descriptions, JSON schemas and permitted values."""
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -39,7 +39,7 @@ class ResponseFormat(StrEnum):
 
 
 class SchemaStyle(StrEnum):
-    """Whose form of a tool's schema."""
+    """The vendor's format of a tool's schema."""
 
     OPENAI = "openai"
     ANTHROPIC = "anthropic"
@@ -75,7 +75,7 @@ class DescribedTool(Protocol):
 
 
 def permitted_actions(actions: Iterable[str]) -> tuple[MemoryAction, ...]:
-    """The actions in the order given, each once. Raises InvalidArgumentError where there is none, or one is unknown."""
+    """The actions in the given order, each once. Raises InvalidArgumentError if it is empty or one is unknown."""
     named = [actions] if isinstance(actions, str) else list(dict.fromkeys(actions))
     if not named:
         raise InvalidArgumentError.of("actions_permitted", f"must hold at least one of {_listed(ALL_ACTIONS)}")
@@ -86,7 +86,7 @@ def permitted_actions(actions: Iterable[str]) -> tuple[MemoryAction, ...]:
 
 
 def default_action(permitted: Sequence[MemoryAction]) -> MemoryAction:
-    """What a call without an action does: create, or where that is not permitted the first action that is."""
+    """The action of a call without one: create, or if that is not permitted, the first permitted action."""
     return MemoryAction.CREATE if MemoryAction.CREATE in permitted else permitted[0]
 
 
@@ -108,7 +108,7 @@ def search_definition(instructions: str = SEARCH_INSTRUCTIONS) -> ToolDefinition
 
 
 def chosen_action(action: object, id: object, permitted: Sequence[MemoryAction]) -> MemoryAction:  # noqa: A002 - the argument's name in the tool
-    """What a call of `manage_memory` does; an action of None is the default, an id of "" is none.
+    """The action of a call of `manage_memory`. None means the default action, and an id of "" means no id.
 
     Raises InvalidArgumentError: the action is not permitted; else an id is given to create; else it is missing.
     """

@@ -1,4 +1,4 @@
-"""What both clients share of a watch: where it stands, what it has handed out, and how patiently to resume."""
+"""The part of a watch that both clients share: its position, what it has handed out, and retries."""
 
 import random
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from mnemon._values import feed as changes
 from mnemon.v1 import changes_pb2 as pb
 
 SILENT_INTERVALS = 2.5
-"""So many intervals of the heartbeat without a message: the server, or the way to it, is gone."""
+"""After this many heartbeat intervals without a message, the server or the connection is lost."""
 FIRST_ATTEMPTS_MAX = 4
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 
-# Refusals that another try mends.
+# Refusals that a retry can overcome.
 _PASSING = ("SLOW_READER", "TOO_MANY_REQUESTS", "TOO_MANY_VAULTS")
 
-# What a proxy or a broken connection makes of a stream; of a server, it would come with a reason.
+# How a proxy or a broken connection ends a stream; a server would give a reason.
 _BROKEN = (UnavailableError, CallCancelledError, DeadlineExceededError, InternalError)
 
 
@@ -36,10 +36,10 @@ class StreamLostError(Exception):
 
 
 class Progress:
-    """How far a watch has come, through all the streams that it needs.
+    """The progress of a watch over all its streams.
 
-    A watch that was never confirmed is tried four times, so that a wrong address is told within a second. One that was
-    is taken up again for as long as it takes, behind the last message that was received.
+    A watch that was never confirmed is tried four times, so that a wrong address is reported within a second. A
+    confirmed one resumes behind the last message, however long that takes.
     """
 
     def __init__(self, request: pb.WatchChangesRequest, *, answer_within_s: float | None) -> None:
@@ -62,8 +62,8 @@ class Progress:
         self.silence_s = self._answer_within_s
 
     def received(self, message: pb.WatchChangesResponse) -> Iterator[changes.Change]:
-        """Takes a message, and gives its changes, each one once; to be read to its end before the next message."""
-        # A stream that breaks now is resumed behind this message, which is here as a whole.
+        """Takes a message, and yields each of its changes once. Read it to the end before the next message."""
+        # The message is complete, so a stream that breaks now resumes behind it.
         self.request.cursor = message.cursor
         self._failures = 0
         match message.WhichOneof("payload"):
@@ -78,7 +78,7 @@ class Progress:
         return iter(())
 
     def pause_after(self, lost: StreamLostError) -> float:
-        """Seconds to wait before the next stream; raises the error where there is to be none."""
+        """Seconds to wait before the next stream. Raises the error if there is no next stream."""
         self._failures += 1
         error = lost.error
         broken = isinstance(error, _BROKEN) and (not error.reason or isinstance(error, UnavailableError))
@@ -86,7 +86,7 @@ class Progress:
         if not again or (not self.confirmed and self._failures >= FIRST_ATTEMPTS_MAX):
             raise error from lost
         pause_s = min(PAUSE_FIRST_S * 2.0 ** min(self._failures - 1, 10), PAUSE_MAX_S)
-        # Watchers that lost the same server must not come back all at once.
+        # Watchers that lost the same server must not reconnect all at once.
         return max(error.retry_after or 0.0, pause_s * random.uniform(0.75, 1.25))  # noqa: S311
 
     def _handed_out(self, message: pb.WatchChangesResponse) -> Iterator[changes.Change]:
@@ -102,7 +102,7 @@ class Progress:
 
 
 def silent(address: str, silence_s: float | None) -> StreamLostError:
-    """The server says nothing any more."""
+    """The server has fallen silent."""
     return StreamLostError(ServerUnreachableError(f"{address} has said nothing for {silence_s or 0:g} s"))
 
 

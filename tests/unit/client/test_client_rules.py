@@ -165,7 +165,7 @@ def test_changes_for_one_call_are_parts_of_a_rule() -> None:
     assert request.detection.time_window.seconds == 60
     assert (request.candidate.memory_id, request.limit) == ("m-1", 1)
     with Client(address) as client:
-        with pytest.raises(mnemon.InvalidArgumentError, match=r"merge\.mode: is no key"):
+        with pytest.raises(mnemon.InvalidArgumentError, match=r"merge\.mode: is not a key"):
             client.merge_memories("a", "b", merge={"mode": "x"})
         with pytest.raises(mnemon.InvalidArgumentError, match=r"arbitration\.allow_merge: must be true or false"):
             client.arbitrate("a", "b", arbitration={"allow_merge": "yes"})

@@ -139,17 +139,17 @@ def test_a_fact_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("5", "must be text or an object"),
-        ('{"content": "tea"}', '"content" is no field'),
+        ('{"content": "tea"}', '"content" is not a field'),
         ('{"key": "k"}', '"value" must be an object'),
         ('{"value": []}', '"value" must be an object'),
         ('{"value": {}, "namespace": "a"}', '"namespace" must be a list of labels'),
         ('{"value": {}, "key": 5}', '"key" must be text'),
         ('{"value": {}, "metadata": []}', '"metadata" must be an object'),
         ('{"value": {}, "embedding": "x"}', '"embedding" must be a list of numbers'),
-        ('{"value": {}, "create_time": "noon"}', "a time or the ttl is none"),
-        ('{"value": {}, "update_time": 5}', "a time or the ttl is none"),
-        ('{"value": {}, "ttl_s": "long"}', "a time or the ttl is none"),
-        ('{"value": {}, "ttl_s": 1e300}', "a time or the ttl is none"),
+        ('{"value": {}, "create_time": "noon"}', "a time or the ttl is invalid"),
+        ('{"value": {}, "update_time": 5}', "a time or the ttl is invalid"),
+        ('{"value": {}, "ttl_s": "long"}', "a time or the ttl is invalid"),
+        ('{"value": {}, "ttl_s": 1e300}', "a time or the ttl is invalid"),
     ],
 )
 def test_a_line_that_is_no_fact_says_why(tmp_path: Path, line: str, problem: str) -> None:

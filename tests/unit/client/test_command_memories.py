@@ -136,7 +136,7 @@ def test_what_the_list_prints_as_json_can_be_read_again(tmp_path: Path) -> None:
         ("{broken", "not JSON"),
         ("[1]", "must be text or an object"),
         ('{"type": "a"}', '"content" must be text'),
-        ('{"content": "a", "agnet": "b"}', '"agnet" is no field'),
+        ('{"content": "a", "agnet": "b"}', '"agnet" is not a field'),
         ('{"content": "a", "type": 1}', '"type" must be text'),
         ('{"content": "a", "is_global": "yes"}', '"is_global" must be true or false'),
         ('{"content": "a", "metadata": [1]}', '"metadata" must be an object'),

@@ -194,7 +194,7 @@ def test_an_event_that_was_printed_is_read_as_it_was(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("5", "must be text or an object"),
-        ('{"type": "task"}', '"type" is no field'),
+        ('{"type": "task"}', '"type" is not a field'),
         ('{"content": 5}', '"content" must be text'),
         ('{"event_time": 5}', '"event_time" must be text'),
         ('{"event_time": "noon"}', '"event_time" must be a time'),

@@ -36,7 +36,7 @@ class MnemonGroup(click.Group):
     """A group whose commands end with one clear line when a call fails."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Runs the command; exit code 1 where a call failed, 130 where the person stopped it."""
+        """Runs the command; exit code 1 if a call failed, 130 if the person stopped it."""
         try:
             return super().invoke(ctx)
         except MnemonError as error:

@@ -85,7 +85,7 @@ class LineReport:
         self.progress.advance()
 
     def show_summary(self) -> None:
-        """Says how many there were, and ends the command with 1 where one failed."""
+        """Says how many there were, and ends the command with 1 if one failed."""
         counts = {name: self.counts[name] for name in (*self.outcomes, "failed")}
         if self.as_json:
             self._print_json({"summary": counts})

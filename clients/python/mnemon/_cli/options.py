@@ -43,7 +43,7 @@ def split_comparison(
     found = pattern.fullmatch(text)
     if not found or found[3].lstrip()[:1] in ("=", "!", "<", ">", "~"):
         raise click.BadParameter(
-            f"{text!r} is no comparison, such as {example}; the operators are {' '.join(operators)}; "
+            f"{text!r} is not a comparison, such as {example}; the operators are {' '.join(operators)}; "
             'quotes force text: field="=text"'
         )
     return found[1].strip(), found[2], found[3].strip()

@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 20
 
 
 def count_lines(path: str) -> int:
-    """How many lines a file has; 0 where that cannot be told without taking them, as from a pipe."""
+    """How many lines a file has; 0 if that cannot be told without taking them, as from a pipe."""
     if not Path(path).is_file():
         return 0
     count, last = 0, b"\n"

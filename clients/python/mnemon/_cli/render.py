@@ -92,7 +92,7 @@ def health_table(health: values.StoreHealth) -> RenderableType:
 
 
 def removals(pending: int, out_of_reach: int) -> str:
-    """What was removed and is in files still, as a line; empty where nothing is."""
+    """What was removed and is in files still, as a line; empty if nothing is."""
     said = [f"{pending:,}"] if pending else []
     return ", ".join([*said, *([f"{out_of_reach:,} in files of ChromaDB's server"] if out_of_reach else [])])
 
@@ -128,5 +128,5 @@ def shown(value: object) -> str:
 
 
 def short_time(time: datetime | None) -> str:
-    """A time to the minute, in the zone of this machine; empty where there is none."""
+    """A time to the minute, in the zone of this machine; empty if there is none."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else ""

@@ -30,7 +30,7 @@ class Identity:
         return {key: value for key, value in given.items() if value}
 
     def check(self) -> None:
-        """Raises ConfigurationError where no memory could be kept: of the calls that fail only the model is told."""
+        """Raises ConfigurationError if no memory could be kept: of the calls that fail only the model is told."""
         labels = template_labels(self.namespace or None)
         for key in template_keys(labels):
             self._check_key(key, is_needed=bool(labels))

@@ -57,7 +57,7 @@ class OwnTool:
     run: Callable[[AsyncClient, Identity, Any], Awaitable[str]]
 
     async def __call__(self, client: AsyncClient, identity: Identity, arguments: Mapping[str, Any]) -> str:
-        """What the tool returns. Raises ValidationError for bad arguments, MnemonError where the call fails."""
+        """What the tool returns. Raises ValidationError for bad arguments, MnemonError if the call fails."""
         return await self.run(client, identity, self.arguments.model_validate(arguments))
 
 

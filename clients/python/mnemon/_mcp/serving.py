@@ -28,7 +28,7 @@ async def serve_http(server: Server[Any], host: str, port: int, report: Callable
     """Serves on a loopback address until SIGTERM or SIGINT; a port of 0 lets the system choose. `report` gets the URL.
 
     Requests that a web page sends, under whatever name it has for this machine, are refused by their headers. Raises
-    OSError where the address is in use.
+    OSError if the address is in use.
     """
     signal.signal(signal.SIGTERM, _leave)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

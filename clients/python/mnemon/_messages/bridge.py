@@ -1,4 +1,4 @@
-"""Both directions between the values of the bridge and the messages of the wire."""
+"""Converts the values of the bridge to messages of the wire, and back."""
 
 from dataclasses import replace
 

@@ -43,7 +43,7 @@ def index_document(
 
 
 def index_document_like(given: object, *, scope: values.Scope | None, ack: str) -> pb.IndexDocumentRequest:
-    """A write of one item of `index_many`; `scope` counts where the item has none of its own."""
+    """A write of one item of `index_many`; `scope` applies if the item has none."""
     if isinstance(given, values.Document):
         own = given.scope if given.scope != values.Scope() else scope
         return index_document(given.doc_id, given.content, given.metadata, scope=own, ack=ack)

@@ -1,4 +1,4 @@
-"""Both directions between the values of the client and the messages of the wire."""
+"""Converts the values of the client to messages of the wire, and back."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -92,7 +92,7 @@ def time_to_pb(field: str, value: datetime) -> timestamp_pb2.Timestamp:
 
 
 def time_from_pb(message: Message, field: str) -> datetime | None:
-    """The time in a field of a message; None where it is unset."""
+    """The time in a field of a message; None if it is unset."""
     return getattr(message, field).ToDatetime(UTC) if message.HasField(field) else None
 
 
@@ -170,7 +170,7 @@ def diagnostics_from_pb(diagnostics: common_pb2.SearchDiagnostics) -> values.Sea
 
 
 def mode_from_pb(mode: int) -> values.SearchMode | None:
-    """How a text found something; None where that is not said, or this client does not know it."""
+    """How a text found something; None if that is not said, or this client does not know it."""
     return _MODES_FROM_PB.get(mode)
 
 
@@ -214,7 +214,7 @@ def warn_of_ignored(ignored: Iterable[values.IgnoredFilter]) -> None:
 
 
 def receipt_from_pb(receipt: common_pb2.WriteReceipt) -> values.WriteReceipt:
-    """What the server promises of a write."""
+    """The server's receipt for a write."""
     return values.WriteReceipt(
         id=receipt.id,
         outcome=_OUTCOMES_FROM_PB.get(receipt.outcome, values.WriteOutcome.UNKNOWN),

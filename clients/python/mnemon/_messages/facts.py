@@ -1,4 +1,4 @@
-"""Both directions between the values of facts and the messages of the wire."""
+"""Converts the values of facts to messages of the wire, and back."""
 
 from collections.abc import Iterable
 from datetime import timedelta

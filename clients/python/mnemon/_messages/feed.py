@@ -1,4 +1,4 @@
-"""Both directions between the values of the change feed and the messages of the wire."""
+"""Converts the values of the change feed to messages of the wire, and back."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

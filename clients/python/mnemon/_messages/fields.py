@@ -15,7 +15,7 @@ _Reader = Callable[[Any, str], Any]
 
 
 def texts_of(value: object, names: Iterable[str]) -> dict[str, Any]:
-    """These texts of a value, for the wire; InvalidArgumentError where one is not text."""
+    """These texts of a value, for the wire; InvalidArgumentError if one is not text."""
     return {name: convert.text(name, getattr(value, name)) for name in names}
 
 

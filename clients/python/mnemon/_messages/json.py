@@ -1,4 +1,4 @@
-"""Both directions between JSON objects and the messages of the wire, which know no whole numbers."""
+"""Converts JSON objects to messages of the wire, and back, which know no whole numbers."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Both directions between the values of memories and the messages of the wire."""
+"""Converts the values of memories to messages of the wire, and back."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -61,7 +61,7 @@ def memory_from_pb(memory: pb.Memory) -> memories.Memory:
 
 
 def vector_to_pb(field: str, given: Sequence[float] | None) -> list[float] | None:
-    """A vector for the wire; InvalidArgumentError where it holds anything but numbers, or nothing."""
+    """A vector for the wire; InvalidArgumentError if it holds anything but numbers, or nothing."""
     if given is None:
         return None
     try:

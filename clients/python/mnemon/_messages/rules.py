@@ -1,4 +1,4 @@
-"""Both directions between merge rules as JSON values and the messages of the wire.
+"""Converts merge rules as JSON values to messages of the wire, and back.
 
 The keys of a rule are the names of the message's fields; a length of time is a number of seconds, under the name with
 "_s" behind it, and a value of an enumeration is its name in lower case with hyphens.
@@ -46,17 +46,17 @@ def rules_to_pb(given: object) -> list[pb.MergeRuleConfig]:
 
 
 def detection_to_pb(given: object) -> decisions_pb2.DetectionConfig | None:
-    """The "detection" of a rule for the wire; None where there is none."""
+    """The "detection" of a rule for the wire; None if there is none."""
     return None if given is None else _fill_checked(decisions_pb2.DetectionConfig(), given, "detection")
 
 
 def arbitration_to_pb(given: object) -> decisions_pb2.ArbitrationConfig | None:
-    """The "arbitration" of a rule for the wire; None where there is none."""
+    """The "arbitration" of a rule for the wire; None if there is none."""
     return None if given is None else _fill_checked(decisions_pb2.ArbitrationConfig(), given, "arbitration")
 
 
 def merge_to_pb(given: object) -> decisions_pb2.MergeConfig | None:
-    """The "merge" of a rule for the wire; None where there is none."""
+    """The "merge" of a rule for the wire; None if there is none."""
     return None if given is None else _fill_checked(decisions_pb2.MergeConfig(), given, "merge")
 
 
@@ -137,7 +137,7 @@ def _fill(message: Message, values: object, path: str) -> Iterator[FieldViolatio
         here = f"{path}.{key}"
         field = fields.get(key)
         if field is None:
-            yield FieldViolation(here, f"is no key; the keys are {', '.join(fields)}")
+            yield FieldViolation(here, f"is not a key; the keys are {', '.join(fields)}")
         elif _is_part(field):
             part = getattr(message, field.name)
             part.SetInParent()

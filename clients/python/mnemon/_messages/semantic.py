@@ -1,4 +1,4 @@
-"""Both directions between what is known of users and the messages of the wire."""
+"""Converts what is known of users to messages of the wire, and back."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -35,7 +35,7 @@ def statement_to_pb(memory: semantic.SemanticMemory, *, with_embedding: bool = F
 
 
 def embedding_of(memory: semantic.SemanticMemory) -> list[float] | None:
-    """The statement's vector for the wire; None where it has none."""
+    """The statement's vector for the wire; None if it has none."""
     return vector_to_pb("embedding", memory.embedding) if len(memory.embedding) else None
 
 

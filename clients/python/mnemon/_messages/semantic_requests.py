@@ -34,7 +34,7 @@ def save(
 def save_like(
     given: object, *, scope: values.Scope | None, conflict_policy: str, rule: str
 ) -> pb.SaveSemanticMemoryRequest:
-    """A new statement from one item of `save_semantic_many`; `scope` counts where the item has none of its own."""
+    """A new statement from one item of `save_semantic_many`; `scope` applies if the item has none."""
     memory = semantic.SemanticMemory(given) if isinstance(given, str) else given
     if not isinstance(memory, semantic.SemanticMemory):
         raise invalid("memory", "must be text or a SemanticMemory")

@@ -1,4 +1,4 @@
-"""Both directions between the values of the timeline and the messages of the wire."""
+"""Converts the values of the timeline to messages of the wire, and back."""
 
 from typing import Any
 
@@ -157,7 +157,7 @@ def status_from_pb(response: pb.GetTimelineStatusResponse) -> timeline.TimelineS
 
 
 def seconds_from_pb(message: Message, field: str) -> float | None:
-    """The duration in a field of a message, in seconds; None where it is unset."""
+    """The duration in a field of a message, in seconds; None if it is unset."""
     if not message.HasField(field):
         return None
     seconds: float = getattr(message, field).ToTimedelta().total_seconds()

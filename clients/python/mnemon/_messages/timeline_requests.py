@@ -25,7 +25,7 @@ def record(event: timeline.EpisodicEvent, *, request_id: str | None) -> pb.Recor
 
 
 def event_like(given: object, *, scope: values.Scope | None) -> pb.EpisodicEvent:
-    """One item of `record_events`; `scope` counts where the item has none of its own."""
+    """One item of `record_events`; `scope` applies if the item has none."""
     if not isinstance(given, timeline.EpisodicEvent):
         raise invalid("event", "must be an EpisodicEvent")
     if scope is not None and given.scope == values.Scope():

@@ -1,4 +1,4 @@
-"""Both directions between the values of tools and the messages of the wire."""
+"""Converts the values of tools to messages of the wire, and back."""
 
 from mnemon._enums import members_by_number
 from mnemon._messages.facts import match_from_pb

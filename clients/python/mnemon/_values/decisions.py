@@ -115,7 +115,7 @@ class MergeStatistics(JsonValue):
     """Characters of the merged content."""
     keywords_count: int
     importance_delta: float
-    """Merged importance less the larger of the two; 0 where both are unknown."""
+    """Merged importance less the larger of the two; 0 if both are unknown."""
     deduplicated_count: int
     """Sentences that were left out because another said the same."""
     guarded_count: int = 0

@@ -14,9 +14,9 @@ Namespace: TypeAlias = tuple[str, ...]
 """Where a fact is: 1 to 16 labels, compared one by one. A label is text of 1 to 256 bytes without "."."""
 
 FactIndex: TypeAlias = Sequence[str] | Literal[False] | None
-"""Which texts of a value are searched: those at paths such as "title" or "messages[*].text"; False: none is.
+"""Which texts of a value are searched: those at paths such as "title" or "messages[*].text"; False means no text.
 
-None: the text under "content" where there is one, else every text of the value.
+None means the text under "content" if it exists, otherwise every text of the value.
 """
 
 
@@ -27,7 +27,7 @@ operators: `{"category": "drinks", "score": {"$gte": 3}}`."""
 
 
 class PutMode(StrEnum):
-    """What must be there before a fact is stored: anything, nothing, or a fact."""
+    """What must exist before a fact is stored: anything, no fact, or a fact."""
 
     UPSERT = "upsert"
     CREATE = "create"
@@ -36,7 +36,7 @@ class PutMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FactVersion(JsonValue):
-    """What a fact was before a change."""
+    """An earlier version of a fact."""
 
     revision: int
     value: Mapping[str, Any]
@@ -48,8 +48,8 @@ class FactVersion(JsonValue):
 class Fact(JsonValue):
     """A JSON object under a key of a namespace. All fields after `index` are the server's, and ignored in a put.
 
-    Whole numbers of a value come back exactly up to 2^53. An empty key lets the server choose one. Times that are None
-    stand for now; an import may say when a fact was created and changed.
+    Whole numbers of a value come back exactly up to 2^53. If the key is empty, the server chooses one. Times that are
+    None mean now; an import may set when a fact was created and changed.
     """
 
     namespace: Namespace
@@ -59,12 +59,12 @@ class Fact(JsonValue):
     create_time: datetime | None = None
     update_time: datetime | None = None
     ttl: timedelta | None = None
-    """How long it lives from its last change or renewal; None: for ever."""
+    """How long it lives after its last change or renewal; None means for ever."""
     index: FactIndex = None
     revision: int = 0
     expire_time: datetime | None = None
     versions: tuple[FactVersion, ...] = ()
-    """Earlier versions, newest first, where they were asked for."""
+    """Earlier versions, newest first, if requested."""
     embeddings: tuple[tuple[float, ...], ...] = ()
     """Of the texts that are searched, in their order; in the results of a search with the view "full"."""
 
@@ -75,12 +75,12 @@ class Fact(JsonValue):
 
 
 FactLike: TypeAlias = Fact | tuple[Fact, Sequence[float]]
-"""A fact for `put_many`: alone, or with the vector of what is searched."""
+"""A fact for `put_many`: alone, or with the vector of its searched texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactReceipt(JsonValue):
-    """What the server promises of a put, and the fact as it is now; None where it is gone since."""
+    """The server's receipt for a put, and the fact as it is now; None if it has been removed since."""
 
     receipt: WriteReceipt
     fact: Fact | None
@@ -96,16 +96,16 @@ class FactReceipt(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class PutResult(JsonValue):
-    """What became of one fact of `put_many`: a receipt, or the error that `put` would have raised."""
+    """The result of one fact of `put_many`: a receipt, or the error that `put` would have raised."""
 
     position: int
-    """Its place among all, from 0."""
+    """Its position among all items, from 0."""
     receipt: WriteReceipt | None = None
     error: MnemonError | None = None
 
     @property
     def key(self) -> str:
-        """Its key; empty where it is not stored."""
+        """Its key; empty if it is not stored."""
         return self.receipt.id if self.receipt else ""
 
     def _fields(self) -> dict[str, Any]:
@@ -119,12 +119,12 @@ class PutResult(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class RenewResult(JsonValue):
-    """What became of one fact of `renew`: when it ends now, or the error that `get` would have raised."""
+    """The result of one fact of `renew`: when it ends now, or the error that `get` would have raised."""
 
     namespace: Namespace
     key: str
     expire_time: datetime | None = None
-    """None also of a fact without a ttl, which never ends."""
+    """None also for a fact without a ttl, which never expires."""
     error: MnemonError | None = None
 
     def _fields(self) -> dict[str, Any]:
@@ -138,12 +138,12 @@ class RenewResult(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class FactMatch(JsonValue):
-    """One fact found. `score` is its relevance, 0 to 1, which orders results; None where nothing was searched for."""
+    """One fact found. `score` is its relevance, 0 to 1, which orders results; None if nothing was searched for."""
 
     fact: Fact
     score: float | None = None
     similarity: float | None = None
-    """Cosine similarity to the query, 0 to 1; None where no vectors were compared."""
+    """Cosine similarity to the query, 0 to 1; None if no vectors were compared."""
     keyword_score: float | None = None
 
     @property
@@ -173,7 +173,7 @@ class FactAnswer(JsonValue, Sequence[FactMatch]):
     results: tuple[FactMatch, ...]
     diagnostics: SearchDiagnostics
     truncated: bool = False
-    """The answer ended at 3 MiB: more was found than is there."""
+    """The answer ended at 3 MiB: not all results fit."""
 
     def __len__(self) -> int:
         return len(self.results)

@@ -20,7 +20,7 @@ class ChangeType(StrEnum):
     """What happened to a record."""
 
     UNKNOWN = "unknown"
-    """Something that this client is too old to know."""
+    """A value that this client is too old to know."""
     KNOWLEDGE_INDEXED = "knowledge:indexed"
     KNOWLEDGE_DELETED = "knowledge:deleted"
     MEMORY_CREATED = "memory:created"
@@ -53,10 +53,10 @@ class ChangeType(StrEnum):
 
 
 class WarningSeverity(StrEnum):
-    """How bad something is."""
+    """The severity of a warning."""
 
     UNKNOWN = "unknown"
-    """Something that this client is too old to know."""
+    """A value that this client is too old to know."""
     INFO = "info"
     """It is over."""
     WARNING = "warning"
@@ -67,7 +67,7 @@ class SemanticPruneReason(StrEnum):
     """Why a statement is no longer found."""
 
     UNKNOWN = "unknown"
-    """Something that this client is too old to know."""
+    """A value that this client is too old to know."""
     DELETED = "deleted"
     SUPERSEDED = "superseded"
     MERGED = "merged"
@@ -80,7 +80,7 @@ class PruneReason(StrEnum):
     """Why events of the timeline were pruned."""
 
     UNKNOWN = "unknown"
-    """Something that this client is too old to know."""
+    """A value that this client is too old to know."""
     RETENTION = "retention"
     REQUESTED = "requested"
 
@@ -89,14 +89,14 @@ class FactDeletionReason(StrEnum):
     """Why a fact was removed."""
 
     UNKNOWN = "unknown"
-    """Something that this client is too old to know."""
+    """A value that this client is too old to know."""
     REQUESTED = "requested"
     EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceWarning(JsonValue):
-    """What is wrong with a part of the service, and what helps."""
+    """A problem of a part of the service, and its remedy."""
 
     severity: WarningSeverity
     message: str
@@ -105,7 +105,7 @@ class ServiceWarning(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class EpisodicSaved(JsonValue):
-    """What is told of a recorded event of the timeline; its content is in the record of the full view."""
+    """A recorded event of the timeline; its content is in the record of the full view."""
 
     event_type: str
     event_time: datetime | None
@@ -113,7 +113,7 @@ class EpisodicSaved(JsonValue):
     importance: float | None
     segment_id: int
     timeline_lag_s: float
-    """How long after it happened it was recorded; 0 where it lay in the future."""
+    """How long after it happened it was recorded; 0 if it lay in the future."""
     segment_count: int
     """Segments that the timeline had then."""
     content_hash: str
@@ -144,7 +144,7 @@ class Reconciliation(JsonValue):
     event_ids: tuple[str, ...]
     """Those that statements were linked to."""
     action: PruneAction | None
-    """None where this client is too old to know it."""
+    """None if this client is too old to know the value."""
     memory_ids: tuple[str, ...]
     """The statements that this happened to."""
     unlinked_memory_ids: tuple[str, ...]
@@ -157,7 +157,7 @@ class FactChange(JsonValue):
 
     namespace: Namespace
     key: str
-    """Empty where many facts were removed at once: then the namespace is what was asked for."""
+    """Empty if many facts were removed at once; then the namespace is that of the request."""
     reason: FactDeletionReason | None = None
     """Of a fact that was removed."""
 
@@ -198,9 +198,9 @@ class Change(JsonValue):
     changed_fields: tuple[str, ...]
     """Names of the fields that an update changed."""
     record: Document | Memory | SemanticMemory | EpisodicEvent | Fact | None = None
-    """In the full view the record as it is now, None where it is gone."""
+    """In the full view, the record as it is now; None if it has been removed."""
     details: ChangeDetails | None = None
-    """What else is to be said."""
+    """Further details."""
 
     def _fields(self) -> dict[str, Any]:
         # Of all records, only a fact is written in another form than its fields have.
@@ -210,7 +210,7 @@ class Change(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ChangePage(JsonValue):
-    """A run of the log. `cursor` stands behind it; `caught_up` where nothing newer was in the log."""
+    """A part of the log. `cursor` is the position behind it; `caught_up` is true if the log has no newer changes."""
 
     changes: tuple[Change, ...]
     cursor: str

@@ -47,7 +47,7 @@ class Filter:
         return self.part if isinstance(self, Negation) else Negation(self)
 
     def __bool__(self) -> bool:
-        # `and`, `or`, `not` and chained comparisons would drop one side without a word.
+        # `and`, `or`, `not` and chained comparisons would silently drop one side.
         raise TypeError(
             "a filter is neither true nor false: join filters with &, | and ~, each one in parentheses, "
             "and write a range as two comparisons"
@@ -117,7 +117,7 @@ class F:
         return Condition(self.name, Operator.EQ, (value,))
 
     def __ne__(self, value: MetadataValue) -> Filter:  # type: ignore[override]
-        """Not equal, or not there."""
+        """Not equal, or missing."""
         return Condition(self.name, Operator.NE, (value,))
 
     def __gt__(self, value: MetadataValue) -> Filter:
@@ -137,16 +137,16 @@ class F:
         return Condition(self.name, Operator.IN, _several(self.name, values))
 
     def contains(self, text: str) -> Filter:
-        """A text that contains this text, case and accents counting; or a list with it among its items."""
+        """A text that contains this text, with the same case and accents; or a list with this item."""
         return Condition(self.name, Operator.CONTAINS, (text,))
 
     def exists(self) -> Filter:
-        """The record has the field; an empty text counts as not there."""
+        """The record has the field; an empty text counts as missing."""
         return Condition(self.name, Operator.EXISTS, (True,))
 
 
 def as_filter(given: FilterLike) -> Filter:
-    """The filter that is meant; InvalidArgumentError where it is none."""
+    """The filter. Raises InvalidArgumentError if it is not valid."""
     if isinstance(given, Filter):
         return given
     if not given or not hasattr(given, "items"):

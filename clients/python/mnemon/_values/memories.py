@@ -29,9 +29,9 @@ TAGS = {
     "project": "The project or workspace.",
     "personality": "The personality that it belongs to.",
 }
-"""The texts that a memory is known by beside its content, and what each one says."""
+"""The short texts that describe a memory, with their meanings."""
 TEXTS = ("memory_id", "content", *(name for name in TAGS if name not in SCOPE_FIELDS))
-"""All texts that a caller gives with a memory, but for its scope."""
+"""All texts that a caller sets on a memory, except those of its scope."""
 
 
 class DecayPolicy(StrEnum):
@@ -67,7 +67,7 @@ class Memory(JsonValue):
     decay: str = DecayPolicy.STABLE
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     confidence: float = 1.0
-    """How sure it was when it was read, 0 to 1."""
+    """The confidence when it was read, 0 to 1."""
     revision: int = 0
     create_time: datetime | None = None
     update_time: datetime | None = None
@@ -78,7 +78,7 @@ class Memory(JsonValue):
 
     @property
     def scope(self) -> Scope:
-        """Whose and about what it is, as one value."""
+        """Its scope as one value."""
         return Scope(self.user, self.household, self.persona, self.agent, self.project)
 
 
@@ -87,7 +87,7 @@ MemoryLike: TypeAlias = str | Memory | tuple[str | Memory, Sequence[float]]
 
 
 class MemoryTags(ScopeFields, total=False):
-    """What a memory says of itself beside its content, as keyword arguments; see `TAGS`."""
+    """The description of a memory as keyword arguments; see `TAGS`."""
 
     type: str
     personality: str
@@ -111,7 +111,7 @@ class MemoryFilters(MemoryTags, total=False):
     """Which memories are meant, as keyword arguments: everything that is given must hold.
 
     A text must not be empty; memories without an agent are `where=~F("agent").exists()`. Times carry a zone, and bounds
-    are included. What never was reinforced matches no bound of its reinforcement.
+    are included. A memory that was never reinforced matches neither `reinforced_from` nor `reinforced_to`.
     """
 
     where: FilterLike
@@ -155,12 +155,12 @@ class MemoryMatch(JsonValue):
     memory: Memory
     score: float
     similarity: float | None = None
-    """Cosine similarity to the query, 0 to 1; None where no vectors were compared."""
+    """Cosine similarity to the query, 0 to 1; None if no vectors were compared."""
     distance: float | None = None
     """Cosine distance as it was measured, 0 to 2."""
     keyword_score: float | None = None
     explanation: MatchExplanation | None = None
-    """Where it was asked for."""
+    """Only if requested."""
 
     @property
     def memory_id(self) -> str:
@@ -174,7 +174,7 @@ class MemoryMatch(JsonValue):
 
     @property
     def confidence(self) -> float:
-        """How sure the memory is now, 0 to 1."""
+        """The memory's confidence, 0 to 1."""
         return self.memory.confidence
 
     @property
@@ -194,7 +194,7 @@ class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
     results: tuple[MemoryMatch, ...]
     diagnostics: SearchDiagnostics
     truncated: bool = False
-    """The answer ended at 3 MiB: more was found than is there."""
+    """The answer ended at 3 MiB: not all results fit."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -221,16 +221,16 @@ class RecallAnswer(JsonValue, Sequence[MemoryMatch]):
 
 @dataclass(frozen=True, slots=True)
 class RememberResult(JsonValue):
-    """What became of one memory of `remember_many`: a receipt, or the error that `remember` would have raised."""
+    """The result of one memory of `remember_many`: a receipt, or the error that `remember` would have raised."""
 
     position: int
-    """Its place among all, from 0."""
+    """Its position among all items, from 0."""
     receipt: WriteReceipt | None = None
     error: MnemonError | None = None
 
     @property
     def memory_id(self) -> str:
-        """The id that it was given; empty where it is not stored."""
+        """The id of the memory; empty if it was not stored."""
         return self.receipt.id if self.receipt else ""
 
     def _fields(self) -> dict[str, Any]:
@@ -260,13 +260,13 @@ class PurgeReceipt(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class MemoryForecast(JsonValue):
-    """A memory that fades."""
+    """A memory whose confidence decays."""
 
     memory: Memory
     confidence_then: float
-    """Its confidence at the time that was asked for, 0 to 1."""
+    """Its confidence at the requested time, 0 to 1."""
     fade_time: datetime | None
-    """When it falls below the bound, or fell."""
+    """When it falls, or fell, below the bound."""
 
     def _fields(self) -> dict[str, Any]:
         found = asdict(self)
@@ -281,28 +281,28 @@ class VectorIndexStatus(JsonValue):
     """Vectors compared one by one."""
     graph_count: int
     dead_count: int
-    """Entries of the graph that go with its next rebuild."""
+    """Entries that the next rebuild of the graph removes."""
     bytes: int
     snapshot_time: datetime | None
     pending: int
-    """Committed writes that the vector database has yet to take."""
+    """Committed writes that the vector database does not yet have."""
     removal_pending_count: int = 0
     """Records that were deleted or replaced, whose bytes may still be in the server's files."""
     removal_out_of_reach_count: int = 0
-    """Those that a ChromaDB server was told of: only its operator can remove what that keeps of them."""
+    """Records deleted on a ChromaDB server: only its operator can remove what it still keeps of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatus(JsonValue):
-    """How the memory service is, with what it stands on."""
+    """The state of the memory service and of what it depends on."""
 
     status: HealthStatus
     error: str
-    """Why, in a sentence; empty where healthy."""
+    """Why, in a sentence; empty if healthy."""
     backend: str
     host: str
     collection: str
     memory_count: int
     deleted_count: int
-    """Memories that are forgotten, and not purged."""
+    """Memories that are forgotten but not purged."""
     index: VectorIndexStatus

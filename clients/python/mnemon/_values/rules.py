@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from mnemon._values.documents import JsonValue, WriteOutcome, WriteReceipt
 
 MergeRule: TypeAlias = Mapping[str, Any]
-"""A merge rule as JSON values: what is not there is inherited. All keys, with an example of each:
+"""A merge rule as JSON values. Missing keys are inherited. All keys, with an example of each:
 
     {"name": "household", "description": "...", "extends": "default", "priority": 5, "enabled": True,
      "conditions": {"users": ["u"], "personas": ["p"], "sources": ["user"],
@@ -32,7 +32,7 @@ prefer-higher, first or second; keywords_strategy union or intersection.
 
 
 class RuleOrder(StrEnum):
-    """In which order rules are listed: as they were registered, or as they are asked."""
+    """The order of a list of rules: as they were registered, or as they are tried."""
 
     REGISTRATION = "registration"
     MATCHING = "matching"
@@ -54,7 +54,7 @@ class ResolvedRule(JsonValue):
     """A rule with all that it inherits."""
 
     rule: dict[str, Any]
-    """Every key is set, but for conditions that nobody set."""
+    """Every key is set, except conditions that no rule sets."""
     origins: dict[str, str]
     """Which rule gave each field, such as "arbitration.merge_threshold"; empty for the program's own default."""
     ancestors: tuple[str, ...]
@@ -72,14 +72,14 @@ class RulePage(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class RuleDeleteReceipt(JsonValue):
-    """What became of a rule that was to be removed, and the version of the registry."""
+    """The result of removing a rule, and the version of the registry."""
 
     receipt: WriteReceipt
     registry_version: int
 
     @property
     def deleted(self) -> bool:
-        """False where there was none."""
+        """False if the rule did not exist."""
         return self.receipt.outcome == WriteOutcome.DELETED
 
 

@@ -12,16 +12,16 @@ from mnemon._values.documents import SCOPE_FIELDS, JsonValue, MetadataValue, Sco
 from mnemon._values.filters import FilterLike
 
 TAGS = (*SCOPE_FIELDS, "source")
-"""The texts that a statement is known by beside its content."""
+"""The short texts that describe a statement."""
 TEXTS = ("memory_id", "content", "summary", "source")
-"""All texts that a caller gives with a statement, but for its scope."""
+"""All texts that a caller sets on a statement, except those of its scope."""
 
 
 class ConflictPolicy(StrEnum):
-    """What a save does about statements of the same user that do not agree with the new one.
+    """How a save handles statements of the same user that conflict with the new one.
 
     `ignore`: nothing. `detect`: saves it, and names the conflicts. `resolve`: finds the rule, detects, arbitrates and
-    merges as it says, and saves what came of it, in one transaction.
+    merges as it says, and saves the result, in one transaction.
     """
 
     IGNORE = "ignore"
@@ -46,26 +46,26 @@ class SemanticMemory(JsonValue):
     project: str = ""
     summary: str = ""
     importance: float | None = None
-    """How much it matters, 0 to 1; None where that is unknown."""
+    """How much it matters, 0 to 1; None if that is unknown."""
     keywords: Sequence[str] = ()
-    """Words that it is about; where there are none, conflicts are told by the words of the content."""
+    """Words that describe it; without them, conflicts are detected by the words of the content."""
     source: str = ""
     """Where it comes from: "user", "conversation", "skill", "system", "inferred", or anything else."""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     create_time: datetime | None = None
-    """When it was learnt; None: when it is saved."""
+    """When it was learnt; None means when it is saved."""
     embedding: Sequence[float] = ()
-    """Its vector, of unit length; of what is read, where it was asked for."""
+    """Its vector, of unit length. In answers only if requested."""
     update_time: datetime | None = None
     revision: int = 0
     merged_from: tuple[str, ...] = ()
-    """Ids of what was merged into it."""
+    """Ids of the statements that were merged into it."""
     superseded_by: str = ""
-    """Id of what it was merged into, or gave way to; it is found by its own id alone."""
+    """Id of the statement that replaced it. Only its own id finds a superseded statement."""
 
     @property
     def scope(self) -> Scope:
-        """Whose and about what it is, as one value."""
+        """Its scope as one value."""
         return Scope(self.user, self.household, self.persona, self.agent, self.project)
 
 
@@ -91,10 +91,10 @@ class SemanticFilters(ScopeFields, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SaveAnswer(JsonValue):
-    """What came of saving a statement."""
+    """The result of saving a statement."""
 
     memory: SemanticMemory | None
-    """What is known now: the statement, what it was merged into, or what it gave way to; None where it was rejected."""
+    """What is known now: the statement, what it was merged into, or what it gave way to; None if it was rejected."""
     receipt: WriteReceipt | None
     """Of `memory`."""
     duplicate: bool
@@ -104,22 +104,22 @@ class SaveAnswer(JsonValue):
     decision: Decision | None
     """With "resolve", where there was a conflict: what was decided, and why."""
     truncated: bool = False
-    """The answer ended at 3 MiB: there are more conflicts than it names."""
+    """The answer ended at 3 MiB: not all conflicts fit."""
 
     @property
     def memory_id(self) -> str:
-        """The id of what is known now; empty where the statement was rejected."""
+        """The id of what is known now; empty if the statement was rejected."""
         return self.memory.memory_id if self.memory else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveResult(JsonValue):
-    """What became of one statement of `save_semantic_many`: a receipt, or the error of `save_semantic`."""
+    """The result of one statement of `save_semantic_many`: a receipt, or the error of `save_semantic`."""
 
     position: int
-    """Its place among all, from 0."""
+    """Its position among all items, from 0."""
     receipt: WriteReceipt | None = None
-    """Of what is known now; None where the rule rejected the statement, or it failed."""
+    """Of what is known now; None if the rule rejected the statement, or it failed."""
     duplicate: bool = False
     decision_id: str = ""
     """With "resolve", where there was a conflict."""
@@ -127,7 +127,7 @@ class SaveResult(JsonValue):
 
     @property
     def memory_id(self) -> str:
-        """The id of what is known now; empty where it was rejected, or failed."""
+        """The id of what is known now; empty if it was rejected, or failed."""
         return self.receipt.id if self.receipt else ""
 
     def _fields(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class SemanticMatch(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class SimilarityDiagnostics(JsonValue):
-    """How many statements there were at each step of a search."""
+    """The number of statements at each step of a search."""
 
     total_candidates: int
     """All that could be found."""
@@ -181,7 +181,7 @@ class SimilarityDiagnostics(JsonValue):
     """Left out by any filter."""
     returned: int
     exact: bool
-    """True where every candidate was compared."""
+    """True if every candidate was compared."""
     duration_s: float
 
 
@@ -192,7 +192,7 @@ class SimilarityAnswer(JsonValue, Sequence[SemanticMatch]):
     results: tuple[SemanticMatch, ...]
     diagnostics: SimilarityDiagnostics
     truncated: bool = False
-    """The answer ended at 3 MiB: more was found than is there."""
+    """The answer ended at 3 MiB: not all results fit."""
 
     def __len__(self) -> int:
         return len(self.results)
@@ -236,10 +236,10 @@ class SemanticDeleteReceipt(JsonValue):
 
 
 class IndexState(StrEnum):
-    """How the semantic index is.
+    """The state of the semantic index.
 
-    `starting`: it is being loaded or built, and calls are answered with IndexWarmingError. `degraded`: it serves reads,
-    and holds writes back. `unavailable`: it cannot be read.
+    `starting`: it is being loaded or built, and calls are answered with IndexWarmingError. `degraded`: it serves reads
+    and limits writes. `unavailable`: it cannot be read.
     """
 
     UNKNOWN = "unknown"
@@ -251,11 +251,11 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SemanticIndexStatus(JsonValue):
-    """How the semantic index is, and how far it has come."""
+    """The state and the progress of the semantic index."""
 
     state: IndexState
     message: str
-    """Why, where it is not ready."""
+    """The reason if it is not ready."""
     record_count: int
     """Statements that can be found."""
     superseded_count: int
@@ -263,20 +263,20 @@ class SemanticIndexStatus(JsonValue):
     """While it is starting: vectors that the index has, of `total_count`."""
     total_count: int
     capacity: int
-    """Most statements that are taken."""
+    """The maximum number of statements."""
     write_latency_s: float
     """Median of recent saves."""
     write_latency_target_s: float
     memory_bytes: int
-    """What vectors and graph take of the server's memory."""
+    """Memory that vectors and graph use on the server."""
     graph_count: int
-    """Vectors in the graph; 0 where all are compared one by one."""
+    """Vectors in the graph; 0 if all are compared one by one."""
     snapshot_time: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReceipt(JsonValue):
-    """A snapshot of the index; `snapshot_time` is None where none was written, and `message` says why."""
+    """A snapshot of the index; `snapshot_time` is None if none was written, and `message` says why."""
 
     snapshot_time: datetime | None
     message: str

@@ -1,4 +1,4 @@
-"""What a server is."""
+"""Information about a server."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +23,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits(JsonValue):
-    """What the server takes and gives at once. The clients keep to all of it by themselves."""
+    """The server's limits. The clients respect all of them by themselves."""
 
     message_bytes: int
     answer_bytes: int
@@ -33,7 +33,7 @@ class ServerLimits(JsonValue):
     bulk_requests: int
     page_size: int
     unary_calls: int
-    """Single calls in work at once, for all clients together."""
+    """Single calls at the same time, for all clients together."""
     streams: int
     default_deadline_s: float
     change_retention_s: float
@@ -44,14 +44,14 @@ class ServerLimits(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo(JsonValue):
-    """What a client may rely on with a server; nothing of it changes while the server runs."""
+    """What a client can rely on. It does not change while the server runs."""
 
     version: str
     """The server's release."""
     api_revision: int
-    """How much of the API it knows; it grows with every addition."""
+    """The revision of the API; every addition increases it."""
     capabilities: tuple[Capability, ...]
     limits: ServerLimits
     embedding_model: EmbeddingModel
     vault_id: str
-    """The same for as long as the vault exists, and another for every other one."""
+    """Identifies the vault, for as long as it exists."""

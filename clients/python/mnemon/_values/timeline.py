@@ -11,9 +11,9 @@ from mnemon._values.documents import SCOPE_FIELDS, JsonValue, MetadataValue, Sco
 from mnemon._values.filters import FilterLike
 
 TAGS = (*SCOPE_FIELDS, "source")
-"""The texts that an event is known by beside its type and its content."""
+"""The short texts that describe an event, beside its type."""
 TEXTS = ("event_id", "event_type", "content", "context", "source")
-"""All texts that a caller gives with an event, but for its scope."""
+"""All texts that a caller sets on an event, except those of its scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class EpisodicEvent(JsonValue):
     """"conversation", "task", "reminder", "emotion", "preference", "custom", or anything else."""
     content: str = ""
     event_id: str = ""
-    """Unique in the timeline; empty: a new UUID."""
+    """Unique in the timeline; empty means a new UUID."""
     user: str = ""
     """Required, to record it."""
     household: str = ""
@@ -32,20 +32,20 @@ class EpisodicEvent(JsonValue):
     agent: str = ""
     project: str = ""
     event_time: datetime | None = None
-    """When it happened, to the microsecond; None: when it is recorded."""
+    """When it happened, to the microsecond; None means when it is recorded."""
     context: str = ""
     """What surrounded it."""
     importance: float | None = None
-    """How much it matters, 0 to 1; None where that is unknown."""
+    """How much it matters, 0 to 1; None if that is unknown."""
     source: str = ""
     """Where it comes from: "user", "conversation", "skill", "system", "inferred", or anything else."""
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     record_time: datetime | None = None
-    """When the server took it."""
+    """When the server recorded it."""
 
     @property
     def scope(self) -> Scope:
-        """Whose and about what it is, as one value."""
+        """Its scope as one value."""
         return Scope(self.user, self.household, self.persona, self.agent, self.project)
 
 
@@ -64,7 +64,7 @@ class EventFilters(ScopeFields, total=False):
 
 @dataclass(frozen=True, slots=True)
 class EventReceipt(JsonValue):
-    """What the server promises of an event once it has been sent."""
+    """The server's receipt for an event."""
 
     event_id: str
     """Of a duplicate, the stored one's."""
@@ -74,30 +74,30 @@ class EventReceipt(JsonValue):
     """The segment that it belongs to: the sequence of that segment's first event."""
     commit_time: datetime | None
     duplicate: bool
-    """It was known, and nothing was written."""
+    """The event was known; nothing was written."""
     replayed: bool
     """It had been stored by an earlier try of the same call."""
     duplicate_of: EpisodicEvent | None = None
-    """Of `record_event`: where it was known, the event that is stored."""
+    """From `record_event`: the stored event, if it was known."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordResult(JsonValue):
-    """What became of one event of `record_events`: a receipt, or the error that `record_event` would have raised."""
+    """The result of one event of `record_events`: a receipt, or the error that `record_event` would have raised."""
 
     position: int
-    """Its place among all, from 0."""
+    """Its position among all items, from 0."""
     receipt: EventReceipt | None = None
     error: MnemonError | None = None
 
     @property
     def event_id(self) -> str:
-        """The id of the stored event; empty where it failed."""
+        """The id of the stored event; empty if it failed."""
         return self.receipt.event_id if self.receipt else ""
 
     @property
     def duplicate(self) -> bool:
-        """It was known, and nothing was written."""
+        """The event was known; nothing was written."""
         return self.receipt is not None and self.receipt.duplicate
 
     def _fields(self) -> dict[str, Any]:
@@ -115,9 +115,9 @@ class EventScore(JsonValue):
     relevance: float
     """0 to 1, by which events are ordered."""
     similarity: float | None = None
-    """Cosine similarity of the embeddings, 0 to 1; None where meaning was not compared."""
+    """Cosine similarity of the embeddings, 0 to 1; None if meaning was not compared."""
     keyword: float | None = None
-    """BM25 relative to what the query's own text would score, 0 to 1; None where words were not compared."""
+    """BM25 relative to what the query's own text would score, 0 to 1; None if words were not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ class EventMatch(JsonValue):
     event: EpisodicEvent
     """In the view "ids", its id alone."""
     score: EventScore | None = None
-    """How well it fits the text; None without one."""
+    """How well it matches the text; None without a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowDiagnostics(JsonValue):
-    """Counts of events on their way through a query."""
+    """The number of events at each step of a query."""
 
     total_scanned: int
     """All events of the timeline."""
@@ -143,9 +143,9 @@ class WindowDiagnostics(JsonValue):
     returned: int
     duration_s: float
     mode: SearchMode | None
-    """How the text found events; None without one."""
+    """How the text found events; None without a text."""
     pending: int
-    """Events of the window that the text index has yet to take; the text did not see them."""
+    """Events of the window that the text index does not yet have; the query missed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +154,10 @@ class WindowAnswer(JsonValue, Sequence[EpisodicEvent]):
 
     results: tuple[EventMatch, ...]
     next_page_token: str
-    """Empty where nothing is left."""
+    """Empty after the last page."""
     diagnostics: WindowDiagnostics
     truncated: bool = False
-    """The answer ended at 3 MiB: more was found than is there."""
+    """The answer ended at 3 MiB: not all results fit."""
 
     @property
     def events(self) -> tuple[EpisodicEvent, ...]:
@@ -217,7 +217,7 @@ class PruneReceipt(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class CompactionProgress(JsonValue):
-    """How far a compaction has come."""
+    """The progress of a compaction."""
 
     processed_bytes: int
     total_bytes: int
@@ -231,7 +231,7 @@ class CompactionProgress(JsonValue):
 
 
 class TimelineState(StrEnum):
-    """How the timeline is.
+    """The state of the timeline.
 
     `starting`: its index is being loaded, and calls are refused as unavailable. `degraded`: it serves, and something is
     wrong; acknowledged events are safe. `unavailable`: it cannot be read.
@@ -257,31 +257,31 @@ class LostRange(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class TimelineStatus(JsonValue):
-    """How the timeline is, and what was lost of it."""
+    """The state of the timeline, and which events were lost."""
 
     state: TimelineState
     message: str
-    """Why, where it is not ready."""
+    """The reason if it is not ready."""
     event_count: int
     segment_count: int
     """The active segment included."""
     active_segment_id: int
-    """0 where there is none."""
+    """0 without an active segment."""
     segment_bytes: int
     unsealed_count: int
-    """Events that are committed, and have yet to be written to a sealed segment."""
+    """Committed events that are not yet in a sealed segment."""
     earliest: datetime | None
     latest: datetime | None
     index_bytes: int
-    """What the index takes of the server's memory."""
+    """Memory that the index uses on the server."""
     loaded_segment_count: int
     """While starting."""
     removal_pending_count: int
-    """Removed events whose bytes have yet to leave the disk."""
+    """Removed events whose bytes are still on the disk."""
     lost: tuple[LostRange, ...]
     scrub_time: datetime | None
     """When every segment was last read and found sound."""
     retention_s: float | None
-    """How long events are kept; None: for ever."""
+    """How long events are kept; None means for ever."""
     text_pending_count: int
-    """Events that the text index has yet to take."""
+    """Events that the text index does not yet have."""

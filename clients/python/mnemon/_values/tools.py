@@ -27,7 +27,7 @@ class ToolProtocol(StrEnum):
 
 
 class ToolFallback(StrEnum):
-    """What stood in for ABP: nothing, VCP, or plain text, which is the model's answer."""
+    """What was used instead of ABP: nothing, VCP, or plain text, which is the model's answer."""
 
     NONE = "none"
     VCP = "vcp"
@@ -44,7 +44,7 @@ class ParseOptions(TypedDict, total=False):
     strict_envelope: bool
     """Both `action` and `parameters` must be in the JSON of a call."""
     require_end_marker: bool
-    """Unless False, a block without its end marker is no call; else a complete, sound object is one, too."""
+    """Unless False, a block without its end marker is not a call. If False, a complete, valid object is enough."""
     strict_boundaries: bool
     """A marker out of place fails the whole text."""
     dual_mode: bool
@@ -53,7 +53,7 @@ class ParseOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Tool(JsonValue):
-    """What a language model is told of a tool."""
+    """A tool as a language model sees it."""
 
     name: str
     description: str
@@ -71,9 +71,9 @@ class ToolOutput(JsonValue):
     content: str
     """For the model."""
     artifact: tuple[FactMatch, ...] = ()
-    """For the program: the facts found, where they were asked for."""
+    """For the program: the facts, if requested."""
     truncated: bool = False
-    """The answer ended at 3 MiB: search_memory found more facts than are there."""
+    """The answer ended at 3 MiB: not all facts fit."""
 
     def _fields(self) -> dict[str, Any]:
         artifact = [match._fields() for match in self.artifact]
@@ -81,7 +81,7 @@ class ToolOutput(JsonValue):
 
 
 class JsonRepair(StrEnum):
-    """What was wrong with a call's JSON, and could be put right without a guess at its words."""
+    """What was wrong with a call's JSON and could be repaired without guessing its words."""
 
     UNKNOWN = "unknown"
     CODE_FENCE = "code fence"
@@ -116,11 +116,11 @@ class ToolCall(JsonValue):
     """Unique in its text, and the same whenever that text is read."""
     tool: str
     action: str
-    """Empty where the call has none of its own."""
+    """Empty if the call has no id."""
     parameters: dict[str, Any]
     protocol: ToolProtocol
     repairs: tuple[JsonRepair, ...] = ()
-    """What was wrong with the JSON and was put right."""
+    """What was wrong with the JSON and was repaired."""
     commands: tuple[VcpCommand, ...] = ()
     asynchronous: bool = False
     no_reply: bool = False
@@ -128,13 +128,13 @@ class ToolCall(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class BlockProblem(JsonValue):
-    """Why a block of a text gave no call, or that thinking which never closes hides the rest of the text."""
+    """Why a block of a text is not a call, or that unclosed thinking hides the rest of the text."""
 
     protocol: ToolProtocol
     """UNKNOWN for thinking."""
     reason: str
     tool: str
-    """Empty where it has none."""
+    """Empty if it has none."""
     offset: int
     """Where the block begins: code points from the beginning of the text."""
     line: int
@@ -143,7 +143,7 @@ class BlockProblem(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ParsedText(JsonValue):
-    """The calls of a text in its order, and what gave none: blocks, and thinking that never closes."""
+    """The calls of a text in order, and its failures: blocks that are not calls, and unclosed thinking."""
 
     success: bool
     """Whether there is a call."""
@@ -157,18 +157,18 @@ class ParsedText(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallResult(JsonValue):
-    """What came of one call, or of one command of it: an output, or the error that `call` would have raised."""
+    """The result of one call, or of one command of it: an output, or the error that `call` would have raised."""
 
     call_id: str
     command_number: int
-    """Of VCP: which of its commands; 0 where it has none."""
+    """Of VCP: which of its commands; 0 if it has none."""
     tool: str
     output: ToolOutput | None = None
     error: MnemonError | None = None
 
     @property
     def content(self) -> str:
-        """What a model is told of it: what the tool returned, or why it failed."""
+        """The text for the model: what the tool returned, or why it failed."""
         return self.output.content if self.output else f"error: {self.error}"
 
     def _fields(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class ToolCallResult(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ExecutedText(JsonValue):
-    """What was read out of a text, and what came of each call, in order."""
+    """The parsed text, and the result of each call, in order."""
 
     parsed: ParsedText
     results: tuple[ToolCallResult, ...]
@@ -194,7 +194,7 @@ class ExecutedText(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolStats(JsonValue):
-    """Texts by what became of them: total = abp_success + abp_failed + plain_text.
+    """Texts by outcome: total = abp_success + abp_failed + plain_text.
 
     Where ABP failed and VCP was tried, the text is counted in one of the two `vcp_fallback_...`, too.
     """

@@ -165,7 +165,7 @@ def _listings(ops: Iterable[tuple[int, ListNamespacesOp]]) -> Iterator[Listing]:
 
 
 def _joined(conditions: Iterable[MatchCondition], kind: str) -> tuple[str, ...] | None:
-    """One path that matches where all of the kind do, suffixes back to front; None where they exclude each other."""
+    """One path that matches where all of the kind do, suffixes back to front; None if they exclude each other."""
     joined: tuple[str, ...] = ()
     for condition in conditions:
         if condition.match_type != kind:

@@ -92,7 +92,7 @@ def _has_operators(wanted: Mapping[Any, Any]) -> bool:
 
 
 def _found(fact: Fact, key: str) -> Any:
-    """What a fact has under a key, or under the keys that a dotted one names; None where that is missing."""
+    """What a fact has under a key, or under the keys that a dotted one names; None if that is missing."""
     value = _at(fact.value, key)
     return fact.metadata.get(key) if value is _MISSING else value
 

@@ -57,7 +57,7 @@ def create_manage_memory_tool(
 
     What a model does wrong comes back to it as the text of a tool message whose status is "error"; set the tool's
     `handle_tool_error` to False for a MemoryToolError instead. A namespace that cannot be filled is a
-    `mnemon.ConfigurationError` in any case. Raises ValueError where `actions_permitted` is empty or unknown.
+    `mnemon.ConfigurationError` in any case. Raises ValueError if `actions_permitted` is empty or unknown.
     """
     actions = tuple(actions_permitted)
     content = None if schema is str else TypeAdapter(schema)
@@ -129,7 +129,7 @@ def _with_content(definition: ToolDefinition, content: TypeAdapter[Any] | None) 
 
 
 def _as_json(content: TypeAdapter[Any], given: Any, *, as_text: bool) -> Any:
-    """The content as JSON; a text may be the JSON already. Raises MemoryToolError where it is not what it must be."""
+    """The content as JSON; a text may be the JSON already. Raises MemoryToolError if it is not what it must be."""
     try:
         valid = content.validate_json(given) if isinstance(given, str) else content.validate_python(given)
     except ValidationError as error:
@@ -205,7 +205,7 @@ def _checked(arguments: Mapping[str, Any], definition: ToolDefinition) -> dict[s
     """The arguments, each one of the tool's; what is missing is None, so that the tool itself says what it needs."""
     known, needed = definition.parameters["properties"], definition.parameters["required"]
     if unknown := [key for key in arguments if key not in known]:
-        raise MemoryToolError(f"{unknown[0]!r:.80} is no argument of this tool; its arguments are {', '.join(known)}")
+        raise MemoryToolError(f"{unknown[0]!r:.80} is not an argument; the arguments are {', '.join(known)}")
     return {**dict.fromkeys(needed), **arguments}
 
 

@@ -162,7 +162,7 @@ class ImportReport:
         self._progress.advance()
 
     def show_summary(self) -> None:
-        """Says how many there were, and ends the command with 1 where one failed, or the file was cut off."""
+        """Says how many there were, and ends the command with 1 if one failed, or the file was cut off."""
         known = [each.value for each in ImportOutcome if each is not ImportOutcome.UNKNOWN]
         counts = {name: self._counts[name] for name in (*known, "failed")}
         if self._as_json:

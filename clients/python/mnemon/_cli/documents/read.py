@@ -112,7 +112,7 @@ def count(session: Session, which: dict[str, Any], *, lenient: bool, as_json: bo
 @json_option
 @click.pass_obj
 def health(session: Session, *, as_json: bool) -> None:
-    """Say how the server is; exit code 1 where documents or memories are unhealthy."""
+    """Say how the server is; exit code 1 if documents or memories are unhealthy."""
     store, memories = session.client.check_health(), _memory_status(session)
     if as_json:
         click.echo(json.dumps({**store.to_dict(), "memories": memories and memories.to_dict()}, ensure_ascii=False))

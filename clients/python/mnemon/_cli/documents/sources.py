@@ -106,7 +106,7 @@ def read_inputs(inputs: Iterable[Input | Skipped | Unreadable], options: SourceO
 
 
 def count_documents(inputs: Iterable[Input | Skipped | Unreadable], options: SourceOptions) -> int:
-    """How many there are to come; 0 where one of the inputs does not tell."""
+    """How many there are to come; 0 if one of the inputs does not tell."""
     counts = [
         count_lines(each.path) if isinstance(each, Input) and _is_json_lines(each, options) else 1 for each in inputs
     ]

@@ -24,7 +24,7 @@ _TIMES = ("create_time", "update_time")
 def read_facts(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:
     """The facts of a file, or of standard input: one JSON object, or one JSON text, per line.
 
-    `fields` count where a line has none of its own; `metadata` is added to every one.
+    `fields` apply if a line does not set them; `metadata` is added to every line.
     """
     return read_json_lines(path, lambda place, found: _read_line(place, found, fields, metadata))
 
@@ -40,7 +40,7 @@ def _read_line(place: str, found: Any, fields: Mapping[str, Any], metadata: Mapp
         own |= {name: _time(own[name]) for name in _TIMES if name in own}
         own |= {} if ttl_s is None else {"ttl": timedelta(seconds=ttl_s)}
     except (TypeError, ValueError, OverflowError) as error:
-        return Unreadable(place, f"a time or the ttl is none: {error}")
+        return Unreadable(place, f"a time or the ttl is invalid: {error}")
     given = {"namespace": (), "key": "", **fields, **own, "metadata": {**own.get("metadata", {}), **metadata}}
     fact = Fact(**given)
     return Line(place, fact if embedding is None else (fact, embedding))
@@ -50,7 +50,7 @@ def _problem(found: Any) -> str | None:
     if not isinstance(found, dict):
         return 'a line must be text or an object, such as {"namespace": ["user", "ada"], "value": {"content": "…"}}'
     if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
-        return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
+        return f"{json.dumps(unknown[0])} is not a field; the fields are {', '.join(sorted(_GIVEN))}"
     if not isinstance(found.get("value"), dict):
         return '"value" must be an object'
     for name, (kind, wanted) in _KINDS.items():

@@ -39,7 +39,7 @@ def _ttl(text: str) -> timedelta:
     found = moment(text)
     if isinstance(found, timedelta):
         return found
-    raise click.BadParameter(f"{text!r} is no length of time, such as 12h or 30d")
+    raise click.BadParameter(f"{text!r} is not a length of time, such as 12h or 30d")
 
 
 @facts.command()
@@ -82,7 +82,7 @@ def put(
     """Store VALUE in NAMESPACE in place of what has its key, or many with --file.
 
     VALUE is a JSON object, or a text, which is stored as {"content": "..."}. A line of the file is that, or what `list
-    --json` prints. NAMESPACE and the options count where a line has none of its own.
+    --json` prints. NAMESPACE and the options apply if a line does not set them.
     """
     if (value is None) == (path is None) or (path is not None and key):
         raise click.UsageError("give a NAMESPACE and the VALUE, with --key or without, or --file with many; not both")

@@ -52,7 +52,7 @@ def remember(
     """Store TEXT as a memory, or many with --file.
 
     A line of the file is a text, or an object: {"content": "...", "type": "preference", "metadata": {...}}. The
-    options count where a line has none of its own. One with the memory_id of a memory that is there is that memory,
+    options apply if a line does not set them. One with the memory_id of a memory that is there is that memory,
     which then becomes what the line says.
     """
     if (text is None) == (path is None):

@@ -133,7 +133,7 @@ def _text_options(command: Command) -> Command:
 
 
 def joined(comparisons: tuple[Filter, ...]) -> Filter | None:
-    """One filter of all comparisons; None where there are none."""
+    """One filter of all comparisons; None if there are none."""
     if not comparisons:
         return None
     return comparisons[0] if len(comparisons) == 1 else AllOf(comparisons)

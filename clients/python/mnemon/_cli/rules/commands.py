@@ -91,7 +91,7 @@ def load(session: Session, path: str, *, replace_all: bool, lenient: bool, as_js
 @json_option
 @click.pass_obj
 def delete(session: Session, name: str, *, force: bool, as_json: bool) -> None:
-    """Remove the rule NAME; exit code 1 where there is none."""
+    """Remove the rule NAME; exit code 1 if there is none."""
     receipt = session.client.delete_rule(name, force=force)
     click.echo(receipt.to_json() if as_json else f"deleted {name}")
 

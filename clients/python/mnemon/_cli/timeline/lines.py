@@ -20,7 +20,7 @@ _SET_BY_THE_SERVER = {each.name for each in fields_of(EpisodicEvent)} - _GIVEN
 def read_events(path: str, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Line | Unreadable]:
     """The events of a file, or of standard input: one JSON object, or one JSON text, per line.
 
-    `fields` count where a line has none of its own; `metadata` is added to every one.
+    `fields` apply if a line does not set them; `metadata` is added to every line.
     """
     return read_json_lines(path, lambda place, found: _read_line(place, found, fields, metadata))
 
@@ -44,7 +44,7 @@ def _problem(found: Any) -> str | None:
     if not isinstance(found, dict):
         return 'a line must be text or an object, such as {"content": "…", "event_type": "task", "user": "ada"}'
     if unknown := sorted(found.keys() - _GIVEN - _SET_BY_THE_SERVER):
-        return f"{json.dumps(unknown[0])} is no field; the fields are {', '.join(sorted(_GIVEN))}"
+        return f"{json.dumps(unknown[0])} is not a field; the fields are {', '.join(sorted(_GIVEN))}"
     for name in _TEXTS:
         if not fits(found.get(name), str):
             return f'"{name}" must be text'

@@ -135,7 +135,7 @@ def parse(session: Session, file: Any, *, options: ParseOptions, as_json: bool) 
 @json_option
 @click.pass_obj
 def execute(session: Session, file: Any, *, about: dict[str, Any], options: ParseOptions, as_json: bool) -> None:
-    """Run the calls in a model's text in FILE or standard input, in order; exit code 1 where one failed."""
+    """Run the calls in a model's text in FILE or standard input, in order; exit code 1 if one failed."""
     done = session.client.tools.execute(_text(file), **about, **options)
     if as_json:
         click.echo(done.to_json())
