@@ -1,4 +1,4 @@
-"""What the change feed promises over any vault: subclass it and open one."""
+"""What the change feed promises over any vault. Subclass it and open a vault."""
 
 import asyncio
 import random
@@ -54,7 +54,7 @@ def trim(vault: Vault, keep_max: int) -> None:
 
 
 class ChangeFeedContract(ABC):
-    """Ordered, once, without a gap, whole commits, resumable, and honest about what is gone."""
+    """Events come in order, once, without gaps and in whole commits. A watch can resume and reports lost events."""
 
     @abstractmethod
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
@@ -80,7 +80,7 @@ class ChangeFeedContract(ABC):
 
     # Where a watch begins
 
-    async def test_from_now_only_what_is_committed_after_started_is_told(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_from_now_only_later_commits_are_sent(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "before")
 
         async with watching(feed) as watch:
@@ -88,13 +88,13 @@ class ChangeFeedContract(ABC):
 
             assert ids(await watch.changes(1)) == ["after"]
 
-    async def test_from_the_earliest_everything_that_is_kept_is_told(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_from_the_earliest_all_kept_events_are_sent(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
 
         async with watching(feed, Edge.EARLIEST) as watch:
             assert ids(await watch.changes(3)) == ["a", "b", "c"]
 
-    async def test_from_a_time_the_first_event_at_it_is_told(
+    async def test_from_a_time_the_first_event_is_the_one_at_that_time(
         self, vault: Vault, feed: ChangeFeed, clock: ManualClock
     ) -> None:
         for name in "abc":
@@ -105,13 +105,11 @@ class ChangeFeedContract(ABC):
             page = await feed.list(ListQuery(start=START + timedelta(seconds=seconds)))
             assert "".join(ids(page.changes)) == expected
 
-    async def test_a_time_that_has_yet_to_come_is_refused(
-        self, vault: Vault, feed: ChangeFeed, clock: ManualClock
-    ) -> None:
+    async def test_a_time_in_the_future_is_refused(self, vault: Vault, feed: ChangeFeed, clock: ManualClock) -> None:
         with pytest.raises(InvalidArgumentError, match="start_time: must not lie in the future"):
             await feed.list(ListQuery(start=clock.now + timedelta(hours=1)))
 
-    async def test_started_says_since_when_events_are_kept(
+    async def test_started_says_from_when_on_events_are_kept(
         self, vault: Vault, feed: ChangeFeed, clock: ManualClock
     ) -> None:
         async with watching(feed) as watch:
@@ -127,7 +125,7 @@ class ChangeFeedContract(ABC):
 
     # Cursors
 
-    async def test_from_the_cursor_of_any_message_the_rest_follows(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_a_watch_resumes_after_the_cursor_of_any_message(self, vault: Vault, feed: ChangeFeed) -> None:
         names = [f"d{i}" for i in range(10)]
         put(vault, *names)
         async with watching(feed, Edge.EARLIEST, batch_max=1) as watch:
@@ -137,7 +135,7 @@ class ChangeFeedContract(ABC):
                 page = await feed.list(ListQuery(start=Cursor(message.cursor)))
                 assert ids(page.changes) == names[seen:]
 
-    async def test_a_cursor_that_was_changed_anywhere_is_refused(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_a_cursor_changed_anywhere_is_refused(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
         cursor = (await feed.list(ListQuery(limit=1))).cursor
         changed = [cursor[:i] + ("A" if cursor[i] != "A" else "B") + cursor[i + 1 :] for i in range(len(cursor))]
@@ -161,7 +159,7 @@ class ChangeFeedContract(ABC):
             offload.close()
             other.close()
 
-    async def test_a_cursor_expires_with_the_first_event_behind_it_and_not_before(
+    async def test_a_cursor_expires_with_the_first_event_after_it_and_not_before(
         self, vault: Vault, feed: ChangeFeed
     ) -> None:
         put(vault, *(f"d{i}" for i in range(10)))
@@ -178,7 +176,7 @@ class ChangeFeedContract(ABC):
             following = await feed.list(ListQuery(start=Cursor(page.cursor)))
             assert ids(following.changes) == [f"d{i}" for i in range(len(page.changes), 10)]
 
-    async def test_a_cursor_stays_good_when_all_that_came_before_it_is_gone(
+    async def test_a_cursor_stays_valid_when_all_events_before_it_are_gone(
         self, vault: Vault, feed: ChangeFeed
     ) -> None:
         put(vault, *"abc")
@@ -198,9 +196,9 @@ class ChangeFeedContract(ABC):
         with pytest.raises(CursorExpiredError, match="behind the newest change"):
             await feed.list(ListQuery(start=Cursor(ahead)))
 
-    # What is told
+    # What is sent
 
-    async def test_filters_are_joined_by_and_and_their_values_by_or(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_filters_combine_with_and_and_their_values_with_or(self, vault: Vault, feed: ChangeFeed) -> None:
         ada, bob = Scope(user="ada"), Scope(user="bob", project="p")
         put(vault, "a", "b", scope=ada)
         put(vault, "c", scope=bob)
@@ -223,7 +221,7 @@ class ChangeFeedContract(ABC):
             async with watching(feed, Edge.EARLIEST, where=where) as watch:
                 assert "".join(ids(await watch.changes(len(expected)))) == expected
 
-    async def test_live_events_are_filtered_as_stored_ones_are(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_live_events_are_filtered_like_stored_ones(self, vault: Vault, feed: ChangeFeed) -> None:
         where = ChangeFilter(scope=Scope(user="ada"), types=frozenset({ChangeType.KNOWLEDGE_INDEXED}))
         async with watching(feed, where=where) as watch, watching(feed) as everything:
             put(vault, "a", scope=Scope(user="bob"))
@@ -234,7 +232,7 @@ class ChangeFeedContract(ABC):
             assert ids(await watch.changes(2)) == ["b", "c"]
             assert ids(await everything.changes(4)) == ["a", "b", "b", "c"]
 
-    async def test_the_events_of_one_commit_come_in_one_message_where_they_fit(
+    async def test_the_events_of_one_commit_come_in_one_message_if_they_fit(
         self, vault: Vault, feed: ChangeFeed
     ) -> None:
         for name in ("x", "y", "z"):
@@ -253,7 +251,7 @@ class ChangeFeedContract(ABC):
         assert [len(batch.changes) for batch in parts] == [3, 1, 3, 1, 3, 1]
         assert len({change.commit for batch in parts for change in batch.changes}) == 3
 
-    async def test_caught_up_is_said_with_the_last_batch_only(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_only_the_last_batch_says_caught_up(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abcde")
 
         async with watching(feed, Edge.EARLIEST, batch_max=2) as watch:
@@ -264,7 +262,7 @@ class ChangeFeedContract(ABC):
         assert [batch.caught_up for batch in batches] == [False, False, True]
         assert (first.caught_up, rest.caught_up) == (False, True)
 
-    async def test_a_backlog_without_a_match_ends_with_progress(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_a_backlog_without_matches_ends_with_progress(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abc")
         where = ChangeFilter(record_ids=frozenset({"z"}))
 
@@ -275,11 +273,11 @@ class ChangeFeedContract(ABC):
         assert progress.head_time == START
         assert (await feed.list(ListQuery(start=Cursor(progress.cursor)))).changes == ()
 
-    async def test_that_there_is_no_backlog_is_said_at_once(self, feed: ChangeFeed) -> None:
+    async def test_an_empty_backlog_is_reported_at_once(self, feed: ChangeFeed) -> None:
         async with watching(feed, Edge.EARLIEST, heartbeat_s=60) as watch:
             assert (await watch.progress()).caught_up
 
-    async def test_the_cursor_moves_though_nothing_matches(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_the_cursor_moves_even_if_nothing_matches(self, vault: Vault, feed: ChangeFeed) -> None:
         where = ChangeFilter(record_ids=frozenset({"z"}))
         async with watching(feed, where=where, heartbeat_s=60) as watch:
             put(vault, *"abc")
@@ -291,7 +289,7 @@ class ChangeFeedContract(ABC):
         with pytest.raises(CursorExpiredError):
             await feed.list(ListQuery(start=Cursor(watch.started.cursor)))
 
-    async def test_silence_lasts_no_longer_than_the_heartbeat(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_a_silent_watch_sends_heartbeats(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "a")
         loop = asyncio.get_running_loop()
         async with watching(feed, heartbeat_s=0.2) as watch:
@@ -306,7 +304,7 @@ class ChangeFeedContract(ABC):
 
     # The full view
 
-    async def test_the_full_view_carries_records_as_they_are_now(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_the_full_view_carries_the_current_records(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, "a", "gone", content="first")
         put(vault, "a", content="second")
         put(vault, "m", collection=MEMORIES, change=ChangeType.MEMORY_CREATED, content="a fact")
@@ -325,7 +323,7 @@ class ChangeFeedContract(ABC):
         assert batch.records == page.records
         assert basic.records == ()
 
-    async def test_in_the_full_view_an_id_that_was_used_again_does_not_stand_for_the_pruned_event(
+    async def test_the_full_view_does_not_show_a_reused_id_for_a_pruned_event(
         self, vault: Vault, feed: ChangeFeed
     ) -> None:
         timeline = vault.timeline
@@ -344,9 +342,7 @@ class ChangeFeedContract(ABC):
         assert [change.scope.user for change in page.changes] == ["ada", "ada", "bob"]
         assert [record is not None for record in page.records] == [False, False, True]
 
-    async def test_a_message_of_the_full_view_holds_no_more_text_than_can_be_sent(
-        self, vault: Vault, feed: ChangeFeed
-    ) -> None:
+    async def test_a_message_of_the_full_view_stays_within_the_size_limit(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *"abcdefgh", content="x" * 900_000)
 
         async with watching(feed, Edge.EARLIEST, full=True) as watch:
@@ -356,9 +352,9 @@ class ChangeFeedContract(ABC):
         assert all(sum(len(record.content) for record in batch.records if record) < 5_000_000 for batch in batches)
         assert all(len(batch.records) == len(batch.changes) for batch in batches)
 
-    # Under way
+    # During a watch
 
-    async def test_a_watch_that_a_trim_overtakes_ends_rather_than_skips(self, vault: Vault, feed: ChangeFeed) -> None:
+    async def test_a_watch_overtaken_by_a_trim_ends_instead_of_skipping(self, vault: Vault, feed: ChangeFeed) -> None:
         put(vault, *(f"d{i}" for i in range(20)))
         async with (
             watching(feed, Edge.EARLIEST, batch_max=4) as slow,
@@ -373,7 +369,7 @@ class ChangeFeedContract(ABC):
                 await slow.changes(1)
             assert ids(await quick.changes(10)) == [f"d{i}" for i in range(10, 20)]
 
-    async def test_more_events_at_once_than_are_kept_in_memory_are_all_told(
+    async def test_more_events_at_once_than_fit_in_memory_are_all_sent(
         self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(event_tail, "CHANGES_MAX", 16)
@@ -389,7 +385,7 @@ class ChangeFeedContract(ABC):
         assert ids(changes)[-1] == "last"
         assert sorted(ids(changes)[:-1]) == sorted([*(f"d{i}" for i in range(100)), "live"])
 
-    async def test_a_watcher_that_pauses_finds_everything_when_the_newest_events_have_moved_on(
+    async def test_a_paused_watcher_finds_everything_after_the_newest_events_left_memory(
         self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(event_tail, "CHANGES_MAX", 16)
@@ -402,7 +398,7 @@ class ChangeFeedContract(ABC):
             assert ids(await paused.changes(60)) == names
 
     @pytest.mark.parametrize("seed", range(3))
-    async def test_watchers_that_come_and_go_at_random_see_every_event_once_and_in_order(
+    async def test_watchers_that_come_and_go_see_every_event_once_and_in_order(
         self, vault: Vault, feed: ChangeFeed, seed: int
     ) -> None:
         rng = random.Random(seed)
@@ -414,7 +410,7 @@ class ChangeFeedContract(ABC):
                 await asyncio.to_thread(put, vault, f"s{i}")
 
         async def follow(batch_max: int) -> list[Change]:
-            """Breaks off after a random number of messages, and resumes from the last cursor."""
+            """Stops after a random number of messages and resumes from the last cursor."""
             seen: list[Change] = []
             start: Start = Edge.EARLIEST
             while len(seen) < total:
@@ -455,7 +451,7 @@ def put(
     content: str = "",
     scope: Scope | None = None,
 ) -> None:
-    """Writes documents, each one a commit of its own; acknowledged when this returns."""
+    """Writes each document in its own commit. All are acknowledged when this returns."""
     engine = vault.collection(MEMORIES if collection is MEMORIES else DOCUMENTS)
     writes = [write(name, content or f"text of {name}", scope=scope or Scope()) for name in names]
     for receipt in [engine.put_document(replace(each, change=change)) for each in writes]:

@@ -1,4 +1,4 @@
-"""What every vault must do for facts: changes that are no news, different texts of a field, and documents that end."""
+"""What every vault must do for facts: silent changes, distinct texts of a field, and documents that end."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,11 +53,11 @@ def changes_told(vault: Vault) -> list[tuple[str, int, tuple[str, ...]]]:
 
 
 class FactRecordsContract(VaultSuite):
-    """The promises of `RecordEngine` that facts stand on."""
+    """The promises of `RecordEngine` that facts rely on."""
 
     collection = FACTS
 
-    def test_of_the_fields_the_texts_that_are_not_named_are_neither_read_nor_counted(self, vault: Vault) -> None:
+    def test_texts_that_are_not_asked_for_are_neither_read_nor_counted(self, vault: Vault) -> None:
         engine, sizes = vault.collection(FACTS), list[int]()
         engine.put_document(fact("d", fact_key="k", fact_value="x" * 9_000, ttl_s=5.0)).result()
         names = frozenset({"namespace", "fact_key"})
@@ -69,7 +69,7 @@ class FactRecordsContract(VaultSuite):
         assert document.fields == FIELDS | {"fact_key": "k", "fact_value": "", "ttl_s": 5.0}
         assert sizes[0] == sizes[1] < 100
 
-    def test_a_change_that_is_no_news_is_stored_and_not_told(
+    def test_a_silent_change_is_stored_but_not_in_the_log(
         self, vault: Vault, engine: RecordEngine, clock: ManualClock
     ) -> None:
         first = engine.put_document(fact("a", "zebra", expire_time=START)).result()
@@ -82,13 +82,13 @@ class FactRecordsContract(VaultSuite):
         assert (receipt.outcome, receipt.revision) == (WriteOutcome.REPLACED, 1)
         assert changes_told(vault) == [("a", 1, ())]
         assert found_by_word(engine, "zebra").keys() == {"a"}
-        # Indexes that follow take it, and what comes next is behind it.
+        # Indexes receive the change, and later changes come after it.
         assert receipt.sequence > first.sequence
         assert engine.stats().sequence == receipt.sequence
         assert [one.sequence for one in engine.changes_after(0, limit=9)] == [receipt.sequence]
         assert engine.put_document(fact("b")).result().sequence > receipt.sequence
 
-    def test_what_comes_after_a_change_that_is_no_news_counts_on(
+    def test_a_silent_change_keeps_the_revision_and_later_writes_count_on(
         self, vault: Vault, engine: RecordEngine, clock: ManualClock
     ) -> None:
         engine.put_document(fact("a")).result()
@@ -103,13 +103,13 @@ class FactRecordsContract(VaultSuite):
         assert (stored.revision, stored.update_time) == (2, clock.now)
         assert changes_told(vault) == [("a", 1, ()), ("a", 2, ("content", "expire_time"))]
 
-    def test_an_change_names_what_the_write_says_was_changed(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_a_change_names_the_fields_that_the_write_names(self, vault: Vault, engine: RecordEngine) -> None:
         engine.put_document(replace(fact("a"), changed=("value",))).result()
         engine.put_document(replace(fact("a", "other", fact_key="k"), changed=("value",))).result()
         engine.put_document(replace(fact("a", "third"), changed=())).result()
         assert changes_told(vault) == [("a", 1, ()), ("a", 2, ("value",)), ("a", 3, ())]
 
-    def test_different_texts_of_a_field_come_once_by_code_point(self, engine: RecordEngine) -> None:
+    def test_distinct_texts_of_a_field_come_once_ordered_by_code_point(self, engine: RecordEngine) -> None:
         texts = ["b.", "a.", "\U0001f600.", "a.x.", "\uffee.", "a-b.", "B.", "z.", ""]
         for number, text in enumerate([*texts, *texts]):
             engine.put_document(fact(f"d{number}", namespace=text)).result()
@@ -128,7 +128,7 @@ class FactRecordsContract(VaultSuite):
         assert engine.distinct_texts("namespace", after="a", limit=1) == ["a-b."]
         assert engine.distinct_texts("namespace", after="\U0001f600.", limit=3) == []
 
-    def test_a_list_can_begin_further_down(self, engine: RecordEngine) -> None:
+    def test_a_list_can_begin_at_an_offset(self, engine: RecordEngine) -> None:
         for number in range(7):
             engine.put_document(fact(f"d{number}", namespace="even." if number % 2 == 0 else "odd.")).result()
         even = RecordFilter(expression=Condition("namespace", Operator.EQ, ("even.",)))
@@ -142,7 +142,7 @@ class FactRecordsContract(VaultSuite):
         assert ids(where=RecordFilter(), skip=2, descending=True) == ["d4", "d3"]
 
     @pytest.mark.parametrize("filler", [0, 30])
-    def test_what_has_ended_is_told_from_what_has_not_and_what_never_does(
+    def test_ended_documents_are_told_from_current_ones_and_from_those_without_an_end(
         self, engine: RecordEngine, filler: int
     ) -> None:
         for number in range(filler):
@@ -164,7 +164,7 @@ class FactRecordsContract(VaultSuite):
         assert found(NoneOf((ended,))) == ["later", "never"]
         assert found(Condition("expire_time", Operator.LTE, ("a text",))) == []
 
-    def test_a_namespace_and_those_below_it_are_found_and_no_others(self, engine: RecordEngine) -> None:
+    def test_a_namespace_filter_finds_the_namespace_and_those_below_it_only(self, engine: RecordEngine) -> None:
         for number, labels in enumerate(COLLIDING):
             engine.put_document(fact(str(number), namespace=encode_namespace(Namespace(labels)))).result()
         for labels in COLLIDING:

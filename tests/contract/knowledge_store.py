@@ -49,7 +49,7 @@ async def fill(store: KnowledgeStore, documents: dict[str, str], **metadata: Any
 
 
 async def until_healthy(store: KnowledgeStore, *, healthy: bool = True) -> None:
-    """Waits, within bounds, until the health check says what is expected."""
+    """Waits, within a time limit, until the health check reports the expected state."""
     async with asyncio.timeout(120):
         while await store.health_check() is not healthy:  # noqa: ASYNC110 - what changes lies in another process
             await asyncio.sleep(0.05)
@@ -68,7 +68,7 @@ class KnowledgeStoreContract(ABC):
     @classmethod
     @abstractmethod
     def make_store(cls, folder: Path) -> ConfiguredStore:
-        """A store on this folder, which is empty the first time."""
+        """A store on this folder. The folder is empty at the first call."""
 
     @pytest_asyncio.fixture(scope="class", loop_scope="class")
     @classmethod
@@ -78,13 +78,13 @@ class KnowledgeStoreContract(ABC):
 
     @pytest_asyncio.fixture(loop_scope="class")
     async def store(self, shared_store: ConfiguredStore) -> AsyncIterator[ConfiguredStore]:
-        """A store without documents; opened once for all tests, since opening a database takes seconds."""
+        """A store without documents. It is opened once for all tests, because opening a database takes seconds."""
         yield shared_store
         while results := await shared_store.search("everything", top_k=100, filters=None):
             for result in results:
                 await shared_store.delete(result.doc_id)
 
-    async def test_it_keeps_the_protocol(self, tmp_path: Path) -> None:
+    async def test_it_implements_the_protocol(self, tmp_path: Path) -> None:
         store: KnowledgeStore = self.make_store(tmp_path)
         assert isinstance(store, KnowledgeStore)
 
@@ -96,7 +96,7 @@ class KnowledgeStoreContract(ABC):
         assert (document.doc_id, document.content, document.metadata) == ("pets", "Cats and dogs", metadata)
         assert await store.get_by_id("missing") is None
 
-    async def test_indexing_again_replaces_the_document_as_a_whole(self, store: ConfiguredStore) -> None:
+    async def test_indexing_again_replaces_the_whole_document(self, store: ConfiguredStore) -> None:
         await store.index_document("d", "About zebras in the savanna", {"old": "yes", "kind": "animal"})
         await store.index_document("d", "About trains in the mountains", {"kind": "vehicle"})
         document = await store.get_by_id("d")
@@ -114,7 +114,9 @@ class KnowledgeStoreContract(ABC):
             assert [hit.score for hit in results] == sorted((hit.score for hit in results), reverse=True)
             assert all(0.0 <= hit.score <= 1.0 for hit in results)
 
-    async def test_the_own_text_scores_one_and_an_unrelated_text_near_zero(self, store: ConfiguredStore) -> None:
+    async def test_a_documents_own_text_scores_one_and_an_unrelated_text_near_zero(
+        self, store: ConfiguredStore
+    ) -> None:
         await fill(store, PETS)
         results = await store.search(PETS["cats"], top_k=3)
         assert results[0].score == pytest.approx(1.0, abs=0.02)
@@ -135,7 +137,7 @@ class KnowledgeStoreContract(ABC):
         for query in ("", "   ", "\n\t"):
             assert await store.search(query) == []
 
-    async def test_filters_join_by_and_and_compare_types(self, store: ConfiguredStore) -> None:
+    async def test_filters_combine_with_and_and_compare_types(self, store: ConfiguredStore) -> None:
         for i in range(40):
             metadata = {"half": i % 2, "tenth": i % 10 == 0, "name": f"n{i}", "ratio": i / 4}
             await store.index_document(f"d{i}", f"note {i} about gardens", metadata)
@@ -144,13 +146,13 @@ class KnowledgeStoreContract(ABC):
         assert ids(await store.search("gardens", 100, {"half": 0, "name": "n7"})) == []
         assert ids(await store.search("gardens", 100, {"ratio": 2.5})) == ["d10"]
         assert len(await store.search("gardens", 100, {"half": 1})) == 20
-        # The same number in another type is another value.
+        # The same number of another type is another value.
         await store.index_document("other", "another note about gardens", {"half": 2.0, "tenth": 2, "name": 1})
         assert ids(await store.search("gardens", 100, {"half": 1.0})) == []
         assert ids(await store.search("gardens", 100, {"tenth": 1})) == []
         assert ids(await store.search("gardens", 100, {"name": "1"})) == []
 
-    async def test_a_filter_of_a_type_that_no_document_carries_is_ignored(self, store: ConfiguredStore) -> None:
+    async def test_a_filter_of_a_type_that_no_document_has_is_ignored(self, store: ConfiguredStore) -> None:
         await fill(store, PETS, year=2020, ratio=0.5, done=True, name="x" * 300, tags=["a"])
         for other in ({"year": "2020"}, {"year": 2020.0}, {"year": True}, {"ratio": 1}, {"done": 1}, {"tags": "a"}):
             assert len(await store.search("cats dogs goldfish", filters=other)) == 3, other
@@ -164,19 +166,19 @@ class KnowledgeStoreContract(ABC):
             assert len(await store.search("cats dogs goldfish", filters=filters)) == 3, filters
             assert len(await store.search("cats dogs goldfish", filters={**filters, "topic": "pets"})) == 3, filters
 
-    async def test_a_filter_that_keeps_few_misses_none(self, store: ConfiguredStore) -> None:
+    async def test_a_selective_filter_misses_no_match(self, store: ConfiguredStore) -> None:
         for i in range(400):
             await store.index_document(f"d{i}", f"note {i} about gardens and seasons", {"rare": i % 200 == 7})
         assert sorted(ids(await store.search("seasons", 10, {"rare": True}))) == ["d207", "d7"]
 
-    async def test_a_deleted_document_is_gone(self, store: ConfiguredStore) -> None:
+    async def test_a_deleted_document_is_not_found(self, store: ConfiguredStore) -> None:
         await fill(store, PETS)
         assert await store.delete("cats")
         assert await store.get_by_id("cats") is None
         assert "cats" not in ids(await store.search(PETS["cats"], top_k=10))
         assert not await store.delete("cats")
 
-    async def test_the_source_is_the_metadata_s_or_the_backend(self, store: ConfiguredStore) -> None:
+    async def test_the_source_comes_from_the_metadata_or_is_the_backend(self, store: ConfiguredStore) -> None:
         await store.index_document("a", "A wiki page about bees", {"source": "wiki"})
         await store.index_document("b", "A letter about wasps", {"source": 7})
         sources = {hit.doc_id: hit.source for hit in await store.search("bees wasps")}
@@ -206,14 +208,14 @@ class KnowledgeStoreContract(ABC):
         assert isinstance(document, Document)
         assert json.loads(document.to_json())["metadata"] == shown["metadata"]
 
-    async def test_bad_input_is_refused_with_the_field_s_name(self, store: ConfiguredStore) -> None:
+    async def test_bad_input_is_refused_and_the_field_is_named(self, store: ConfiguredStore) -> None:
         for doc_id, content, metadata, field in BAD_INPUT:
             with pytest.raises(InvalidArgumentError) as caught:
                 await store.index_document(doc_id, content, metadata)
             assert [violation.field for violation in caught.value.violations] == [field]
         assert await store.search("text") == []
 
-    async def test_many_tasks_at_once_agree(self, store: ConfiguredStore) -> None:
+    async def test_many_concurrent_tasks_agree(self, store: ConfiguredStore) -> None:
         async def work(worker: int) -> None:
             for i in range(6):
                 await store.index_document(f"w{worker}-{i}", f"worker {worker} writes note {i}", {"worker": worker})
@@ -224,15 +226,15 @@ class KnowledgeStoreContract(ABC):
         results = await store.search("worker writes note", top_k=100)
         assert sorted(ids(results)) == sorted(f"w{worker}-{i}" for worker in range(10) for i in range(1, 6))
 
-    async def test_a_store_in_order_says_so(self, store: ConfiguredStore) -> None:
+    async def test_a_healthy_store_reports_healthy(self, store: ConfiguredStore) -> None:
         await fill(store, PETS)
         await until_healthy(store)
 
 
 class PersistentKnowledgeStoreContract(KnowledgeStoreContract):
-    """Adds what a store on disk promises."""
+    """Adds the promises of a store on disk."""
 
-    async def test_documents_are_there_after_closing_and_opening(self, tmp_path: Path) -> None:
+    async def test_documents_are_there_after_closing_and_reopening(self, tmp_path: Path) -> None:
         async with self.make_store(tmp_path) as store:
             await fill(store, PETS)
             await store.delete("dogs")

@@ -1,4 +1,4 @@
-"""What every collection of a vault must do when a document changes, hides, and shows itself again."""
+"""What every collection of a vault must do when a document is changed, hidden and shown again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ def update(doc_id: str, change: Callable[[Document], Document], **terms: Any) ->
 
 
 def apply(engine: RecordEngine, doc_id: str, **changes: Any) -> WriteReceipt:
-    """Replaces the fields of a document that are named."""
+    """Replaces the named fields of a document."""
     return engine.update_document(update(doc_id, lambda old: replace(old, **changes))).result()
 
 
@@ -69,7 +69,7 @@ class RecordChangesContract(VaultSuite):
         assert engine.put_document(write("a", fields=given)).result().outcome is WriteOutcome.UNCHANGED
         assert engine.put_document(write("a", fields=FIELDS)).result().outcome is WriteOutcome.REPLACED
 
-    def test_an_update_sees_what_is_stored_and_changes_only_what_it_says(
+    def test_an_update_sees_the_stored_document_and_changes_only_what_it_names(
         self, engine: RecordEngine, clock: ManualClock
     ) -> None:
         engine.put_document(write("a", "zebra", metadata={"n": 1, "m": 2}, fields=FIELDS, scope=Scope("u"))).result()
@@ -111,13 +111,13 @@ class RecordChangesContract(VaultSuite):
         np.testing.assert_allclose(stored(engine, "a", vectors=True).passages[1].embedding, unit_vector(6), atol=1e-7)
         assert engine.stats().passage_count == 2
 
-    def test_an_update_of_nothing_writes_nothing(self, engine: RecordEngine) -> None:
+    def test_an_update_that_changes_nothing_writes_nothing(self, engine: RecordEngine) -> None:
         first = engine.put_document(write("a", fields=FIELDS)).result()
         receipt = apply(engine, "a")
         assert (receipt.outcome, receipt.revision, receipt.sequence) == (WriteOutcome.UNCHANGED, 1, first.sequence)
         assert engine.stats().sequence == first.sequence
 
-    def test_an_update_of_what_is_not_there_says_so(self, engine: RecordEngine) -> None:
+    def test_an_update_of_a_missing_document_reports_it(self, engine: RecordEngine) -> None:
         receipt = apply(engine, "missing")
         assert (receipt.outcome, receipt.revision) == (WriteOutcome.MISSING, 0)
         assert listed(engine) == []
@@ -143,7 +143,7 @@ class RecordChangesContract(VaultSuite):
             engine.update_document(update("a", lambda old: replace(old, **change))).result()
         assert (listed(engine), stored(engine, "a").revision) == (["a"], 1)
 
-    def test_what_comes_from_elsewhere_keeps_its_times_and_its_revision(
+    def test_an_imported_document_keeps_its_times_and_its_revision(
         self, engine: RecordEngine, clock: ManualClock
     ) -> None:
         stamps = RecordStamps(START - timedelta(days=400), START - timedelta(days=30), 7)
@@ -160,7 +160,7 @@ class RecordChangesContract(VaultSuite):
         assert (receipt.revision, stored(engine, "a").create_time) == (8, stamps.create_time)
         assert stored(engine, "a").update_time == clock.now
 
-    def test_what_is_there_with_the_same_times_is_unchanged_whatever_its_revision(self, engine: RecordEngine) -> None:
+    def test_an_import_with_the_same_times_changes_nothing_whatever_its_revision(self, engine: RecordEngine) -> None:
         stamps = RecordStamps(START - timedelta(days=2), START - timedelta(days=1), 7)
         first = engine.put_document(write("a", fields=FIELDS, stamps=stamps)).result()
         for revision in (7, 3, 9):
@@ -169,14 +169,14 @@ class RecordChangesContract(VaultSuite):
             assert (receipt.outcome, receipt.revision) == (WriteOutcome.UNCHANGED, 7)
         assert engine.stats().sequence == first.sequence
 
-    def test_a_revision_never_falls_and_other_times_are_a_change(self, engine: RecordEngine) -> None:
+    def test_a_revision_never_decreases_and_other_times_are_a_change(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", "zebra", fields=FIELDS)).result()
         ids = engine.match_passages(RecordFilter()).tolist()
         stamps = RecordStamps(START - timedelta(days=2), START - timedelta(days=1), 1)
         receipt = engine.put_document(write("a", "zebra", fields=FIELDS, stamps=stamps, seed=4)).result()
         assert (receipt.outcome, receipt.revision) == (WriteOutcome.REPLACED, 2)
         assert (stored(engine, "a").create_time, stored(engine, "a").revision) == (stamps.create_time, 2)
-        # The text is the same, and so is what was made of it.
+        # The text is the same, so its passages and vectors are too.
         assert engine.match_passages(RecordFilter()).tolist() == ids
         np.testing.assert_allclose(stored(engine, "a", vectors=True).embedding, unit_vector(0), atol=1e-7)
         receipt = engine.put_document(write("a", "lion", fields=FIELDS, stamps=replace(stamps, revision=12))).result()
@@ -205,7 +205,7 @@ class RecordChangesContract(VaultSuite):
         with pytest.raises(RequestIdReusedError):
             count_up(key("r", b"other"))
 
-    def test_a_hidden_document_is_in_no_search_and_no_list_but_can_be_read(self, engine: RecordEngine) -> None:
+    def test_a_hidden_document_is_in_no_search_or_list_but_can_be_read(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", "zebra crossing", parts=2, metadata={"n": 1}, fields=FIELDS)).result()
         engine.put_document(write("b", "zebra", seed=7, fields=FIELDS)).result()
         ids = engine.match_passages(RecordFilter())
@@ -242,7 +242,7 @@ class RecordChangesContract(VaultSuite):
         assert best.scores.tolist() == pytest.approx([1.0], abs=1e-6)
         assert [passage.start for passage in stored(engine, "a").passages] == [0, 7]
 
-    def test_a_hidden_document_can_change_delete_and_be_put_over(self, engine: RecordEngine) -> None:
+    def test_a_hidden_document_can_be_changed_deleted_and_replaced(self, engine: RecordEngine) -> None:
         for doc_id in ("changed", "deleted", "put"):
             engine.put_document(write(doc_id, f"{doc_id} zebra", fields=FIELDS)).result()
             apply(engine, doc_id, hidden=True)
@@ -263,7 +263,7 @@ class RecordChangesContract(VaultSuite):
         apply(engine, "a", hidden=False)
         assert found_by_word(engine, "zebra").keys() == {"a"}
 
-    def test_to_an_index_a_hidden_document_is_gone_and_a_shown_one_is_back(self, engine: RecordEngine) -> None:
+    def test_indexes_drop_a_hidden_document_and_get_a_shown_one_back(self, engine: RecordEngine) -> None:
         engine.set_index_position("i", IndexPosition(0, "g")).result()
         engine.put_document(write("a", parts=2, content="one two", fields=FIELDS)).result()
         hidden = apply(engine, "a", hidden=True)
@@ -275,14 +275,14 @@ class RecordChangesContract(VaultSuite):
         assert change.vectors is not None
         assert change.vectors.shape[0] == len(change.passage_ids) == 2
 
-    def test_deleting_by_filter_takes_hidden_documents_only_where_asked(self, engine: RecordEngine) -> None:
+    def test_deleting_by_filter_takes_hidden_documents_only_on_request(self, engine: RecordEngine) -> None:
         for i in range(4):
             engine.put_document(write(f"d{i}", seed=i, fields=FIELDS, hidden=i % 2 == 0)).result()
         assert engine.delete_documents(RecordFilter(hidden=True)).result().deleted_count == 2
         assert engine.delete_documents(RecordFilter(hidden=True)).result().deleted_count == 0
         assert listed(engine, RecordFilter(hidden=None)) == ["d1", "d3"]
 
-    def test_filtered_passages_keep_the_order_given(self, engine: RecordEngine) -> None:
+    def test_filtered_passages_keep_the_given_order(self, engine: RecordEngine) -> None:
         for i in range(6):
             engine.put_document(write(f"d{i}", seed=i, metadata={"even": i % 2 == 0}, fields=FIELDS)).result()
         ids = engine.match_passages(RecordFilter())
@@ -290,7 +290,7 @@ class RecordChangesContract(VaultSuite):
         assert engine.filter_passages(given, RecordFilter({"even": True})).tolist() == ids[[0, 4, 2]].tolist()
         assert engine.filter_passages(np.append(given, 10**9), RecordFilter()).tolist() == given.tolist()
 
-    def test_an_expression_chooses_by_fields_times_and_metadata(self, engine: RecordEngine, clock: ManualClock) -> None:
+    def test_an_expression_filters_by_fields_times_and_metadata(self, engine: RecordEngine, clock: ManualClock) -> None:
         for i in range(3):
             clock.now = START + timedelta(days=i)
             fields = FIELDS | {"type": f"t{i}", "global": i == 1}

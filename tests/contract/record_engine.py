@@ -25,7 +25,7 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class ManualClock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = START
@@ -40,7 +40,7 @@ def unit_vector(seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def write(doc_id: str, content: str = "a text", *, seed: int = 0, parts: int = 1, **fields: Any) -> DocumentWrite:
-    """A document cut into `parts` equal passages, whose vectors are drawn from `seed` on."""
+    """A document cut into `parts` equal passages, with vectors drawn from the seeds `seed`, `seed + 1` and so on."""
     terms = {name: fields.pop(name) for name in ("request", "expected_revision", "stamps") if name in fields}
     step = max(1, len(content) // parts)
     bounds = [(i * step, len(content) if i == parts - 1 else (i + 1) * step) for i in range(parts)]
@@ -63,13 +63,13 @@ def found_by_word(engine: RecordEngine, query: str) -> dict[str, float]:
 
 
 class VaultSuite(ABC):
-    """A suite that runs over vaults; a subclass says which."""
+    """A suite that runs over vaults. A subclass says how they are opened."""
 
     collection = DOCUMENTS
 
     @abstractmethod
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
-        """A new vault; called again with the same folder, what it kept."""
+        """A new vault, or the kept one when called again with the same folder."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:
@@ -87,7 +87,7 @@ class VaultSuite(ABC):
 
 
 class RecordEngineContract(VaultSuite):
-    """The promises of `engines/promises/: RecordEngine`, as tests; `record_changes.py` has those about changes."""
+    """The promises of `engines/promises/: RecordEngine`, as tests. Those about changes are in `record_changes.py`."""
 
     def test_a_document_comes_back_as_it_was_put(self, engine: RecordEngine) -> None:
         metadata = {
@@ -120,7 +120,7 @@ class RecordEngineContract(VaultSuite):
         found = engine.get_documents(["a", "missing", "b"])
         assert [document.doc_id if document else None for document in found] == ["a", None, "b"]
 
-    def test_vectors_come_only_where_they_are_asked_for(self, engine: RecordEngine) -> None:
+    def test_vectors_come_only_when_asked_for(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "one two", parts=2, seed=3)).result()
         [plain], [full] = engine.get_documents(["d"]), engine.get_documents(["d"], vectors=True)
         assert plain is not None and full is not None
@@ -152,7 +152,7 @@ class RecordEngineContract(VaultSuite):
         assert (again.outcome, again.revision, again.sequence) == (WriteOutcome.UNCHANGED, 1, first.sequence)
         assert (other_type.outcome, other_type.revision) == (WriteOutcome.REPLACED, 2)
 
-    def test_a_deleted_document_is_found_nowhere(self, engine: RecordEngine) -> None:
+    def test_a_deleted_document_is_not_found(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "zebra", metadata={"n": 1})).result()
         engine.put_document(write("e", "other", seed=1)).result()
         receipt = engine.delete_document("d").result()
@@ -164,7 +164,7 @@ class RecordEngineContract(VaultSuite):
         assert engine.match_passages(RecordFilter({"n": 1})).size == 0
         assert engine.delete_document("d").result().outcome is WriteOutcome.MISSING
 
-    def test_a_document_that_comes_back_begins_anew(self, engine: RecordEngine) -> None:
+    def test_a_document_stored_again_after_deletion_starts_at_revision_one(self, engine: RecordEngine) -> None:
         engine.put_document(write("a")).result()
         engine.put_document(write("b", seed=1)).result()
         engine.delete_document("a").result()
@@ -195,7 +195,7 @@ class RecordEngineContract(VaultSuite):
         with pytest.raises(RevisionMismatchError):
             engine.put_document(write("missing", expected_revision=1)).result()
 
-    def test_what_is_not_there_is_missing_whatever_revision_is_expected(self, engine: RecordEngine) -> None:
+    def test_a_missing_document_is_missing_whatever_revision_is_expected(self, engine: RecordEngine) -> None:
         for wrong in (0, 1, 7):
             assert engine.delete_document("none", expected_revision=wrong).result().outcome is WriteOutcome.MISSING
             change = DocumentUpdate(
@@ -203,7 +203,7 @@ class RecordEngineContract(VaultSuite):
             )
             assert engine.update_document(change).result().outcome is WriteOutcome.MISSING
 
-    def test_a_request_id_gets_the_first_answer_again(self, engine: RecordEngine) -> None:
+    def test_a_repeated_request_id_gets_the_first_answer(self, engine: RecordEngine) -> None:
         first = engine.put_document(write("d", "one", request=key("r"))).result()
         engine.put_document(write("d", "two")).result()
         again = engine.put_document(write("d", "one", request=key("r"))).result()
@@ -223,7 +223,7 @@ class RecordEngineContract(VaultSuite):
         assert (replayed.deleted_count, replayed.replayed) == (1, True)
         assert listed(engine) == ["b"]
 
-    def test_a_request_id_of_another_request_is_refused(self, engine: RecordEngine) -> None:
+    def test_a_request_id_used_for_another_request_is_refused(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", request=key("r"))).result()
         with pytest.raises(RequestIdReusedError, match="'r'"):
             engine.put_document(write("e", request=key("r", b"other"))).result()
@@ -238,7 +238,7 @@ class RecordEngineContract(VaultSuite):
         clock.now += timedelta(hours=24)
         assert not engine.put_document(write("e", request=key("r"), seed=1)).result().replayed
 
-    def test_filters_compare_type_and_value_and_join_by_and(self, engine: RecordEngine) -> None:
+    def test_filters_compare_type_and_value_and_combine_with_and(self, engine: RecordEngine) -> None:
         values: dict[str, Any] = {"int": 1, "float": 1.0, "bool": True, "text": "1", "long": "x" * 300}
         for i, (name, value) in enumerate(values.items()):
             engine.put_document(write(name, seed=i, metadata={"value": value, "half": i % 2})).result()
@@ -249,7 +249,7 @@ class RecordEngineContract(VaultSuite):
         assert engine.count_documents(RecordFilter({"half": 0})) == 3
         assert listed(engine, RecordFilter({"missing": 1})) == []
 
-    def test_a_filter_on_scope_compares_only_what_is_set(self, engine: RecordEngine) -> None:
+    def test_a_scope_filter_compares_only_the_fields_that_are_set(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", scope=Scope(user="u", agent="x"))).result()
         engine.put_document(write("b", seed=1, scope=Scope(user="u"))).result()
         engine.put_document(write("c", seed=2, scope=Scope(user="v"), metadata={"n": 1})).result()
@@ -266,7 +266,7 @@ class RecordEngineContract(VaultSuite):
         assert listed(engine, RecordFilter(scope=Scope(user=hostile))) == []
         assert found_by_word(engine, hostile + " plain OR NOT text:").keys() <= {"plain", "odd"}
 
-    def test_pages_neither_repeat_nor_skip_what_stays(self, engine: RecordEngine) -> None:
+    def test_pages_neither_repeat_nor_skip_documents_that_stay(self, engine: RecordEngine) -> None:
         for i in range(9):
             engine.put_document(write(f"d{i}", seed=i)).result()
         first = engine.list_documents(RecordFilter(), limit=4)
@@ -277,7 +277,7 @@ class RecordEngineContract(VaultSuite):
         assert [document.doc_id for _, document in first] == ["d0", "d1", "d2", "d3"]
         assert [document.doc_id for _, document in rest] == ["d5", "d6", "d7", "d8", "new"]
 
-    def test_pages_in_the_opposite_order_begin_with_what_was_indexed_last(self, engine: RecordEngine) -> None:
+    def test_descending_pages_begin_with_the_last_indexed(self, engine: RecordEngine) -> None:
         for i in range(9):
             engine.put_document(write(f"d{i}", seed=i, scope=Scope(user="ada" if i % 3 else "grace"))).result()
         first = engine.list_documents(RecordFilter(), limit=4, descending=True)
@@ -321,7 +321,7 @@ class RecordEngineContract(VaultSuite):
         assert found_by_word(engine, "东京").keys() == {"zh"}
         assert found_by_word(engine, "静か").keys() == {"ja"}
 
-    def test_keyword_scores_are_relative_to_the_query_itself(self, engine: RecordEngine) -> None:
+    def test_keyword_scores_are_relative_to_the_query(self, engine: RecordEngine) -> None:
         text = "quarterly report about solar panels"
         for i in range(20):
             engine.put_document(write(f"d{i}", f"filler number {i} about weather", seed=i)).result()
@@ -332,7 +332,7 @@ class RecordEngineContract(VaultSuite):
         assert 0 < scores["part"] < 0.6
         assert all(0 <= score <= 1 for score in scores.values())
 
-    def test_what_others_stored_changes_no_keyword_score(self, engine: RecordEngine) -> None:
+    def test_other_documents_do_not_change_keyword_scores(self, engine: RecordEngine) -> None:
         for i in range(6):
             text = "ripe apple and pear" if i < 2 else "green pear alone here"
             engine.put_document(write(f"mine{i}", text, seed=i, scope=Scope(user="me"))).result()
@@ -346,7 +346,7 @@ class RecordEngineContract(VaultSuite):
             dict(zip(before.passage_ids.tolist(), before.scores.tolist(), strict=True)), rel=1e-6
         )
 
-    def test_words_of_neighbours_count_among_those_searched(self, engine: RecordEngine) -> None:
+    def test_neighbouring_words_count_only_within_the_searched_passages(self, engine: RecordEngine) -> None:
         contents = [f"weather report {i}" for i in range(50)]
         contents[20:26] = [f"violin class {i}" for i in range(20, 26)]
         contents[26], contents[40] = "a lesson today", "a lesson tomorrow"
@@ -359,7 +359,7 @@ class RecordEngineContract(VaultSuite):
         alone = engine.search_keywords("violin lesson", lonely).scores
         assert alone[0] == pytest.approx(alone[1])
 
-    def test_passages_are_located_and_gone_ones_left_out(self, engine: RecordEngine) -> None:
+    def test_passages_are_located_and_deleted_ones_left_out(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "one two", parts=2)).result()
         old = engine.match_passages(RecordFilter()).tolist()
         engine.put_document(write("d", "three four five", parts=3, seed=5)).result()
@@ -392,7 +392,7 @@ class RecordEngineContract(VaultSuite):
         assert engine.count_changes_after(changes[0].sequence) == 2
         assert engine.stats().sequence == changes[-1].sequence
 
-    def test_what_was_removed_is_counted_until_an_index_was_emptied(self, engine: RecordEngine) -> None:
+    def test_removed_documents_are_counted_until_an_index_is_emptied(self, engine: RecordEngine) -> None:
         engine.put_document(write("a", "first")).result()
         engine.delete_document("a").result()
         assert engine.index_removals("early") == 0
@@ -411,7 +411,7 @@ class RecordEngineContract(VaultSuite):
         engine.delete_documents(RecordFilter()).result()
         assert (engine.index_removals("early"), engine.index_removals("late")) == (1, 2)
 
-    def test_deletions_are_kept_until_every_index_has_heard(self, engine: RecordEngine) -> None:
+    def test_deletions_are_kept_until_every_index_has_read_them(self, engine: RecordEngine) -> None:
         engine.set_index_position("slow", IndexPosition(0, "g")).result()
         engine.set_index_position("fast", IndexPosition(0, "g")).result()
         engine.put_document(write("a")).result()
@@ -430,7 +430,7 @@ class RecordEngineContract(VaultSuite):
         stats = engine.stats()
         assert (stats.document_count, stats.passage_count) == (2, 4)
 
-    def test_a_listener_hears_of_a_commit_that_it_can_read(self, engine: RecordEngine) -> None:
+    def test_a_listener_hears_of_a_commit_once_it_can_be_read(self, engine: RecordEngine) -> None:
         seen: list[int] = []
         end = engine.subscribe(lambda: seen.append(engine.count_documents(RecordFilter())))
         engine.put_document(write("a")).result()
@@ -439,7 +439,7 @@ class RecordEngineContract(VaultSuite):
         engine.put_document(write("b", seed=1)).result()
         assert seen[-1] == 1
 
-    def test_writers_and_readers_in_many_threads_agree(self, engine: RecordEngine) -> None:
+    def test_many_concurrent_writers_and_readers_agree(self, engine: RecordEngine) -> None:
         def work(worker: int) -> None:
             for i in range(20):
                 engine.put_document(write(f"w{worker}-{i % 5}", f"text {worker} {i}", seed=worker * 100 + i)).result()
@@ -465,7 +465,7 @@ class RecordEngineContract(VaultSuite):
 
 
 class DurableRecordEngineContract(RecordEngineContract):
-    """Adds the promises of an engine that keeps records on disk."""
+    """Adds the promises of an engine on disk."""
 
     def test_everything_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open_vault(tmp_path / "kept", clock)

@@ -1,4 +1,4 @@
-"""What every record engine gives of documents that it does not read whole. Subclass it and open a vault."""
+"""What every record engine returns of documents that it does not read in full. Subclass it and open a vault."""
 
 from mnemon_server.domain.filters import RecordFilter
 from mnemon_server.domain.records import Scope
@@ -9,9 +9,9 @@ from tests.contract.record_engine import VaultSuite, unit_vector, write
 
 
 class RecordPartsContract(VaultSuite):
-    """Reads that are bounded, or that want less than all."""
+    """Reads with a size limit, and reads of parts of a document."""
 
-    def test_what_does_not_fit_is_not_read_and_its_size_is_known_before(self, engine: RecordEngine) -> None:
+    def test_a_document_that_does_not_fit_is_not_read_and_its_size_is_known_first(self, engine: RecordEngine) -> None:
         for i in range(4):
             engine.put_document(write(f"d{i}", "é" * 1_000 * (i + 1), seed=i, metadata={"text": "x" * 500})).result()
         sizes: dict[str, int] = {}
@@ -40,7 +40,7 @@ class RecordPartsContract(VaultSuite):
         assert (document.content, document.metadata, document.passages) == ("", {}, ())
         assert (document.doc_id, document.scope, document.revision) == ("d", Scope(user="ada"), 1)
 
-    def test_fields_come_with_their_vectors_where_these_are_asked_for(self, engine: RecordEngine) -> None:
+    def test_fields_come_with_vectors_when_asked_for(self, engine: RecordEngine) -> None:
         engine.put_document(write("d", "a text", seed=3)).result()
         [whole] = engine.get_documents(["d"], vectors=True)
         [document] = engine.get_documents(["d"], vectors=True, fields_only=True)
@@ -48,7 +48,7 @@ class RecordPartsContract(VaultSuite):
         assert (document.content, document.passages) == ("", whole.passages)
         assert document.passages[0].embedding
 
-    def test_excerpts_say_what_passages_say_and_how_their_documents_begin(self, engine: RecordEngine) -> None:
+    def test_excerpts_hold_the_passages_and_the_start_of_their_documents(self, engine: RecordEngine) -> None:
         metadata = {"author": "Ann", "role": 1, "other": "x"}
         engine.put_document(write("long", "Ann: " + "é" * 40_000, seed=1, metadata=metadata)).result()
         engine.put_document(write("split", "one two", seed=2, parts=2)).result()

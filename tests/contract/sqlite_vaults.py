@@ -1,4 +1,4 @@
-"""How the contract tests open vaults on SQLite, and look into their files."""
+"""How the contract tests open vaults on SQLite and look into their files."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ def open_sqlite(folder: Path, clock: ManualClock) -> Vault:
 
 
 def open_scanning_the_file(folder: Path, clock: ManualClock) -> Vault:
-    """Vectors beyond the bound of the memory are read from the file: here, all but the first."""
+    """A vault that reads all vectors but the first from the file, because they exceed the memory limit."""
     return SQLiteVault(
         folder, model_identity="test/1", dimension=DIMENSION, clock=clock, vector_cache_bytes_max=4 * DIMENSION
     )
 
 
 def shape(folder: Path) -> dict[str, Any]:
-    """Every table and index with its columns, and the version."""
+    """Every table and index with its columns, and the format version."""
     connection = apsw.Connection(str(folder / "records.db"))
     names = connection.execute("SELECT type, name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'").fetchall()
     found: dict[str, Any] = {

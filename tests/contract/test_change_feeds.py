@@ -27,7 +27,7 @@ class TestSQLiteFeed(ChangeFeedContract):
     def open_vault(self, folder: Path, clock: ManualClock) -> Vault:
         return SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
 
-    async def test_a_cursor_outlives_the_process(self, tmp_path: Path, clock: ManualClock) -> None:
+    async def test_a_cursor_is_valid_after_a_restart(self, tmp_path: Path, clock: ManualClock) -> None:
         offload = Offload(2, "feed")
         cursor = ""
         for name in "abc":
@@ -42,7 +42,7 @@ class TestSQLiteFeed(ChangeFeedContract):
             vault.close()
         offload.close()
 
-    async def test_a_commit_stays_whole_where_a_read_of_the_log_reaches_only_so_far(
+    async def test_a_commit_stays_whole_when_a_read_of_the_log_is_limited(
         self, vault: Vault, feed: ChangeFeed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sqlite_events, "SCAN_MAX", 7)

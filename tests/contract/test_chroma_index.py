@@ -1,4 +1,4 @@
-"""Chroma keeps the contract of vector indexes, embedded and as a server."""
+"""Chroma keeps the contract of vector indexes, both embedded and as a server."""
 
 from collections.abc import Iterator
 from pathlib import Path

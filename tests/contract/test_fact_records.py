@@ -1,4 +1,4 @@
-"""The vaults keep what facts stand on: the reference, and SQLite with vectors in memory and on disk."""
+"""The vaults keep the promises that facts rely on: the reference, and SQLite with vectors in memory and on disk."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class TestFactsInSQLiteScanningTheFile(FactRecordsContract):
 
 
 class TestFactsInSQLiteWhereManyMatch(FactRecordsContract):
-    """As where no condition leaves few documents."""
+    """As if no condition narrowed the search to few documents."""
 
     @pytest.fixture(autouse=True)
     def many(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The filter compiled to SQL means what `domain/filters.matches` says, whatever the documents and values are."""
+"""A filter compiled to SQL means what `domain/filters.matches` says, for any documents and values."""
 
 import random
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def few_stored(collection: Collection, tmp_path: Path) -> Iterator[tuple[RecordE
 
 
 def stored_documents(folder: Path, collection: Collection, count: int) -> Iterator[tuple[RecordEngine, list[Document]]]:
-    """So many random documents and where they are stored, until the next one is asked for."""
+    """Random documents and where they are stored. They stay until the next set is asked for."""
     rng, clock = random.Random(11), ManualClock()
     vault = SQLiteVault(folder, model_identity="test/1", dimension=DIMENSION, clock=clock)
     engine = vault.collection(collection)
@@ -231,7 +231,7 @@ def test_every_operator_agrees_for_every_value(
     assert matched
 
 
-def test_the_largest_filter_that_is_allowed_is_answered(few_stored: tuple[RecordEngine, list[Document]]) -> None:
+def test_the_largest_allowed_filter_is_answered(few_stored: tuple[RecordEngine, list[Document]]) -> None:
     texts = tuple(f"text {i}" for i in range(255))
     parts = tuple(Condition(f"metadata.k{i}", Operator.NIN, (*texts, i)) for i in range(127))
     whole = RecordFilter(expression=AllOf(parts))
@@ -242,7 +242,7 @@ def test_the_largest_filter_that_is_allowed_is_answered(few_stored: tuple[Record
     check(few_stored, RecordFilter(expression=any_of))
 
 
-def test_passages_that_are_gone_match_no_filter(stored: tuple[RecordEngine, list[Document]]) -> None:
+def test_deleted_passages_match_no_filter(stored: tuple[RecordEngine, list[Document]]) -> None:
     engine, _ = stored
     assert engine.filter_passages(np.array([10**12, 10**13]), RecordFilter()).size == 0
     assert engine.filter_passages(np.empty(0, np.int64), RecordFilter()).size == 0

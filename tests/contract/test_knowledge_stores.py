@@ -1,4 +1,4 @@
-"""ChromaDB embedded and over HTTP, the local store and the one in memory keep the same contract."""
+"""ChromaDB embedded and over HTTP, the local store and the in-memory store keep the same contract."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ print(json.dumps({id: [text, metadata["topic"], len(vector)] for id, text, metad
 
 
 def read_collection(port: int) -> dict[str, list[object]]:
-    """What any client of Chroma sees: text, topic and length of the vector, by id."""
+    """What any client of Chroma sees: text, topic and vector length, by id."""
     command = [sys.executable, "-c", _READ_COLLECTION, str(port)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return json.loads(shown.splitlines()[-1])  # type: ignore[no-any-return]
@@ -71,7 +71,7 @@ class TestEmbeddedChromaDBStore(PersistentKnowledgeStoreContract):
 
 
 class TestEmbeddedChromaDBStoreProposingCandidates(PersistentKnowledgeStoreContract):
-    """Every search asks the graph first, as it does of large stores."""
+    """Every search asks the graph first, as searches of large stores do."""
 
     backend = "chromadb"
 
@@ -108,7 +108,7 @@ class TestChromaDBStoreOverHTTP(PersistentKnowledgeStoreContract):
         )
 
 
-async def test_a_chroma_server_that_stops_and_comes_back_costs_nothing(tmp_path: Path) -> None:
+async def test_a_chroma_server_that_stops_and_comes_back_loses_nothing(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         options = {"chroma_host": "127.0.0.1", "chroma_port": chroma.port, "exact_scan_passages_max": 0}
         async with ConfiguredStore(settings(tmp_path, **options)) as store:
@@ -130,7 +130,7 @@ async def test_a_chroma_server_that_stops_and_comes_back_costs_nothing(tmp_path:
         assert shown == {doc_id: [text, "pets", 64] for doc_id, text in texts.items()}
 
 
-async def test_a_chroma_server_that_is_away_fails_neither_start_nor_use(tmp_path: Path) -> None:
+async def test_an_unreachable_chroma_server_breaks_neither_start_nor_use(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         port = chroma.port
     store = ChromaDBStore(host="127.0.0.1", port=port, data_dir=tmp_path / "data", embedding_model="hashing")
@@ -164,7 +164,7 @@ async def test_the_factory_gives_one_store_per_configuration(tmp_path: Path, mon
         ("KNOWLEDGE_STORE_PORT", "70000", "65535|65,535"),
     ],
 )
-def test_a_wrong_configuration_is_named_with_what_would_be_right(
+def test_a_wrong_setting_is_named_together_with_the_right_values(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, sentence: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -172,7 +172,7 @@ def test_a_wrong_configuration_is_named_with_what_would_be_right(
         get_knowledge_store()
 
 
-def test_the_server_s_own_process_never_imports_chromadb(tmp_path: Path) -> None:
+def test_the_servers_own_process_never_imports_chromadb(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys; from pathlib import Path; from mnemon_server.knowledge_store import ChromaDBStore\n"
         "async def main():\n"

@@ -1,4 +1,4 @@
-"""Memories whose vectors are in ChromaDB: the same answers as without, and a server that may go away."""
+"""Memories whose vectors are in ChromaDB: the same answers as without it, even when the server goes away."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ WAIT_S = 60.0
 async def memories_in_chroma(
     folder: Path, server: ChromaServer | None = None
 ) -> AsyncIterator[tuple[Opened, ChromaIndex]]:
-    """A memory store that asks ChromaDB whatever its size, embedded or on a server."""
+    """A memory store that always asks ChromaDB, embedded or on a server."""
     clock, embedder = MovingClock(), HashingEmbedder(DIMENSION)
     identity = embedder.model.identity
     vault = SQLiteVault(folder, model_identity=identity, dimension=DIMENSION, clock=clock, graphs_of=())
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def status_once(opened: Opened, expected: HealthStatus) -> MemoryStatus:
-    """The status, as soon as it is what is expected."""
+    """Waits for the expected health and returns the status."""
 
     async def is_expected() -> bool:
         status = await opened.store.status()
@@ -95,7 +95,7 @@ async def test_searches_through_chroma_keep_filters_and_confidence(tmp_path: Pat
             assert {match.memory.scope.agent for match in answer.results} == {"a1"}
 
 
-async def test_what_is_deleted_leaves_chroma_and_what_is_undeleted_comes_back(tmp_path: Path) -> None:
+async def test_deleted_memories_leave_chroma_and_undeleted_ones_come_back(tmp_path: Path) -> None:
     async with memories_in_chroma(tmp_path / "vault") as (opened, index):
         kept = await opened.remember("gardens in spring")
         gone = await opened.remember("gardens in autumn")
@@ -115,7 +115,7 @@ async def test_what_is_deleted_leaves_chroma_and_what_is_undeleted_comes_back(tm
         await held(1)
 
 
-async def test_a_chroma_server_that_is_away_is_told_by_the_status_and_costs_nothing_else(tmp_path: Path) -> None:
+async def test_an_unreachable_chroma_server_shows_in_the_status_and_harms_nothing_else(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as server:
         async with memories_in_chroma(tmp_path / "vault", server) as (opened, _):
             await opened.remember("cats sleep")

@@ -1,4 +1,4 @@
-"""What every vault must find of the documents related to another one: all that a comparison with each finds."""
+"""What every vault must find related to a document: all that comparing it with each document finds."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ NUMBERS = (None, 0.0, 0.1, 0.25, 0.5, 0.7, 0.8, 1.0)
 
 
 def drawn(rng: random.Random) -> dict[str, Any]:
-    """The fields that relate a document."""
+    """Random values for the fields that relate documents."""
     return {
         "terms": tuple(sorted(rng.sample(TERMS, rng.randrange(5)))),
         "time": rng.choice(TIMES),
@@ -43,7 +43,7 @@ def drawn(rng: random.Random) -> dict[str, Any]:
 
 
 def fill(engine: RecordEngine, rng: random.Random) -> None:
-    """Documents of several users, of which some were changed, hidden, shown again, or deleted since."""
+    """Documents of several users. Some were later changed, hidden, shown again or deleted."""
     for i in range(DOCUMENT_COUNT):
         passages = {"content": "one two", "parts": 2} if i % 10 == 0 else {}
         scope = Scope(user=rng.choice(USERS), agent=rng.choice(("", "x")))
@@ -71,7 +71,7 @@ def update(engine: RecordEngine, doc_id: str, changes: dict[str, Any]) -> None:
 
 
 def compared(position: int, document: Document, query: RelatedQuery) -> RelatedDocument:
-    """A document compared with the query, by itself."""
+    """A single document compared with the query."""
     fields: Any = document.fields
     cosines = [
         float(np.clip(np.float32(passage.embedding) @ query.vector, -1.0, 1.0))
@@ -90,7 +90,7 @@ def compared(position: int, document: Document, query: RelatedQuery) -> RelatedD
 
 
 def is_related(other: RelatedDocument, query: RelatedQuery) -> bool:
-    """Whether one of the four relations holds, by the words of RelatedQuery."""
+    """Whether one of the four relations of RelatedQuery holds."""
     smaller = min(len(query.terms), other.term_count)
     overlap = other.shared_terms / smaller if smaller else None
     relations: list[bool] = []
@@ -154,7 +154,7 @@ def vault(open_vault: Callable[[Path, ManualClock], Vault], tmp_path: Path) -> I
 
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(query=queries())
-def test_whatever_a_comparison_with_each_finds_is_found(
+def test_the_query_finds_what_comparing_each_document_finds(
     filled: tuple[Vault, list[tuple[int, Document]]], query: RelatedQuery
 ) -> None:
     vault, documents = filled

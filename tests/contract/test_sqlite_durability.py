@@ -1,4 +1,4 @@
-"""What the records promise when processes are killed, disks fail or fill up, and the power goes."""
+"""What the records promise when processes are killed, disks fail or fill up, and the power fails."""
 
 import os
 import random
@@ -64,7 +64,7 @@ def open_vault(folder: Path, **options: object) -> SQLiteVault:
 
 
 def check_consistent(vault: SQLiteVault) -> None:
-    """Documents, passages, vectors, keyword rows and changes tell one story."""
+    """Checks that documents, passages, vectors, keyword rows and changes agree."""
     records = vault.collection(DOCUMENTS)
     documents = [document for _, document in records.list_documents(RecordFilter(), limit=10_000)]
     stats = records.stats()
@@ -78,7 +78,7 @@ def check_consistent(vault: SQLiteVault) -> None:
 
 
 def told_by_changes(vault: SQLiteVault) -> dict[str, int]:
-    """The documents and revisions that the log alone tells of: a change too few or too many shows in a revision."""
+    """The documents and revisions according to the log alone. A missing or extra change shows in a revision."""
     told: dict[str, int] = {}
     log = vault.changes.read(0, limit=100_000, where=ChangeFilter())
     assert (len(log.changes), log.caught_up) == (vault.changes.state().count, True)
@@ -131,7 +131,7 @@ def test_kill_9_loses_no_acknowledged_write(tmp_path: Path) -> None:
         vault = open_vault(tmp_path / "d")
         records = vault.collection(DOCUMENTS)
         contents = {d.doc_id: d.content for _, d in records.list_documents(RecordFilter(), limit=1000)}
-        # The one write that was under way may be there or not; sent again with its request id, it is there once.
+        # The write in progress may be stored or not. Sent again with its request id, it is stored once.
         attempted = f"d{(done + 1) % 40}"
         settled = {name: f"word{i} of text {i}" for name, i in expected.items() if name != attempted}
         assert {name: text for name, text in contents.items() if name != attempted} == settled
@@ -165,7 +165,7 @@ def test_a_failed_sync_stops_all_writes_until_reopened(tmp_path: Path, vfs: Faul
     vault.close()
 
 
-def test_a_disk_that_keeps_failing_is_said_so_until_it_recovers(tmp_path: Path, vfs: FaultyVFS) -> None:
+def test_a_disk_that_keeps_failing_is_reported_until_it_recovers(tmp_path: Path, vfs: FaultyVFS) -> None:
     vault = open_vault(tmp_path / "d", vfs=vfs.name)
     records = vault.collection(DOCUMENTS)
     records.put_document(write("before")).result()
@@ -186,7 +186,7 @@ def test_a_disk_that_keeps_failing_is_said_so_until_it_recovers(tmp_path: Path, 
     vault.close()
 
 
-def test_whichever_sync_fails_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_no_failing_sync_loses_an_acknowledged_write(tmp_path: Path) -> None:
     for call in range(1, 40):
         vfs = FaultyVFS(f"sync-{call}")
         vfs.fail_sync_at = call
@@ -206,7 +206,7 @@ def test_whichever_sync_fails_nothing_acknowledged_is_lost(tmp_path: Path) -> No
     pytest.fail("every run failed: the end was never reached")
 
 
-def test_whichever_write_meets_a_full_disk_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_at_any_write_loses_no_acknowledged_write(tmp_path: Path) -> None:
     for call in range(1, 1_000, 7):
         vfs = FaultyVFS(f"full-{call}")
         vfs.fail_write_at = call
@@ -224,7 +224,7 @@ def test_whichever_write_meets_a_full_disk_nothing_acknowledged_is_lost(tmp_path
     pytest.fail("every run failed: the end was never reached")
 
 
-def test_a_full_disk_refuses_writes_and_takes_them_again_when_there_is_space(tmp_path: Path, vfs: FaultyVFS) -> None:
+def test_a_full_disk_refuses_writes_until_there_is_space_again(tmp_path: Path, vfs: FaultyVFS) -> None:
     vault = open_vault(tmp_path / "d", vfs=vfs.name)
     records = vault.collection(DOCUMENTS)
     records.put_document(write("before", request=key("a"))).result()
@@ -265,7 +265,7 @@ def test_a_power_cut_loses_no_acknowledged_write(tmp_path: Path, vfs: FaultyVFS,
     vault.close()
 
 
-def test_one_failing_write_takes_no_other_of_its_transaction_with_it(tmp_path: Path) -> None:
+def test_a_failing_write_does_not_undo_others_of_its_transaction(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "d")
     records = vault.collection(DOCUMENTS)
     futures: list[Future[WriteReceipt]] = []
@@ -289,7 +289,7 @@ def test_concurrent_writes_share_a_sync(tmp_path: Path, vfs: FaultyVFS) -> None:
     vault.close()
 
 
-def test_a_second_process_is_refused_and_the_first_unharmed(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "d")
     records = vault.collection(DOCUMENTS)
     script = (
@@ -329,8 +329,8 @@ def test_a_newer_format_and_a_foreign_file_are_left_untouched(tmp_path: Path) ->
         assert (tmp_path / folder / "records.db").read_bytes() == before
 
 
-def test_a_damaged_file_is_refused_or_read_right_but_never_crashes(tmp_path: Path) -> None:
-    """One process reads them all: it would end at the first that makes it crash, and what it printed tells which."""
+def test_a_damaged_file_is_refused_or_read_correctly_but_never_crashes(tmp_path: Path) -> None:
+    """One process reads all the files. If one crashes it, the output shows which."""
     with closing(open_vault(tmp_path / "d")) as vault:
         records = vault.collection(DOCUMENTS)
         for i in range(30):
@@ -354,7 +354,7 @@ def test_a_damaged_file_is_refused_or_read_right_but_never_crashes(tmp_path: Pat
 
 
 def read_damaged(folder: Path) -> str:
-    """Opens and reads a damaged store; only errors of the product and of the file's reader may come out."""
+    """Opens and reads a damaged store. Only errors of the product and of the file's reader may be raised."""
     try:
         vault = open_vault(folder)
         records = vault.collection(DOCUMENTS)
@@ -371,7 +371,7 @@ def read_damaged(folder: Path) -> str:
     return "read"
 
 
-def test_what_was_deleted_is_no_longer_in_the_files(tmp_path: Path) -> None:
+def test_deleted_text_is_no_longer_in_the_files(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "d")
     records = vault.collection(DOCUMENTS)
     for i in range(20):
@@ -387,7 +387,7 @@ def test_what_was_deleted_is_no_longer_in_the_files(tmp_path: Path) -> None:
 
 
 def _write_some(folder: Path, vfs: FaultyVFS) -> set[str]:
-    """Opens and writes until something fails; returns what was acknowledged."""
+    """Opens and writes until something fails. Returns what was acknowledged."""
     acknowledged: set[str] = set()
     try:
         vault = open_vault(folder, vfs=vfs.name)

@@ -1,4 +1,4 @@
-"""What was removed from a vault, or replaced in it, leaves all of its files in a moment, while it is open."""
+"""Text removed from an open vault, or replaced in it, soon leaves all of its files."""
 
 import signal
 import subprocess
@@ -51,7 +51,7 @@ def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    """The files that hold a text, or the vector of the unit that it was indexed with."""
+    """The files that hold a text, or the unit vector that it was indexed with."""
     found = [path for path in folder.rglob("*") if path.is_file()]
     return sorted(path.name for path in found if text.encode() in path.read_bytes())
 
@@ -60,7 +60,7 @@ def pending(vault: SQLiteVault) -> int:
     return vault.collection(DOCUMENTS).removals_pending() + vault.timeline.status().removal_pending_count
 
 
-def test_what_is_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path: Path) -> None:
+def test_text_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_path: Path) -> None:
     records, statements = vault.collection(DOCUMENTS), vault.collection(SEMANTIC)
     words = ("amberword", "birchword", "cedarword", "dogword", "elderword", "figword", "grapeword", "hazelword")
     amber, birch, cedar, dog, elder, fig, grape, hazel = words
@@ -88,7 +88,7 @@ def test_what_is_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_pa
     vault.transact(remove).result()
     vault.timeline.prune(get(vault.timeline, "e"), PruneReason.REQUESTED).result()
     wait_until(lambda: pending(vault) == 0)
-    # The feed tells whose document was removed.
+    # The feed says whose document was removed.
     assert [word for word in words if files_with(tmp_path, word)] == [elder]
     assert files_with(tmp_path, "this stays")
     vectors = [unit_vector(seed).tobytes() for seed in range(4)]
@@ -96,7 +96,7 @@ def test_what_is_removed_in_any_way_leaves_every_file(vault: SQLiteVault, tmp_pa
     assert [vector in stored for vector in vectors] == [False, False, False, True]
 
 
-def test_it_is_counted_until_then_and_an_older_reader_delays_it(vault: SQLiteVault, tmp_path: Path) -> None:
+def test_text_to_erase_is_counted_and_an_older_reader_delays_its_erasure(vault: SQLiteVault, tmp_path: Path) -> None:
     records = vault.collection(DOCUMENTS)
     records.put_document(write("a", "amberword")).result()
     reader = apsw.Connection(str(tmp_path / "d" / "records.db"), flags=apsw.SQLITE_OPEN_READONLY)
@@ -104,7 +104,7 @@ def test_it_is_counted_until_then_and_an_older_reader_delays_it(vault: SQLiteVau
     assert reader.execute("SELECT count(*) FROM document").get == 1
     records.delete_document("a").result()
     for number in range(3):
-        # Writes go on meanwhile.
+        # Writes go on in the meantime.
         records.put_document(write("b", f"text {number}")).result()
     assert records.removals_pending() == 3
     assert files_with(tmp_path, "amberword")
@@ -132,7 +132,7 @@ def test_a_stream_of_deletions_does_not_empty_the_log_each_time(tmp_path: Path) 
     vault.close()
 
 
-def test_what_was_removed_before_a_kill_is_gone_after_the_start(tmp_path: Path) -> None:
+def test_text_removed_before_a_kill_is_erased_after_the_start(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path\n"
         "from tests.contract.test_sqlite_erasure import *\n"

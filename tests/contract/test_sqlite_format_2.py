@@ -1,4 +1,4 @@
-"""Records of format 2, of knowledge and memories alone, are opened with everything in them."""
+"""Records of format 2, which held only knowledge and memories, are opened without loss."""
 
 import json
 from collections.abc import Iterator
@@ -127,7 +127,7 @@ HIDDEN = Document("hidden", "lion cub", fields=MEMORY | {"type": "task"}, hidden
 
 
 def write_format_2(folder: Path) -> None:
-    """A document and two memories, one of them hidden; a deletion, a follower, an answer, and the log."""
+    """A document, two memories of which one is hidden, a deletion, a follower, an answer, and the log."""
     folder.mkdir()
     connection = apsw.Connection(str(folder / "records.db"))
     connection.pragma("journal_mode", "wal")
@@ -169,7 +169,7 @@ def old_events(time: int) -> Iterator[tuple[Any, ...]]:
 
 
 def insert(connection: apsw.Connection, name: str, sequence: int, document: Document, own: tuple[Any, ...]) -> None:
-    """A document of one passage, whose position, id of passage and seed are its sequence."""
+    """A document of one passage. Its position, passage id and seed equal its sequence."""
     time = to_microseconds(TIME)
     values = (
         sequence,
@@ -200,7 +200,7 @@ def vault(tmp_path: Path) -> Iterator[SQLiteVault]:
     vault.close()
 
 
-def test_format_2_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
+def test_format_2_is_opened_without_loss(vault: SQLiteVault) -> None:
     documents, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
     everything = RecordFilter(hidden=None)
     for records, expected in ((documents, [DOCUMENT]), (memories, [SHOWN, HIDDEN])):
@@ -216,7 +216,7 @@ def test_format_2_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
         (9, "gone"),
     ]
     assert documents.index_position("index") == IndexPosition(5, "g")
-    # What was removed before, nobody counted.
+    # Format 2 did not count what was removed.
     assert documents.index_removals("index") == 1
     assert documents.put_document(write("d", request=key("r"))).result().replayed
     assert vault.changes.epoch == b"e" * 16
@@ -226,7 +226,7 @@ def test_format_2_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
     assert [event.sequence for event in noted] == [5, 6, 7, 9]
 
 
-def test_records_of_format_2_go_on_as_if_they_had_always_been_so(vault: SQLiteVault) -> None:
+def test_migrated_records_of_format_2_behave_like_new_ones(vault: SQLiteVault) -> None:
     memories = vault.collection(MEMORIES)
     same = DocumentWrite(document=SHOWN, passages=[PassageInput(0, 4, unit_vector(6))])
     assert memories.put_document(same).result().outcome is WriteOutcome.UNCHANGED

@@ -1,4 +1,4 @@
-"""Records of format 3, which knew no timeline, are opened with everything in them, and get one."""
+"""Records of format 3, which had no timeline, are opened without loss and get one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def open_vault(folder: Path) -> SQLiteVault:
 
 
 def write_format_3(folder: Path) -> None:
-    """What a program of that format made of a file of format 2, and wrote."""
+    """What a program of that format made of a file of format 2, and then wrote."""
     write_format_2(folder)
     connection = apsw.Connection(str(folder / "records.db"))
     with connection:
@@ -55,7 +55,7 @@ def vault(folder: Path) -> Iterator[SQLiteVault]:
     vault.close()
 
 
-def test_format_3_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
+def test_format_3_is_opened_without_loss(vault: SQLiteVault) -> None:
     assert listed(vault.collection(DOCUMENTS)) == ["d"]
     assert listed(vault.collection(MEMORIES)) == ["shown"]
     assert vault.value("v") == "kept"
@@ -66,7 +66,7 @@ def test_format_3_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
 def test_records_of_format_3_get_a_timeline(vault: SQLiteVault, folder: Path) -> None:
     [receipt] = append(vault.timeline, happening("first"))
     assert (receipt.sequence, receipt.segment_id) == (1, 1)
-    # The feed goes on where it was.
+    # The feed continues where it was.
     assert [event.sequence for event in told(vault, ChangeType.EPISODIC_SAVED)] == [11]
     vault.close()
     again = open_vault(folder)
@@ -74,7 +74,7 @@ def test_records_of_format_3_get_a_timeline(vault: SQLiteVault, folder: Path) ->
     again.close()
 
 
-def test_what_is_known_and_decided_goes_on_beside_the_timeline(vault: SQLiteVault) -> None:
+def test_facts_and_decisions_work_beside_the_timeline(vault: SQLiteVault) -> None:
     def program(tx: VaultTransaction) -> str:
         tx.collection(SEMANTIC).put_document(statement("s", scope=Scope(user="u"), importance=0.5, terms=("a",)))
         tx.collection(DECISIONS).put_document(rule("c"))

@@ -1,4 +1,4 @@
-"""Records of format 4, which knew no facts, are opened with everything in them, and take facts."""
+"""Records of format 4, which had no facts, are opened without loss and take facts."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -69,7 +69,7 @@ def vault(folder: Path) -> Iterator[SQLiteVault]:
     vault.close()
 
 
-def test_format_4_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
+def test_format_4_is_opened_without_loss(vault: SQLiteVault) -> None:
     assert listed(vault.collection(DOCUMENTS)) == ["d"]
     assert listed(vault.collection(MEMORIES)) == ["shown"]
     assert vault.value("v") == "kept"
@@ -81,7 +81,7 @@ def test_format_4_is_opened_with_everything_in_it(vault: SQLiteVault) -> None:
 
 def test_records_of_format_4_take_facts(vault: SQLiteVault, folder: Path) -> None:
     facts = vault.collection(FACTS)
-    # The order of changes goes on where it was.
+    # The order of changes continues where it was.
     assert facts.put_document(fact("gone", ends=END)).result().sequence == 11
     facts.put_document(fact("there", ends=END + timedelta(hours=1))).result()
     vault.close()

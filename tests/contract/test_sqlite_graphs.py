@@ -1,4 +1,4 @@
-"""The graph of a vault's collection follows its commits, comes back with the vault, and is never needed."""
+"""The graph of a vault's collection follows its commits, is reloaded with the vault, and is never required."""
 
 import shutil
 import threading
@@ -82,7 +82,7 @@ def vault(folder: Path) -> Iterator[SQLiteVault]:
     vault.close()
 
 
-def test_the_nearest_come_from_the_graph_with_their_exact_scores_best_first(vault: SQLiteVault) -> None:
+def test_the_graph_finds_the_nearest_with_their_exact_scores_best_first(vault: SQLiteVault) -> None:
     records = vault.collection(DOCUMENTS)
     exact = records.scan_vectors(VECTORS[7])
     best = dict(zip(exact.passage_ids.tolist(), exact.scores.tolist(), strict=True))
@@ -103,7 +103,7 @@ def test_every_write_is_seen_by_the_next_search(vault: SQLiteVault) -> None:
     assert "d7" not in found(records, new, 20)
 
 
-def test_a_hidden_document_leaves_the_graph_at_once_and_comes_back(vault: SQLiteVault) -> None:
+def test_a_hidden_document_leaves_the_graph_at_once_and_comes_back_when_shown(vault: SQLiteVault) -> None:
     records = vault.collection(DOCUMENTS)
     for hidden in (True, False):
         update = DocumentUpdate(
@@ -116,7 +116,7 @@ def test_a_hidden_document_leaves_the_graph_at_once_and_comes_back(vault: SQLite
         assert ("d7" in found(records, VECTORS[7], 5)) is not hidden
 
 
-def test_the_graph_comes_back_with_the_vault_and_with_what_it_had_yet_to_take(folder: Path) -> None:
+def test_the_graph_is_reloaded_and_catches_up_with_the_vault(folder: Path) -> None:
     vault = open_vault(folder)
     put(vault.collection(DOCUMENTS), "late", clustered_vectors(1, DIMENSION, 99)[0])
     vault.collection(DOCUMENTS).delete_document("d3").result()
@@ -128,12 +128,12 @@ def test_the_graph_comes_back_with_the_vault_and_with_what_it_had_yet_to_take(fo
     assert records.vector_usage().snapshot_time is not None
     assert found(records, clustered_vectors(1, DIMENSION, 99)[0]) == ["late"]
     assert "d3" not in found(records, VECTORS[3], 20)
-    # It still holds the row of what was deleted, and so was not built anew.
+    # It still holds the row of the deleted document, so it was not rebuilt.
     assert (records.vector_usage().graph_count, records.vector_usage().dead_count) == (COUNT, 1)
     vault.close()
 
 
-def test_damaged_snapshots_go_to_the_quarantine_of_the_vault(folder: Path) -> None:
+def test_damaged_snapshots_are_quarantined(folder: Path) -> None:
     [snapshot] = (folder / "index/document").iterdir()
     snapshot.write_bytes(snapshot.read_bytes()[:-1])
     vault = open_vault(folder)
@@ -143,7 +143,7 @@ def test_damaged_snapshots_go_to_the_quarantine_of_the_vault(folder: Path) -> No
     assert [path.name.split("-")[:2] for path in (folder / "quarantine").iterdir()] == [["document", "00000001"]]
 
 
-def test_the_snapshot_of_another_vault_is_not_believed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_snapshot_of_another_vault_is_ignored(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("other")
     vault = open_vault(other)
     vectors = clustered_vectors(COUNT, DIMENSION, 50)
@@ -163,7 +163,7 @@ def test_the_snapshot_of_another_vault_is_not_believed(folder: Path, tmp_path_fa
     assert (other / "index/document" / snapshot.name).read_bytes() == snapshot.read_bytes()
 
 
-def test_records_restored_from_a_backup_are_not_searched_with_the_graph_of_later_ones(folder: Path) -> None:
+def test_restored_records_are_not_searched_with_the_graph_of_later_ones(folder: Path) -> None:
     backup = (folder / "records.db").read_bytes()
     first, second = clustered_vectors(40, DIMENSION, 60), clustered_vectors(40, DIMENSION, 61)
     vault = open_vault(folder)
@@ -171,7 +171,7 @@ def test_records_restored_from_a_backup_are_not_searched_with_the_graph_of_later
         put(vault.collection(DOCUMENTS), f"n{i}", vector)
     wait_until(lambda: vault.collection(DOCUMENTS).vector_usage().graph_count >= COUNT + 40 - GRAPH.tail_max)
     vault.close()
-    # The same passage ids are given out again, to other vectors.
+    # The same passage ids are assigned again, to other vectors.
     (folder / "records.db").write_bytes(backup)
     vault = open_vault(folder, graph=replace(GRAPH, graph_min=10_000))
     for i, vector in enumerate(second):
@@ -191,7 +191,7 @@ def test_a_collection_that_is_searched_elsewhere_has_no_graph(folder: Path) -> N
     vault.close()
 
 
-def test_a_vault_says_from_its_opening_on_which_graphs_are_still_to_come(folder: Path) -> None:
+def test_a_vault_says_from_the_start_which_graphs_are_still_missing(folder: Path) -> None:
     shutil.rmtree(folder / "index")
     vault = open_vault(folder)
     told = [vault.collection(DOCUMENTS).vector_usage()]
@@ -199,11 +199,11 @@ def test_a_vault_says_from_its_opening_on_which_graphs_are_still_to_come(folder:
     while not told[-1].warm:
         told.append(vault.collection(DOCUMENTS).vector_usage())
     vault.close()
-    # It may be quick, but it is never warm without the graph.
+    # Loading may be quick, but the vault is never warm without the graph.
     assert {(usage.warm, usage.graph_count) for usage in told} <= {(False, 0), (False, COUNT), (True, COUNT)}
 
 
-def test_a_vault_that_failed_and_recovered_need_not_become_warm_again(folder: Path) -> None:
+def test_a_vault_that_recovered_from_a_failure_stays_warm(folder: Path) -> None:
     vfs = FaultyVFS("failing-with-a-graph")
     vault = open_vault(folder, vfs=vfs.name)
     records = vault.collection(DOCUMENTS)
@@ -218,7 +218,7 @@ def test_a_vault_that_failed_and_recovered_need_not_become_warm_again(folder: Pa
     vfs.unregister()
 
 
-def test_statements_have_their_snapshots_in_a_folder_of_their_own(tmp_path: Path) -> None:
+def test_statements_have_their_own_snapshot_folder(tmp_path: Path) -> None:
     vault = open_vault(tmp_path)
     records = vault.collection(SEMANTIC)
     wait([records.put_document(a_write(f"s{i}", vector)) for i, vector in enumerate(VECTORS)])
@@ -230,7 +230,7 @@ def test_statements_have_their_snapshots_in_a_folder_of_their_own(tmp_path: Path
     assert not (tmp_path / "index").exists()
     vault = open_vault(tmp_path, graph=replace(GRAPH, graph_min=COUNT + 1))
     records = vault.collection(SEMANTIC)
-    # There are too few to begin a graph with, and so it was loaded.
+    # There are too few to start a new graph, so it was loaded.
     wait_until(lambda: has_graph(records))
     assert found(records, VECTORS[7]) == ["s7"]
     vault.close()
@@ -242,11 +242,11 @@ def test_collections_without_vectors_cost_neither_threads_nor_folders(tmp_path: 
     begun = {thread.name for thread in threading.enumerate() if thread not in before}
     vault.close()
     assert begun and "vector-graph" not in begun
-    # A thread of the timeline may have come to making the folder of its texts, or not.
+    # A timeline thread may already have made the folder of its texts, or not.
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} <= {"timeline-index"}
 
 
-def test_the_graph_is_given_up_where_the_vectors_outgrow_the_memory(folder: Path) -> None:
+def test_the_graph_is_given_up_when_the_vectors_outgrow_the_memory(folder: Path) -> None:
     vault = open_vault(folder, vector_cache_bytes_max=4 * DIMENSION * (COUNT + 1))
     records = vault.collection(DOCUMENTS)
     assert records.nearest_vectors(VECTORS[7], limit=1) is None
@@ -258,7 +258,7 @@ def test_the_graph_is_given_up_where_the_vectors_outgrow_the_memory(folder: Path
     vault.close()
 
 
-def test_no_vector_that_was_deleted_is_left_in_any_file(vault: SQLiteVault, folder: Path) -> None:
+def test_no_deleted_vector_is_left_in_any_file(vault: SQLiteVault, folder: Path) -> None:
     records = vault.collection(DOCUMENTS)
     for i in range(100):
         records.delete_document(f"d{i}").result()
@@ -270,7 +270,7 @@ def test_no_vector_that_was_deleted_is_left_in_any_file(vault: SQLiteVault, fold
         assert not any(VECTORS[i][:4].tobytes() in content for content in files)
 
 
-def test_the_database_of_the_snapshot_is_named_without_telling_the_secret_of_its_cursors(folder: Path) -> None:
+def test_the_snapshot_names_its_database_without_revealing_the_cursor_secret(folder: Path) -> None:
     epoch = apsw.Connection(str(folder / "records.db")).execute("SELECT value FROM meta WHERE key = 'epoch'").get
     [snapshot] = (folder / "index/document").iterdir()
     assert epoch not in snapshot.read_bytes() and epoch.hex().encode() not in snapshot.read_bytes()

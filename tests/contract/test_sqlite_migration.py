@@ -1,4 +1,4 @@
-"""Records of an older format are opened with everything in them, and become what a new file is."""
+"""Records of an older format are opened without loss, and get the tables of a new file."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,7 +92,7 @@ OLD_DOCUMENTS = [
 
 
 def write_format_1(folder: Path) -> None:
-    """What the first version kept: two documents of two passages, a deletion, a follower, and an answer."""
+    """What the first version kept: two documents of two passages, a deletion, a follower and an answer."""
     folder.mkdir()
     connection = apsw.Connection(str(folder / "records.db"))
     connection.pragma("journal_mode", "wal")
@@ -161,7 +161,7 @@ def check_old_documents(records: RecordEngine) -> None:
     assert listed(records, RecordFilter(scope=Scope(user="u"))) == ["a"]
 
 
-def test_format_1_is_opened_with_everything_in_it(tmp_path: Path) -> None:
+def test_format_1_is_opened_without_loss(tmp_path: Path) -> None:
     write_format_1(tmp_path / "d")
     vault = open_vault(tmp_path / "d")
     records = vault.collection(DOCUMENTS)
@@ -180,7 +180,7 @@ def test_format_1_is_opened_with_everything_in_it(tmp_path: Path) -> None:
     vault.close()
 
 
-def test_migrated_records_go_on_as_if_they_had_always_been_so(tmp_path: Path) -> None:
+def test_migrated_records_behave_like_new_ones(tmp_path: Path) -> None:
     write_format_1(tmp_path / "d")
     vault = open_vault(tmp_path / "d")
     records, memories = vault.collection(DOCUMENTS), vault.collection(MEMORIES)
@@ -214,7 +214,7 @@ def test_a_migrated_file_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
     assert len(new) > 20
 
 
-def test_a_migration_that_a_disk_interrupts_begins_again_another_time(tmp_path: Path) -> None:
+def test_a_migration_interrupted_by_a_disk_error_starts_again_later(tmp_path: Path) -> None:
     interrupted = 0
     for call in range(1, 1_000, 25):
         write_format_1(tmp_path / str(call))

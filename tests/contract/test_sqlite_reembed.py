@@ -1,4 +1,4 @@
-"""Embedding everything anew with another model: all of it happens, or nothing."""
+"""Embedding everything again with another model: it succeeds as a whole, or changes nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_documents_stay_and_get_the_new_vectors(tmp_path: Path) -> None:
     vault.close()
 
 
-def test_every_collection_gets_the_new_vectors_and_what_is_hidden_stays_so(tmp_path: Path) -> None:
+def test_every_collection_gets_the_new_vectors_and_hidden_documents_stay_hidden(tmp_path: Path) -> None:
     vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
     vault.collection(DOCUMENTS).put_document(write("d", "giraffe")).result()
     memories = vault.collection(MEMORIES)
@@ -72,13 +72,13 @@ def test_every_collection_gets_the_new_vectors_and_what_is_hidden_stays_so(tmp_p
     assert hidden is not None
     assert hidden.embedding == (1.0, 0.0, 0.0, 0.0)
     assert vault.changes.state().head == head
-    # Positions of changes go on behind those of the new vectors.
+    # Positions of changes continue after those of the new vectors.
     newest = max(vault.collection(collection).stats().sequence for collection in COLLECTIONS)
     assert memories.delete_document("shown").result().sequence == newest + 1
     vault.close()
 
 
-def test_what_has_no_vectors_gets_none_and_related_documents_are_found_by_the_new_ones(tmp_path: Path) -> None:
+def test_documents_without_vectors_get_none_and_related_ones_are_found_by_the_new_vectors(tmp_path: Path) -> None:
     vault = SQLiteVault(tmp_path, model_identity="old", dimension=DIMENSION)
     vault.collection(RULES).put_document(rule("r")).result()
     vault.collection(SEMANTIC).put_document(statement("s", scope=Scope(user="u"), terms=("a",))).result()
@@ -101,7 +101,7 @@ def test_what_has_no_vectors_gets_none_and_related_documents_are_found_by_the_ne
     vault.close()
 
 
-def test_stopped_in_the_middle_nothing_has_changed(tmp_path: Path) -> None:
+def test_stopping_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     filled(tmp_path)
     for done, _ in reembed(tmp_path, "new", other_model):
         assert done < 150
@@ -114,7 +114,7 @@ def test_stopped_in_the_middle_nothing_has_changed(tmp_path: Path) -> None:
     vault.close()
 
 
-def test_a_folder_without_records_and_one_in_use_are_refused(tmp_path: Path) -> None:
+def test_a_folder_without_records_or_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no records"):
         next(reembed(tmp_path, "new", other_model))
     filled(tmp_path)

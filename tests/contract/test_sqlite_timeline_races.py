@@ -1,4 +1,4 @@
-"""Reads and duplicates are right while segments are sealed, joined, rewritten and emptied beneath them."""
+"""Reads and duplicate checks are right while segments are sealed, joined, rewritten and emptied."""
 
 import random
 import threading
@@ -48,7 +48,7 @@ def event(number: int) -> EpisodicEvent:
 
 @contextmanager
 def after_commits(look: Callable[[], None]) -> Iterator[None]:
-    """Calls `look` where a transaction of a vault that is opened meanwhile can be read, and its writer yet goes on."""
+    """Calls `look` at the moment when a transaction can be read but its writer has not finished."""
 
     def trace(connection: apsw.Connection) -> None:
         if not connection.open_flags & apsw.SQLITE_OPEN_READONLY:
@@ -63,7 +63,7 @@ def after_commits(look: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def meanwhile(*checks: Callable[[random.Random], None]) -> Iterator[None]:
-    """Repeats checks on threads of their own; what one of them raises is raised at the end."""
+    """Repeats checks on threads of their own. Raises at the end what any of them raised."""
     over = threading.Event()
     errors: list[BaseException] = []
 
@@ -88,7 +88,7 @@ def meanwhile(*checks: Callable[[random.Random], None]) -> Iterator[None]:
         raise errors[0]
 
 
-def test_no_read_misses_or_repeats_what_was_there_throughout(timeline: Timeline) -> None:
+def test_no_read_misses_or_repeats_events_that_stay(timeline: Timeline) -> None:
     stored = set[int]()
 
     def by_window(rng: random.Random) -> None:
@@ -137,7 +137,7 @@ def test_duplicates_are_found_while_their_segments_move(timeline: Timeline) -> N
     assert (timeline.failure(), timeline.status().lost) == (None, ())
 
 
-def test_what_the_log_tells_of_is_found_whenever_it_is_read(tmp_path: Path) -> None:
+def test_an_event_in_the_log_is_found_by_any_read(tmp_path: Path) -> None:
     opened: list[SQLiteVault] = []
     looks: list[tuple[set[str], set[str]]] = []
     looking = threading.Lock()

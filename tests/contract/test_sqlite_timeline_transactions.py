@@ -1,4 +1,4 @@
-"""Events that share a transaction of records.db with other writes, and disks that fail while they are stored."""
+"""Events that share a transaction of records.db with other writes, and disks that fail while events are stored."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -99,7 +99,7 @@ def test_calls_of_one_commit_see_each_other(vault: SQLiteVault) -> None:
     assert len(told(vault, ChangeType.EPISODIC_SAVED)) == 3
 
 
-def test_segments_are_rolled_inside_of_a_commit_as_between_two(vault: SQLiteVault) -> None:
+def test_segments_are_rolled_within_a_commit_as_between_two(vault: SQLiteVault) -> None:
     record = partial(partial, vault.timeline.append)
     batches = [[write for number in numbers for write in one(f"e{number}")] for numbers in ([0, 1, 2], range(3, 14))]
     futures = in_one_commit(vault, *map(record, batches))
@@ -108,7 +108,7 @@ def test_segments_are_rolled_inside_of_a_commit_as_between_two(vault: SQLiteVaul
     assert [one.segment_id for one in vault.timeline.read(range(1, 15))] == [1] * 5 + [6] * 5 + [11] * 4
 
 
-def test_an_event_removed_in_the_same_commit_is_stored_anew(vault: SQLiteVault) -> None:
+def test_an_event_removed_in_the_same_commit_is_stored_again(vault: SQLiteVault) -> None:
     append(vault.timeline, happening("a"))
     stored = get(vault.timeline, "a")
     removing, storing, again = in_one_commit(
@@ -122,7 +122,7 @@ def test_an_event_removed_in_the_same_commit_is_stored_anew(vault: SQLiteVault) 
     assert vault.timeline.read([1]) == []
 
 
-def test_a_write_that_fails_takes_no_event_with_it_and_none_is_there_twice(vault: SQLiteVault) -> None:
+def test_a_failing_write_undoes_no_event_and_duplicates_none(vault: SQLiteVault) -> None:
     def fail(tx: object) -> str:
         tx.collection(DOCUMENTS).put_document(write("never"))  # type: ignore[attr-defined]
         raise ValueError("the test's program fails after it has written")
@@ -143,9 +143,7 @@ def test_a_write_that_fails_takes_no_event_with_it_and_none_is_there_twice(vault
 
 
 @pytest.mark.parametrize("jump_s", [-7_200, 7_200])
-def test_a_clock_that_jumps_changes_no_order_and_loses_nothing(
-    tmp_path: Path, clock: ManualClock, jump_s: float
-) -> None:
+def test_clock_jumps_change_no_order_and_lose_nothing(tmp_path: Path, clock: ManualClock, jump_s: float) -> None:
     vault = open_vault(tmp_path / "vault", clock)
     append(vault.timeline, happening("a", START + timedelta(seconds=1)))
     clock.now += timedelta(seconds=jump_s)
@@ -163,9 +161,9 @@ def test_a_clock_that_jumps_changes_no_order_and_loses_nothing(
     vault.close()
 
 
-def test_a_segment_ends_with_its_age(vault: SQLiteVault, clock: ManualClock) -> None:
+def test_a_segment_ends_at_its_maximum_age(vault: SQLiteVault, clock: ManualClock) -> None:
     ids = []
-    # A segment may be made a moment before its first event, and is as old as that.
+    # A segment may be made a moment before its first event, and its age counts from then.
     for minutes in (0, 59, 60, 61, 121):
         clock.now = START + timedelta(minutes=minutes)
         [receipt] = append(vault.timeline, happening(f"e{minutes}"))
@@ -173,7 +171,7 @@ def test_a_segment_ends_with_its_age(vault: SQLiteVault, clock: ManualClock) -> 
     assert ids[0] == ids[1] < ids[2] == ids[3] < ids[4]
 
 
-def test_a_segment_ends_with_its_bytes(tmp_path: Path) -> None:
+def test_a_segment_ends_at_its_maximum_size(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "vault", segment_bytes_max=5_000, segment_events_max=100)
     sizes = [1_500, 1_500, 1_500, 1_500, 9_000, 10]
     receipts = append(vault.timeline, *(happening(f"e{i}", content=str(i) * size) for i, size in enumerate(sizes)))
@@ -187,7 +185,7 @@ def test_a_segment_ends_with_its_bytes(tmp_path: Path) -> None:
 # Disks that fail
 
 
-def test_a_full_disk_refuses_events_and_takes_them_when_there_is_space(tmp_path: Path, vfs: FaultyVFS) -> None:
+def test_a_full_disk_refuses_events_until_there_is_space(tmp_path: Path, vfs: FaultyVFS) -> None:
     vault = open_vault(tmp_path / "vault", vfs=vfs.name)
     append_at(vault.timeline, [START] * 3)
     vfs.fail_write_at, vfs.failures = vfs.writes + 1, 10_000
@@ -226,7 +224,7 @@ def test_after_a_failed_sync_the_timeline_agrees_with_its_file(
     status = vault.timeline.status()
     assert (status.state, status.message) == (TimelineState.DEGRADED, vault.failure())
     assert status.segment_count >= 2 and status.event_count >= 6
-    # Where the disk fails for long, what nobody was told of may be there when the file is opened again.
+    # If the disk fails for long, unacknowledged writes may be there when the file is opened again.
     wait_until(lambda: recovered(vault))
 
     found = window(vault.timeline)
@@ -246,10 +244,10 @@ def test_after_a_failed_sync_the_timeline_agrees_with_its_file(
     vault.close()
 
 
-# What is in the file
+# What the file holds
 
 
-def test_text_of_events_leaves_the_file_with_their_rows(tmp_path: Path) -> None:
+def test_the_text_of_events_leaves_the_file_with_their_rows(tmp_path: Path) -> None:
     vault = open_vault(tmp_path / "vault")
     append(vault.timeline, *(happening(f"e{i}", content=f"confidential-{i} " * 9) for i in range(11)))
     vault.timeline.prune(get(vault.timeline, "e10"), PruneReason.REQUESTED).result()
@@ -258,7 +256,7 @@ def test_text_of_events_leaves_the_file_with_their_rows(tmp_path: Path) -> None:
     assert b"confidential" not in (tmp_path / "vault" / "records.db").read_bytes()
 
 
-def test_rows_leave_in_steps_that_are_bounded_by_number_and_by_bytes(tmp_path: Path) -> None:
+def test_rows_are_deleted_in_steps_limited_by_count_and_bytes(tmp_path: Path) -> None:
     connection = apsw.Connection(":memory:")
     connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID")
     for statement in TIMELINE_STATEMENTS:

@@ -1,4 +1,4 @@
-"""Transactions of a vault on SQLite keep the contract, beside others in the same commit too."""
+"""Transactions of a vault on SQLite keep the contract, also when they share a commit."""
 
 import threading
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class TestSQLiteTransactionsScanningTheFile(DurableVaultTransactionsContract):
 
 
 def in_one_commit(vault: Vault, *calls: Callable[[], Future[Any]]) -> list[Future[Any]]:
-    """Makes calls while the writer is held, so that they are committed together; waits for all."""
+    """Makes calls while the writer is held, so that they are committed together. Waits for all of them."""
     entered, gate = threading.Event(), threading.Event()
 
     def hold(tx: VaultTransaction) -> str:
@@ -60,7 +60,7 @@ def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     vault.close()
 
 
-def test_a_program_that_raises_takes_nothing_of_its_neighbours_along(vault: Vault) -> None:
+def test_a_program_that_raises_does_not_undo_others_in_its_commit(vault: Vault) -> None:
     records, runs = vault.collection(SEMANTIC), []
 
     def saving(memory_id: str, seed: int, *, fail: bool = False) -> Callable[[], Future[Any]]:
@@ -126,7 +126,7 @@ def test_a_program_sees_the_vectors_and_terms_of_calls_in_the_same_commit(vault:
     assert seen == [[], ["new"], ["new"], ["new"]]
 
 
-def test_readers_outside_a_program_see_what_was_committed_and_nothing_of_it(vault: Vault) -> None:
+def test_readers_outside_a_program_see_only_what_is_committed(vault: Vault) -> None:
     records = vault.collection(SEMANTIC)
     found: list[list[str]] = []
     end = vault.subscribe(lambda: found.append([one.doc_id for one in records.related_documents(near(1))]))
@@ -145,7 +145,7 @@ def test_readers_outside_a_program_see_what_was_committed_and_nothing_of_it(vaul
     assert len(records.scan_vectors(unit_vector(1)).passage_ids) == 2
 
 
-def test_the_terms_of_what_is_deleted_leave_the_files(tmp_path: Path) -> None:
+def test_the_terms_of_deleted_documents_leave_the_files(tmp_path: Path) -> None:
     vault = open_sqlite(tmp_path / "d", ManualClock())
     records = vault.collection(SEMANTIC)
     for i, term in enumerate(("aquamarine", "bergamot", "chrysalis")):
@@ -165,8 +165,8 @@ def test_the_terms_of_what_is_deleted_leave_the_files(tmp_path: Path) -> None:
     assert [term for term in (b"aquamarine", b"bergamot", b"chrysalis") if term in kept] == []
 
 
-def test_how_many_changes_there_are_is_known_after_any_number_of_them_and_of_restarts(tmp_path: Path) -> None:
-    """The file keeps the number now and then; what came or went since is counted."""
+def test_the_number_of_changes_is_right_after_any_changes_and_restarts(tmp_path: Path) -> None:
+    """The file stores the number now and then. Later changes are counted."""
     folder, clock = tmp_path / "d", ManualClock()
     kept = 0
 

@@ -1,4 +1,4 @@
-"""Compaction of a timeline: removed events leave the disk, small segments are joined, and nobody waits for it."""
+"""Compaction of a timeline: removed events leave the disk, small segments are joined, and calls do not wait for it."""
 
 import re
 import threading
@@ -35,7 +35,7 @@ def small_segments(count: int = 5) -> Trial:
 
 
 def _draft_of_next(trial: Trial) -> str:
-    """The name under which the segment that begins with the first event is written anew."""
+    """The name under which the segment that begins with the first event is rewritten."""
     return segment_name(1, trial.manifest.list[1].generation + 1) + DRAFT_SUFFIX
 
 
@@ -56,7 +56,7 @@ def test_small_neighbours_become_one_segment() -> None:
     assert trial.manifest.notes == []
 
 
-def test_a_compaction_tells_how_far_it_is() -> None:
+def test_a_compaction_reports_its_progress() -> None:
     trial = small_segments()
     reports: list[CompactionProgress] = []
     last = trial.compact(reports.append)
@@ -66,7 +66,7 @@ def test_a_compaction_tells_how_far_it_is() -> None:
     assert all(report.processed_bytes <= report.total_bytes for report in reports)
 
 
-def test_a_compaction_seals_what_is_open_and_joins_it_too() -> None:
+def test_a_compaction_seals_the_open_segment_and_joins_it_too() -> None:
     trial = small_segments(2)
     trial.append(2)
     trial.compact()
@@ -75,11 +75,11 @@ def test_a_compaction_seals_what_is_open_and_joins_it_too() -> None:
     assert trial.manifest.rows == {}
 
 
-def test_a_compaction_of_nothing_is_done_at_once() -> None:
+def test_a_compaction_with_nothing_to_do_is_done_at_once() -> None:
     assert Trial.begin().compact() == CompactionProgress(done=True)
 
 
-def test_only_what_fits_into_one_segment_is_joined() -> None:
+def test_segments_are_joined_only_up_to_the_maximum_size() -> None:
     trial = small_segments(7)
     rows = trial.manifest.segments()
     small = replace(ROOMY, segment_events_max=10)
@@ -94,7 +94,7 @@ def test_only_what_fits_into_one_segment_is_joined() -> None:
     ]
 
 
-def test_many_small_segments_are_joined_without_being_asked() -> None:
+def test_many_small_segments_are_joined_automatically() -> None:
     trial = Trial.begin(settings=replace(ROOMY, joined_min=4))
     for _ in range(4):
         trial.append(3)
@@ -119,7 +119,7 @@ def test_removed_events_leave_the_disk() -> None:
     assert trial.lost == []
 
 
-def test_several_removals_soon_after_each_other_are_one_rewriting() -> None:
+def test_several_removals_in_quick_succession_cause_one_rewrite() -> None:
     trial = Trial.begin(settings=replace(SETTINGS, erase_delay_s=1.0))
     trial.append(5)
     trial.run()
@@ -134,7 +134,7 @@ def test_several_removals_soon_after_each_other_are_one_rewriting() -> None:
     assert trial.manifest.list[1].generation == 2
 
 
-def test_a_segment_of_which_nothing_is_left_is_gone() -> None:
+def test_an_empty_segment_is_deleted() -> None:
     trial = Trial.begin()
     trial.append(11)
     trial.run()
@@ -160,7 +160,7 @@ def test_events_removed_before_they_were_written_are_never_written() -> None:
     trial.check()
 
 
-def test_what_is_removed_while_its_segment_is_rewritten_is_gone_from_the_next_one() -> None:
+def test_an_event_removed_while_its_segment_is_rewritten_is_gone_from_the_next_rewrite() -> None:
     trial = small_segments(4)
     hidden: list[set[int]] = []
 
@@ -177,7 +177,7 @@ def test_what_is_removed_while_its_segment_is_rewritten_is_gone_from_the_next_on
     trial.check()
 
 
-def test_what_is_removed_while_an_open_segment_is_written_without_others_is_gone_too() -> None:
+def test_events_removed_while_their_open_segment_is_written_are_gone_too() -> None:
     trial = Trial.begin(settings=ROOMY)
     trial.append(8)
     trial.run()
@@ -209,7 +209,7 @@ def test_what_is_removed_while_an_open_segment_is_written_without_others_is_gone
     assert sorted(trial.expected) == [4] and trial.manifest.marks == set()
 
 
-def test_marks_of_what_was_never_written_do_not_take_others_along() -> None:
+def test_marks_of_events_that_were_never_written_remove_no_other_event() -> None:
     trial = Trial.begin()
     trial.append(5)
     trial.run()
@@ -223,7 +223,7 @@ def test_marks_of_what_was_never_written_do_not_take_others_along() -> None:
     assert sorted(trial.found()) == [1, 5] and trial.manifest.marks == set()
 
 
-def test_a_compaction_gives_way_to_a_repair_of_what_it_has_read() -> None:
+def test_a_compaction_gives_way_to_a_repair_of_the_segment_that_it_read() -> None:
     trial = small_segments(4)
     damaged = False
 
@@ -244,7 +244,7 @@ def test_a_compaction_gives_way_to_a_repair_of_what_it_has_read() -> None:
     assert len(trial.manifest.list) == 1
 
 
-def test_events_are_taken_while_segments_are_rewritten() -> None:
+def test_events_are_recorded_while_segments_are_rewritten() -> None:
     trial = small_segments(4)
 
     def append_one(progress: CompactionProgress) -> None:
@@ -259,7 +259,7 @@ def test_events_are_taken_while_segments_are_rewritten() -> None:
     trial.check()
 
 
-def test_who_reads_an_old_segment_reads_on() -> None:
+def test_a_reader_of_an_old_segment_can_finish() -> None:
     trial = small_segments(2)
     name = trial.name_of(1)
     reader = trial.keeper.store.readers.get(name)
@@ -271,7 +271,7 @@ def test_who_reads_an_old_segment_reads_on() -> None:
     }
 
 
-def test_damage_that_a_compaction_meets_is_repaired_and_the_rest_is_joined() -> None:
+def test_damage_found_by_a_compaction_is_repaired_and_the_rest_is_joined() -> None:
     trial = small_segments(4)
     trial.damage(4, trial.span(5)[0] + 30)
     trial.compact()
@@ -281,7 +281,7 @@ def test_damage_that_a_compaction_meets_is_repaired_and_the_rest_is_joined() -> 
     assert trial.lost == [(5, 5, 1)] and trial.severities == ["critical", "healthy"]
 
 
-def test_a_compaction_whose_file_is_read_back_wrong_fails_for_who_waits_for_it() -> None:
+def test_a_compaction_whose_file_reads_back_wrong_fails_for_its_caller() -> None:
     trial = small_segments(2)
     trial.files.rotten = {_draft_of_next(trial): 100}
     with pytest.raises(StorageFailedError):
@@ -293,7 +293,7 @@ def test_a_compaction_whose_file_is_read_back_wrong_fails_for_who_waits_for_it()
     trial.check()
 
 
-def test_what_is_rewritten_by_itself_and_read_back_wrong_is_told_and_tried_again_later() -> None:
+def test_an_automatic_rewrite_that_reads_back_wrong_is_reported_and_retried() -> None:
     trial = small_segments(1)
     trial.files.rotten = {_draft_of_next(trial): 100}
     trial.remove(2)
@@ -307,9 +307,9 @@ def test_what_is_rewritten_by_itself_and_read_back_wrong_is_told_and_tried_again
     assert trial.manifest.marks == set()
 
 
-def test_a_compaction_that_finds_damage_where_a_repair_finds_none_fails_for_who_waits_for_it() -> None:
+def test_a_compaction_that_finds_damage_where_a_repair_finds_none_fails_for_its_caller() -> None:
     trial = small_segments(2)
-    # The file is sound on the disk; of what is read through memory a byte is another.
+    # The file on disk is sound. One byte differs when it is read through memory.
     trial.files.bad_cached = {trial.name_of(1): 100}
     with pytest.raises(StorageFailedError):
         trial.compact()
@@ -318,7 +318,7 @@ def test_a_compaction_that_finds_damage_where_a_repair_finds_none_fails_for_who_
     trial.check()
 
 
-def test_a_compaction_goes_on_when_nobody_listens_any_more() -> None:
+def test_a_compaction_continues_when_its_caller_has_left() -> None:
     def refuse(progress: CompactionProgress) -> None:
         raise ConnectionResetError
 
@@ -345,7 +345,7 @@ def test_the_bytes_of_removed_events_leave_a_vault(tmp_path: Path) -> None:
     pruned = ("e1", "e5", "e6", "e7", "e8", "e9", "e11")
     assert vault.timeline.prune(get(vault.timeline, *pruned), PruneReason.REQUESTED).result() == 7
     wait_until(lambda: vault.timeline.status().removal_pending_count == 0)
-    # Files go when their transactions are over.
+    # Files are deleted when their transactions are over.
     wait_until(lambda: len(list((tmp_path / "timeline").iterdir())) == 2)
     contents = [path.read_bytes() for path in (tmp_path / "timeline").iterdir()]
     assert not any(re.search(rf"content of {one}(?!\d)".encode(), content) for one in pruned for content in contents)
@@ -382,5 +382,5 @@ def test_reads_and_writes_go_on_while_a_vault_is_compacted(tmp_path: Path) -> No
     vault.close()
 
 
-def test_texts_tell_events_apart() -> None:
+def test_events_that_differ_only_in_text_are_different_events() -> None:
     assert not any(content_of(1) in content_of(other) for other in range(2, 200))

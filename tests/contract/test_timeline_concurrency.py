@@ -1,4 +1,4 @@
-"""The keeper of a timeline comes to an end with what it was asked for, whatever is recorded meanwhile."""
+"""The keeper of a timeline finishes what it was asked for, even while events are being recorded."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ DEADLINE_S = 120.0
 
 
 class SharedManifest(MemoryManifest):
-    """One that threads share; what a writer commits waits for its lock, as for the thread that writes."""
+    """A manifest shared by threads. A commit waits for its lock, as it waits for the writer thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def test_a_compaction_does_not_wait_for_what_is_recorded_after_it_began() -> Non
     assert len(trial.expected) > 3
 
 
-def test_a_segment_that_was_ended_before_the_index_heard_of_it_is_sealed_all_the_same() -> None:
+def test_a_segment_that_ended_before_the_index_knew_it_is_still_sealed() -> None:
     trial = Trial.begin()
     trial.append(3)
     trial.run()
@@ -84,7 +84,7 @@ def test_a_segment_that_was_ended_before_the_index_heard_of_it_is_sealed_all_the
     late: list[int] = []
 
     def publish_and_roll(segment_id: int) -> None:
-        # As the thread that writes does: what was committed before is in the index before this is.
+        # Like the writer thread: earlier commits reach the index before this one.
         while late:
             sequence = late.pop(0)
             owner, body = trial.manifest.rows[sequence]
@@ -106,7 +106,7 @@ def test_a_segment_that_was_ended_before_the_index_heard_of_it_is_sealed_all_the
     trial.check()
 
 
-def test_five_hundred_compactions_end_while_threads_record() -> None:
+def test_five_hundred_compactions_finish_while_threads_record() -> None:
     manifest, over = SharedManifest(), threading.Event()
     settings = replace(SETTINGS, segment_events_max=6)
     index, keeper = open_keeper(

@@ -1,4 +1,4 @@
-"""Damage to the files of a timeline: no wrong event, none lost but those that were touched, and all of that is told."""
+"""Damage to timeline files: no wrong event is returned, only the damaged ones are lost, and every loss is reported."""
 
 import errno
 from dataclasses import replace
@@ -31,7 +31,7 @@ def three_segments() -> Trial:
 
 
 class Copy:
-    """A trial to begin from again and again."""
+    """A copy of a timeline from which each trial begins."""
 
     def __init__(self) -> None:
         self.trial = three_segments()
@@ -42,7 +42,7 @@ class Copy:
         self.spans = {sequence: self.trial.span(sequence) for sequence in range(1, 9)}
 
     def restore(self) -> Trial:
-        """As it was, but not yet started."""
+        """Restores the timeline. It is not yet started."""
         trial = self.trial
         for name in trial.files.names():
             trial.files.unlink(name)
@@ -65,7 +65,7 @@ class Copy:
 
 
 def expect_lost(trial: Trial, lost: list[int]) -> None:
-    """Exactly these are gone, and exactly that is told; nothing is wrong any more."""
+    """Checks that exactly these events are gone and reported as lost, and that nothing else is wrong."""
     for sequence in lost:
         del trial.expected[sequence]
     trial.check()
@@ -77,7 +77,7 @@ def expect_lost(trial: Trial, lost: list[int]) -> None:
 
 
 @pytest.mark.parametrize("segment_id", [1, 5, 9])
-def test_a_flipped_byte_costs_at_most_the_event_that_it_was_in(segment_id: int) -> None:
+def test_a_flipped_byte_costs_at_most_the_event_that_holds_it(segment_id: int) -> None:
     copy = Copy()
     name = copy.trial.name_of(segment_id)
     for offset in range(0, len(copy.contents[name]), 1 if segment_id == 1 else 3):
@@ -89,7 +89,7 @@ def test_a_flipped_byte_costs_at_most_the_event_that_it_was_in(segment_id: int) 
 
 
 @pytest.mark.parametrize("segment_id", [1, 5, 9])
-def test_a_cut_costs_the_events_behind_it_and_no_others(segment_id: int) -> None:
+def test_a_truncated_file_costs_only_the_events_after_the_cut(segment_id: int) -> None:
     copy = Copy()
     name = copy.trial.name_of(segment_id)
     for size in range(0, len(copy.contents[name]), 1 if segment_id == 1 else 3):
@@ -99,7 +99,7 @@ def test_a_cut_costs_the_events_behind_it_and_no_others(segment_id: int) -> None
         expect_lost(trial, copy.touched(segment_id, size, len(copy.contents[name])))
 
 
-def test_what_a_read_meets_is_repaired_before_it_is_answered() -> None:
+def test_damage_found_by_a_read_is_repaired_before_the_answer() -> None:
     copy = Copy()
     for sequence in (1, 4, 6):
         trial = copy.restore()
@@ -110,7 +110,7 @@ def test_what_a_read_meets_is_repaired_before_it_is_answered() -> None:
         expect_lost(trial, [sequence])
 
 
-def test_damage_to_a_segment_with_removed_events_counts_those_as_not_lost() -> None:
+def test_removed_events_in_a_damaged_segment_do_not_count_as_lost() -> None:
     trial = three_segments()
     spans = {sequence: trial.span(sequence) for sequence in (6, 7)}
     trial.manifest.remove([6])
@@ -122,7 +122,7 @@ def test_damage_to_a_segment_with_removed_events_counts_those_as_not_lost() -> N
     expect_lost(trial, [7])
 
 
-def test_events_whose_rows_are_still_there_are_taken_from_them() -> None:
+def test_events_whose_rows_still_exist_are_restored_from_them() -> None:
     trial = three_segments()
     start, _ = trial.span(7)
     trial.manifest.rows[7] = 5, trial.expected[7]
@@ -132,7 +132,7 @@ def test_events_whose_rows_are_still_there_are_taken_from_them() -> None:
     assert trial.severities == ["warning", "healthy"]
 
 
-def test_several_damages_of_one_segment_are_told_as_the_ranges_that_they_are() -> None:
+def test_several_damages_of_one_segment_are_reported_as_separate_ranges() -> None:
     trial = Trial.begin(settings=SETTINGS_OF_TWENTY)
     trial.append(21)
     trial.run()
@@ -146,7 +146,7 @@ def test_several_damages_of_one_segment_are_told_as_the_ranges_that_they_are() -
     assert trial.lost == [(3, 5, 3), (11, 11, 1), (20, 20, 1)]
 
 
-def test_a_cut_behind_removed_events_is_told_by_number_and_range() -> None:
+def test_a_cut_after_removed_events_is_reported_by_count_and_range() -> None:
     trial = Trial.begin(settings=SETTINGS_OF_TWENTY)
     trial.append(21)
     trial.run()
@@ -162,7 +162,7 @@ def test_a_cut_behind_removed_events_is_told_by_number_and_range() -> None:
     assert trial.lost == [(12, 20, 8)]
 
 
-def test_pages_that_cannot_be_read_cost_the_events_in_them_and_no_others() -> None:
+def test_unreadable_pages_cost_only_the_events_on_them() -> None:
     trial = Trial.begin()
     trial.context = "long " * 1_700
     trial.append(EVENTS)
@@ -174,14 +174,14 @@ def test_pages_that_cannot_be_read_cost_the_events_in_them_and_no_others() -> No
     trial.files.bad_bytes.clear()
     del trial.expected[6]
     assert trial.found() == trial.expected and trial.lost == [(6, 6, 1)]
-    # It could not be copied as a whole, and stays.
+    # It could not be copied as a whole, so it stays.
     assert trial.quarantine.names() == []
     assert "00000000000000000005-0001.segment.unreadable" in trial.files.names()
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES])
 @pytest.mark.parametrize("at_start", [False, True])
-def test_a_file_that_cannot_be_opened_for_a_while_is_not_taken_for_lost(error: int, *, at_start: bool) -> None:
+def test_a_file_that_cannot_be_opened_for_a_while_does_not_count_as_lost(error: int, *, at_start: bool) -> None:
     trial = three_segments()
     name = trial.name_of(5)
     trial.files.unopenable = {name: error}
@@ -200,7 +200,7 @@ def test_a_file_that_cannot_be_opened_for_a_while_is_not_taken_for_lost(error: i
     assert trial.lost == [] and trial.severities == ["warning", "healthy"]
 
 
-def test_a_file_that_the_disk_does_not_open_any_more_is_lost_and_kept_and_the_warning_says_where() -> None:
+def test_a_file_that_can_no_longer_be_opened_is_lost_but_kept_and_the_warning_says_where() -> None:
     trial = three_segments()
     name = trial.name_of(5)
     trial.files.unopenable = {name: errno.EIO}
@@ -221,7 +221,7 @@ def test_the_warning_of_a_damaged_file_says_where_it_is_and_that_of_a_missing_on
     assert all("restore the events from a backup" in remedy for remedy in remedies)
 
 
-def test_garbage_behind_a_sealed_file_costs_nothing() -> None:
+def test_garbage_after_the_end_of_a_sealed_file_costs_nothing() -> None:
     trial = three_segments()
     name = trial.name_of(1)
     trial.files.put(name, trial.files.content(name) + b"\x7e\xa5\x01\x01 and so on")
@@ -230,7 +230,7 @@ def test_garbage_behind_a_sealed_file_costs_nothing() -> None:
     assert trial.severities == ["warning", "healthy"]
 
 
-def test_without_room_for_the_new_file_what_is_sound_is_found_where_it_is() -> None:
+def test_without_space_for_the_repaired_file_sound_events_are_still_found() -> None:
     trial = three_segments()
     trial.damage(5, trial.span(6)[0] + 30)
     trial.damage(5, len(trial.files.content(trial.name_of(5))) - FOOTER_BYTES // 2)
@@ -269,7 +269,7 @@ def _sealed_vault(folder: Path, clock: ManualClock) -> list[Path]:
     return sorted((folder / "timeline").iterdir())
 
 
-def test_a_damaged_vault_opens_with_everything_else_and_tells_what_is_lost(tmp_path: Path) -> None:
+def test_a_damaged_vault_opens_with_everything_else_and_reports_the_loss(tmp_path: Path) -> None:
     clock = ManualClock()
     files = _sealed_vault(tmp_path, clock)
     content = bytearray(files[1].read_bytes())
@@ -290,8 +290,8 @@ def test_a_damaged_vault_opens_with_everything_else_and_tells_what_is_lost(tmp_p
 
 
 @pytest.mark.parametrize("copies_left", [1, 0])
-def test_what_is_pruned_leaves_the_copy_of_a_damaged_segment(tmp_path: Path, copies_left: int) -> None:
-    """Its own bytes go, and the damage stays to be looked at; where it may be the damage itself, the copy goes."""
+def test_pruned_events_leave_the_copy_of_a_damaged_segment(tmp_path: Path, copies_left: int) -> None:
+    """The event's bytes go and the damage stays for inspection. If the event may be in the damage, the copy goes."""
     clock = ManualClock()
     vault = _open(tmp_path, clock)
     append(vault.timeline, *(happening(f"e{n}", content=f"word{n}") for n in range(13)))
@@ -301,7 +301,7 @@ def test_what_is_pruned_leaves_the_copy_of_a_damaged_segment(tmp_path: Path, cop
     content = bytearray(damaged.read_bytes())
     content[content.index(b"word7") + 4] ^= 0x40
     if not copies_left:
-        # Nobody can tell any more where its events are.
+        # There is no longer a way to tell where its events are.
         content[:8] = bytes(8)
     damaged.write_bytes(content)
 
@@ -319,7 +319,7 @@ def test_what_is_pruned_leaves_the_copy_of_a_damaged_segment(tmp_path: Path, cop
     vault.close()
 
 
-def test_a_vault_whose_files_are_all_cut_opens_with_what_is_before_the_cuts(tmp_path: Path) -> None:
+def test_a_vault_with_all_files_truncated_opens_with_what_is_before_the_cuts(tmp_path: Path) -> None:
     clock = ManualClock()
     files = _sealed_vault(tmp_path, clock)
     for path in files:

@@ -1,4 +1,4 @@
-"""A timeline on a disk that is full or fails: nothing acknowledged is in danger, it is told, and it is made good."""
+"""A timeline on a full or failing disk: no acknowledged event is lost, the failure is reported, and it recovers."""
 
 import errno
 import threading
@@ -18,7 +18,7 @@ from tests.support.timeline_trial import SETTINGS, START, MemoryManifest, Trial
 
 
 def settle(trial: Trial) -> None:
-    """Time passes, and what failed is tried again."""
+    """Lets time pass until failed work is retried."""
     trial.clocks.pass_time(60)
     trial.run()
 
@@ -46,7 +46,7 @@ def test_a_call_that_fails_once_at_any_time_loses_nothing(operation: Operation, 
 
 
 def work(trial: Trial) -> None:
-    """Writes, seals, removes and compacts; failures end nothing of it."""
+    """Writes, seals, removes and compacts. No failure ends this loop."""
     trial.append(6)
     trial.run()
     trial.remove(2)
@@ -65,14 +65,14 @@ def work(trial: Trial) -> None:
 
 @contextmanager
 def tolerated() -> Iterator[None]:
-    """Whoever asks for a compaction is told that it failed."""
+    """Ignores the error that the caller of a compaction gets."""
     try:
         yield
     except (StorageFullError, StorageFailedError):
         return
 
 
-def test_a_full_disk_is_told_once_and_service_resumes_by_itself() -> None:
+def test_a_full_disk_is_reported_once_and_service_resumes_by_itself() -> None:
     trial = Trial.begin()
     trial.append(3)
     trial.run()
@@ -90,13 +90,13 @@ def test_a_full_disk_is_told_once_and_service_resumes_by_itself() -> None:
     trial.files.heal()
     settle(trial)
     trial.check()
-    # The new process says it again, since it cannot know what the old one meant.
+    # The new process reports it again, because it does not know what the old one reported.
     assert trial.severities == ["warning", "warning", "healthy"]
     assert trial.keeper.failure() is None
     assert sum(row.state is SegmentState.SEALED for row in trial.manifest.segments()) == 5
 
 
-def test_attempts_become_rarer_while_the_disk_is_full() -> None:
+def test_retries_become_rarer_while_the_disk_is_full() -> None:
     trial = Trial.begin()
     trial.files.fail("create", at=1, times=10**6, error=errno.ENOSPC)
     trial.append(1)
@@ -124,7 +124,7 @@ def test_a_file_whose_sync_failed_is_given_up_and_never_synced_again() -> None:
     settle(trial)
     trial.check()
     assert trial.name_of(1) != name
-    # The new file is kept, whatever fails later but its own sync.
+    # The new file is kept, unless its own sync fails.
     kept = trial.name_of(1)
     trial.append(1)
     trial.files.fail("append", at=1, error=errno.ENOSPC)
@@ -137,7 +137,7 @@ def test_a_file_whose_sync_failed_is_given_up_and_never_synced_again() -> None:
     assert trial.severities == ["warning", "healthy", "warning", "healthy"]
 
 
-def test_a_warning_waits_until_the_records_take_it() -> None:
+def test_a_warning_waits_until_the_records_can_store_it() -> None:
     trial = Trial.begin()
     trial.append(3)
     refused: list[Change] = []
@@ -161,7 +161,7 @@ def test_a_warning_waits_until_the_records_take_it() -> None:
 
 
 class FailingCommit:
-    """Fails the commit of a number, counted from 1, which did all its work nevertheless where `happened`."""
+    """Fails the commit with this number, counted from 1. If `happened`, the commit did all its work before."""
 
     def __init__(self, manifest: MemoryManifest, at: int, *, happened: bool) -> None:
         self.left = at
@@ -180,7 +180,7 @@ class FailingCommit:
 
 
 @pytest.mark.parametrize("happened", [False, True])
-def test_after_a_commit_of_which_nobody_knows_whether_it_happened_files_and_records_agree(*, happened: bool) -> None:
+def test_after_a_commit_with_an_unknown_outcome_files_and_records_agree(*, happened: bool) -> None:
     at, failed = 0, True
     while failed:
         at += 1
@@ -196,7 +196,7 @@ def test_after_a_commit_of_which_nobody_knows_whether_it_happened_files_and_reco
     assert at > 7
 
 
-def test_what_is_read_back_wrong_is_written_again() -> None:
+def test_a_file_that_reads_back_wrong_is_written_again() -> None:
     trial = Trial.begin()
     trial.append(4)
     trial.run()
@@ -230,7 +230,7 @@ def test_a_segment_is_sealed_by_age_when_nothing_is_appended() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365, -24 * 365])
-def test_a_clock_that_jumps_loses_nothing_and_keeps_no_segment_open_for_ever(hours: int) -> None:
+def test_a_clock_jump_loses_nothing_and_keeps_no_segment_open_forever(hours: int) -> None:
     trial = Trial.begin()
     trial.append(2, at=START)
     trial.run()
@@ -246,7 +246,7 @@ def test_a_clock_that_jumps_loses_nothing_and_keeps_no_segment_open_for_ever(hou
     assert sorted(trial.found()) == [1, 2, 3] and trial.manifest.notes == []
 
 
-def test_everything_is_read_once_a_day() -> None:
+def test_all_files_are_read_once_a_day() -> None:
     trial = Trial.begin()
     assert trial.manifest.scrub_time is None
     trial.append(9)
@@ -265,7 +265,7 @@ def test_everything_is_read_once_a_day() -> None:
     assert read is not None and read - START >= timedelta(seconds=SETTINGS.scrub_interval_s)
 
 
-def test_how_far_a_file_is_on_the_disk_is_noted_at_most_once_a_second() -> None:
+def test_the_synced_length_of_a_file_is_noted_at_most_once_a_second() -> None:
     trial = Trial.begin(settings=replace(SETTINGS, segment_events_max=1_000, note_interval_s=1.0))
     for _ in range(50):
         trial.append(1)
@@ -277,7 +277,7 @@ def test_how_far_a_file_is_on_the_disk_is_noted_at_most_once_a_second() -> None:
 # The thread
 
 
-def test_who_waits_for_the_keeper_is_answered_when_it_ends() -> None:
+def test_callers_waiting_for_the_keeper_are_answered_when_it_stops() -> None:
     keeper = a_keeper()
     keeper.start()
     assert keeper.wait_until_warm(60)
@@ -289,7 +289,7 @@ def test_who_waits_for_the_keeper_is_answered_when_it_ends() -> None:
     keeper.repair_soon(1)
 
 
-def test_a_keeper_that_cannot_read_the_records_is_warm_once_it_can() -> None:
+def test_a_keeper_that_cannot_read_the_records_becomes_warm_once_it_can() -> None:
     manifest = MemoryManifest()
     broken = threading.Event()
     broken.set()
@@ -312,7 +312,7 @@ def test_a_keeper_that_cannot_read_the_records_is_warm_once_it_can() -> None:
 
 
 def a_keeper(manifest: MemoryManifest | None = None) -> TimelineKeeper:
-    """One with a thread, that tries again at once."""
+    """A keeper with a thread, which retries at once."""
     trial = Trial.begin()
     return TimelineKeeper(
         files=trial.files,

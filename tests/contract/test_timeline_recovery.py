@@ -1,4 +1,4 @@
-"""The timeline after an end that nobody wished for: files are brought in line with what was committed, and no more."""
+"""The timeline after a crash: files are brought in line with what was committed, and nothing else changes."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.support.timeline_trial import StoppedError, Trial, TrialFiles
 SEEDS = range(2)
 
 
-def test_what_was_committed_is_in_files_and_still_there_after_a_start() -> None:
+def test_committed_events_are_in_files_and_still_there_after_a_restart() -> None:
     trial = Trial.begin()
     trial.append(11)
     trial.run()
@@ -27,7 +27,7 @@ def test_what_was_committed_is_in_files_and_still_there_after_a_start() -> None:
     trial.check()
 
 
-def test_a_torn_tail_is_cut_exactly_and_written_again() -> None:
+def test_a_torn_tail_is_cut_off_exactly_and_written_again() -> None:
     trial = Trial.begin()
     trial.append(3)
     trial.run()
@@ -40,7 +40,7 @@ def test_a_torn_tail_is_cut_exactly_and_written_again() -> None:
     for end in range(len(whole), len(longer)):
         for garbage in (b"", b"\x7e\xa5\x01\x01garbage"):
             trial.files.put(name, longer[:end] + garbage)
-            # What was noted is behind what the file holds, as it may be.
+            # The noted length is less than what the file holds, which is allowed.
             trial.manifest.list[1] = trial.manifest.list[1]._replace(synced_offset=synced, synced_sequence=3)
             trial.reopen()
             assert trial.files.content(name) == longer
@@ -49,7 +49,7 @@ def test_a_torn_tail_is_cut_exactly_and_written_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_noted_as_synced_survives_a_power_cut(seed: int) -> None:
+def test_events_noted_as_synced_survive_a_power_cut(seed: int) -> None:
     trial = Trial.begin()
     trial.append(3)
     trial.run()
@@ -64,7 +64,7 @@ def test_what_is_noted_as_synced_survives_a_power_cut(seed: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", [0, 70, 200])
-def test_an_unsealed_file_that_is_not_what_was_synced_is_written_anew(damaged: int) -> None:
+def test_an_unsealed_file_that_differs_from_what_was_synced_is_rewritten(damaged: int) -> None:
     trial = Trial.begin()
     trial.append(3)
     trial.run()
@@ -78,7 +78,7 @@ def test_an_unsealed_file_that_is_not_what_was_synced_is_written_anew(damaged: i
     assert trial.lost == [] and trial.manifest.notes == []
 
 
-def test_a_missing_unsealed_file_is_written_anew() -> None:
+def test_a_missing_unsealed_file_is_rewritten() -> None:
     trial = Trial.begin()
     trial.append(3)
     trial.run()
@@ -88,7 +88,7 @@ def test_a_missing_unsealed_file_is_written_anew() -> None:
     assert trial.lost == [] and trial.manifest.notes == []
 
 
-def test_a_missing_sealed_file_is_lost_with_its_range_and_nothing_else() -> None:
+def test_a_missing_sealed_file_costs_only_its_own_events() -> None:
     trial = Trial.begin()
     trial.append(11)
     trial.run()
@@ -106,7 +106,7 @@ def test_a_missing_sealed_file_is_lost_with_its_range_and_nothing_else() -> None
     assert trial.lost == [(5, 8, 4)] and trial.severities == ["critical", "healthy"]
 
 
-def test_files_that_nobody_knows_are_cleared_away() -> None:
+def test_unknown_files_are_deleted() -> None:
     trial = Trial.begin()
     trial.append(6)
     trial.run()
@@ -122,7 +122,7 @@ def test_files_that_nobody_knows_are_cleared_away() -> None:
 
 
 @pytest.mark.parametrize("source", ["another segment", "another vault"])
-def test_nothing_of_a_file_in_the_place_of_another_is_believed(source: str) -> None:
+def test_a_file_in_the_place_of_another_is_ignored(source: str) -> None:
     trial, other = Trial.begin(), Trial.begin()
     other.manifest.epoch = bytes(range(1, 17)) if source == "another vault" else trial.manifest.epoch
     other.reopen()
@@ -183,7 +183,7 @@ def _count_changes(work: Callable[[Trial], None]) -> int:
 
 
 @pytest.mark.parametrize("power", ["kill", *(f"power cut {seed}" for seed in SEEDS)])
-def test_an_end_at_any_moment_loses_nothing(power: str) -> None:
+def test_a_crash_at_any_moment_loses_nothing(power: str) -> None:
     total = _count_changes(_work)
     assert total > 80
     for stop_at in range(1, total + 1):
@@ -206,7 +206,7 @@ def test_an_end_at_any_moment_loses_nothing(power: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_end_at_any_commit_loses_nothing(when: str) -> None:
+def test_a_crash_at_any_commit_loses_nothing(when: str) -> None:
     def count(change: Change) -> None:
         commits.append(change)
 
@@ -239,7 +239,7 @@ def _stop_at_commit(stop_at: int, when: str) -> None:
 
 
 @pytest.mark.parametrize("power", ["kill", *(f"power cut {seed}" for seed in SEEDS)])
-def test_an_end_in_the_midst_of_a_repair_loses_only_what_was_damaged(power: str) -> None:
+def test_a_crash_during_a_repair_loses_only_what_was_damaged(power: str) -> None:
     stop_at = 0
     finished = False
     while not finished:

@@ -1,4 +1,4 @@
-"""Events are found by a text whatever happened to the index, and what was pruned is in none of its bytes."""
+"""Events are found by text whatever happened to the index, and no byte of it holds a pruned event."""
 
 import random
 import shutil
@@ -34,7 +34,7 @@ OpenTimeline = Callable[..., Timeline]
 
 @pytest.fixture
 def open_timeline(tmp_path: Path) -> Iterator[OpenTimeline]:
-    """Opens the timeline of a folder; one that is open is closed before."""
+    """Opens the timeline of a folder. Closes it first if it is open."""
     opened: list[SQLiteVault] = []
 
     def open_it(folder: str = "vault", embed: EmbedTexts | None = None) -> Timeline:
@@ -67,7 +67,7 @@ def search(
 
 
 def settle(timeline: Timeline) -> None:
-    """Waits until the index has taken everything."""
+    """Waits until the index has processed everything."""
     wait_until(lambda: timeline.status().text_pending_count == 0)
 
 
@@ -85,13 +85,13 @@ def append_texts(timeline: Timeline, texts: Sequence[str], prefix: str = "e") ->
 
 
 def prune(timeline: Timeline, *event_ids: str) -> None:
-    """Removes events, and waits until nothing is left of them."""
+    """Removes events, and waits until they have left every part of the index."""
     timeline.prune(get(timeline, *event_ids), PruneReason.REQUESTED).result()
     wait_until(lambda: timeline.status().removal_pending_count == 0)
 
 
 def index_bytes(folder: Path) -> bytes:
-    """All that the index has on the disk."""
+    """All bytes of the index on disk."""
     return b"".join(path.read_bytes() for path in sorted((folder / "timeline-index").iterdir()))
 
 
@@ -105,7 +105,7 @@ def test_the_context_of_an_event_is_searched_too(open_timeline: OpenTimeline) ->
     assert found(timeline, "gardens") == [1, 2]
 
 
-def test_events_are_found_by_meaning_and_by_both(open_timeline: OpenTimeline) -> None:
+def test_events_are_found_by_meaning_by_words_and_by_both(open_timeline: OpenTimeline) -> None:
     timeline = open_timeline(embed=EMBEDDER.embed)
     assert timeline.has_embeddings
     texts = ["the blue door", "the red gate", "", "blue doors, all of them blue"]
@@ -128,7 +128,7 @@ def test_events_are_found_by_meaning_and_by_both(open_timeline: OpenTimeline) ->
     assert np.isnan(by_word.similarity).all()
 
 
-def test_without_a_vector_of_the_query_words_alone_count(open_timeline: OpenTimeline) -> None:
+def test_without_a_query_vector_only_words_count(open_timeline: OpenTimeline) -> None:
     timeline = open_timeline(embed=EMBEDDER.embed)
     append_texts(timeline, ["the blue door", "a gate"])
     settle(timeline)
@@ -153,10 +153,10 @@ def test_words_are_found_while_the_model_fails_and_vectors_follow(open_timeline:
     assert search(timeline, "the blue door", SearchMode.VECTOR).similarity.max() > 0.99
 
 
-def test_parts_of_the_index_answer_as_one(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_the_parts_of_the_index_answer_as_one(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     open_timeline()
     timeline = open_timeline("other")
-    # As if so many events had been stored, and pruned.
+    # As if this many events had been stored and pruned.
     with apsw.Connection(str(tmp_path / "vault" / "records.db")) as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('timeline.sequence', ?)", (PART_SEQUENCES - 6,))
     texts = [f"door {'blue ' * (i % 4)}number{i}" for i in range(12)]
@@ -169,20 +169,18 @@ def test_parts_of_the_index_answer_as_one(open_timeline: OpenTimeline, tmp_path:
     np.testing.assert_allclose(search(timeline, "blue door").relevance, expected[1])
     assert found(timeline, "number7", among=[first + 8]) == [first + 8]
     assert found(timeline, "number7", among=[first + 1, first + 7, first + 9]) == []
-    # The whole first part, and some of the second.
+    # The whole first part, and some events of the second.
     prune(timeline, *(f"e{i}" for i in range(6)), "e7")
     assert found(timeline, "door") == [first + i + 1 for i in range(6, 12) if i != 7]
     timeline = open_timeline()
     assert found(timeline, "door") == [first + i + 1 for i in range(6, 12) if i != 7]
 
 
-# What is left of what was pruned
+# What pruned events leave behind
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_nothing_of_what_was_pruned_is_left_in_the_index(
-    open_timeline: OpenTimeline, tmp_path: Path, *, later: bool
-) -> None:
+def test_the_index_holds_nothing_of_pruned_events(open_timeline: OpenTimeline, tmp_path: Path, *, later: bool) -> None:
     timeline = open_timeline(embed=EMBEDDER.embed)
     folder = tmp_path / "vault"
     words = [f"secretword{i}x" for i in range(60)]
@@ -193,7 +191,7 @@ def test_nothing_of_what_was_pruned_is_left_in_the_index(
     assert all(word.encode() in stored for word in words)
     assert all(vector in stored for vector in vectors)
     if later:
-        # As if the server had ended before the index let them go.
+        # As if the server had stopped before the index removed them.
         timeline = open_timeline("other")
         shutil.copytree(folder / "timeline-index", tmp_path / "before")
         timeline = open_timeline(embed=EMBEDDER.embed)
@@ -212,7 +210,7 @@ def test_nothing_of_what_was_pruned_is_left_in_the_index(
     assert not any(found(timeline, words[i], among=range(1, 61)) for i in range(0, 60, 3))
 
 
-def test_an_index_of_which_all_was_pruned_takes_new_events(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_an_index_that_is_empty_after_pruning_takes_new_events(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     timeline = open_timeline()
     append_texts(timeline, ["secretword", "another"])
     assert found(timeline, "secretword") == [1]
@@ -240,7 +238,7 @@ def test_the_index_is_there_after_reopening(open_timeline: OpenTimeline, tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "halved", "page short", "no table"])
-def test_a_damaged_index_is_built_anew(open_timeline: OpenTimeline, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_index_is_rebuilt(open_timeline: OpenTimeline, tmp_path: Path, damage: str) -> None:
     timeline = open_timeline()
     append_texts(timeline, [f"door number{i}" for i in range(500)])
     assert found(timeline, "number77") == [78]
@@ -260,11 +258,11 @@ def test_a_damaged_index_is_built_anew(open_timeline: OpenTimeline, tmp_path: Pa
     wait_until(lambda: search(timeline, "number77").pending == 0)
     assert found(timeline, "number77") == [78]
     assert len(found(timeline, "door")) == 500
-    # Nobody could take a word out of a damaged index.
+    # A word cannot be removed from a damaged index.
     assert not (tmp_path / "vault" / "quarantine").exists()
 
 
-def test_no_flipped_byte_leads_to_an_error_or_a_foreign_event(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_no_flipped_byte_causes_an_error_or_a_wrong_event(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     timeline = open_timeline(embed=EMBEDDER.embed)
     append_texts(timeline, [f"door number{i}" for i in range(300)])
     assert len(found(timeline, "door")) == 300
@@ -287,7 +285,7 @@ def test_no_flipped_byte_leads_to_an_error_or_a_foreign_event(open_timeline: Ope
         open_timeline("other")
 
 
-def test_an_index_that_breaks_while_it_is_open_is_built_anew(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_an_index_that_breaks_while_open_is_rebuilt(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     timeline = open_timeline()
     append_texts(timeline, [f"door number{i}" for i in range(500)])
     assert len(found(timeline, "door")) == 500
@@ -300,7 +298,7 @@ def test_an_index_that_breaks_while_it_is_open_is_built_anew(open_timeline: Open
     assert found(timeline, "window") == [501]
 
 
-def test_an_index_of_another_vault_is_thrown_away(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_an_index_of_another_vault_is_discarded(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     append_texts(timeline := open_timeline("other"), ["a window", "the window", "windows"])
     assert found(timeline, "window") == [1, 2, 3]
     append_texts(timeline := open_timeline(), ["a door", "a gate"])
@@ -314,7 +312,7 @@ def test_an_index_of_another_vault_is_thrown_away(open_timeline: OpenTimeline, t
     assert b"window" not in index_bytes(tmp_path / "vault")
 
 
-def test_an_index_that_is_ahead_of_the_records_is_thrown_away(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_an_index_that_is_ahead_of_the_records_is_discarded(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     append_texts(timeline := open_timeline(), ["a door"])
     assert found(timeline, "door") == [1]
     open_timeline("other")
@@ -342,7 +340,7 @@ def test_vectors_come_and_go_with_the_setting(open_timeline: OpenTimeline) -> No
 
 
 class GrowingSource:
-    """Events of which another one is there whenever some were read."""
+    """A source that has another event each time some were read."""
 
     def __init__(self) -> None:
         self.last_sequence = 1
@@ -364,7 +362,7 @@ class GrowingSource:
         return {sequence: f"door {sequence}" for sequence in sequences}
 
 
-def test_events_get_vectors_though_there_are_always_newer_ones(tmp_path: Path) -> None:
+def test_events_get_vectors_even_while_newer_ones_keep_coming(tmp_path: Path) -> None:
     embedded = threading.Event()
 
     def embed(texts: Sequence[str]) -> Any:
@@ -394,7 +392,7 @@ for number in range(start, 10**6, 50):
 """
 
 
-def test_an_index_whose_server_was_killed_goes_on(open_timeline: OpenTimeline, tmp_path: Path) -> None:
+def test_an_index_whose_server_was_killed_continues(open_timeline: OpenTimeline, tmp_path: Path) -> None:
     rng = random.Random(7)
     for _ in range(4):
         command = [sys.executable, "-c", _CHILD, str(tmp_path / "vault")]

@@ -21,7 +21,7 @@ class TestLocalVectorStore(VectorStoreContract):
 
 
 class TestLocalVectorStoreProposingCandidates(VectorStoreContract):
-    """Every search asks the graph first where there is one, as it does of large stores."""
+    """Every search asks the graph first, if there is one, as searches of large stores do."""
 
     uses_chroma = False
 
@@ -78,7 +78,7 @@ def test_backend_is_unreachable(tmp_path: Path) -> None:
             assert sorted(ids(store.search("cats and dogs"))) == ["cats", "dogs"]
 
 
-def test_a_chroma_server_that_is_away_fails_neither_the_constructor_nor_use(tmp_path: Path) -> None:
+def test_an_unreachable_chroma_server_breaks_neither_the_constructor_nor_use(tmp_path: Path) -> None:
     with ChromaServer(tmp_path / "server") as chroma:
         port = chroma.port
     with ChromaVectorStore(tmp_path / "data", host="127.0.0.1", port=port, embedding_model="hashing") as store:
@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_opened_has_no_heartbeat(tmp_path: Path) -> None:
             second.count()
 
 
-def test_what_was_stored_stays_when_the_backend_is_changed(tmp_path: Path) -> None:
+def test_stored_documents_stay_when_the_backend_is_changed(tmp_path: Path) -> None:
     with LocalVectorStore(tmp_path, embedding_model="hashing") as store:
         store.store("cats", PETS["cats"], {"kind": "pet"})
     with ChromaVectorStore(tmp_path, embedding_model="hashing") as store:

@@ -31,12 +31,14 @@ class TimelineContract(
 
 
 class DurableTimelineContract(TimelineContract):
-    """Adds the promises of a timeline that is kept on disk."""
+    """Adds the promises of a timeline on disk."""
 
     machine_examples = 15
     durable = True
 
-    def test_what_was_recorded_and_pruned_is_so_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+    def test_recorded_events_are_there_and_pruned_ones_gone_after_reopening(
+        self, tmp_path: Path, clock: ManualClock
+    ) -> None:
         folder = tmp_path / "kept"
         vault = self.open(folder, clock)
         for number in range(23):
@@ -56,7 +58,7 @@ class DurableTimelineContract(TimelineContract):
         assert (following.sequence, anew.sequence, anew.duplicate) == (25, 26, False)
         vault.close()
 
-    def test_sealed_segments_answer_as_their_rows_did(self, tmp_path: Path, clock: ManualClock) -> None:
+    def test_sealed_segments_answer_like_their_rows_before(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open(tmp_path / "kept", clock)
         append_at(vault.timeline, [START - timedelta(hours=5 * number % 17) for number in range(33)])
         vault.timeline.prune(get(vault.timeline, "e2", "e31"), PruneReason.REQUESTED).result()
@@ -69,7 +71,7 @@ class DurableTimelineContract(TimelineContract):
         assert all(one.duplicate for one in append(vault.timeline, *(happening(f"e{i}") for i in range(3, 31))))
         vault.close()
 
-    def test_sequences_are_not_given_twice_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+    def test_sequences_are_not_reused_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open(tmp_path / "kept", clock)
         append_at(vault.timeline, [START] * 12)
         vault.timeline.prune(vault.timeline.window(ALL, limit=20).events, PruneReason.RETENTION).result()
@@ -83,7 +85,7 @@ class DurableTimelineContract(TimelineContract):
 
 
 def seen(timeline: Timeline) -> Any:
-    """What a reader sees, but for the names of segments."""
+    """What a reader sees, except for the names of segments."""
     found = timeline.window(ALL, limit=1_000)
     by_id = timeline.get([f"e{number}" for number in range(40)])
     return (

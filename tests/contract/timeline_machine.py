@@ -1,4 +1,4 @@
-"""Random programs over a timeline and a plain list beside it: both must say the same at every step."""
+"""Random programs over a timeline and a plain list: both must agree at every step."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -145,7 +145,7 @@ class TimelineMachine(RuleBasedStateMachine):
             assert receipt[:2] == self.expected(event, request)  # type: ignore[index]
 
     def expected(self, event: EpisodicEvent, request: str | None) -> tuple[str, int]:
-        """The id and sequence of the receipt."""
+        """The id and sequence that the receipt must have."""
         if request and request in self.answers:
             return self.answers[request]
         same_id = [one for one in self.known if one.event.event_id == event.event_id]
@@ -215,8 +215,8 @@ class TimelineMachine(RuleBasedStateMachine):
 
 
 def run_machine(open_vault: Callable[[Path, ManualClock], Vault], *, durable: bool, examples: int) -> None:
-    """Runs so many programs."""
-    run_state_machine_as_test(  # the annotation asks for a class; any maker of machines will do
+    """Runs this many programs."""
+    run_state_machine_as_test(  # the annotation asks for a class, but any callable that makes machines works
         cast("type[TimelineMachine]", lambda: TimelineMachine(open_vault, durable=durable)),
         settings=settings(max_examples=examples, stateful_step_count=25, derandomize=True, deadline=None),
     )

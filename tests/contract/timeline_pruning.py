@@ -1,4 +1,4 @@
-"""What pruning must do in every timeline: what is pruned is gone from every answer, and the feed names it."""
+"""What pruning must do in every timeline: pruned events are in no answer, and the feed names them."""
 
 import json
 from datetime import timedelta
@@ -34,7 +34,7 @@ PRUNED = ChangeType.EPISODIC_PRUNED
 
 
 def prune(timeline: Timeline, *event_ids: str, **terms: Any) -> int:
-    """Prunes events that are there."""
+    """Prunes events, all of which are stored."""
     return timeline.prune(get(timeline, *event_ids), PruneReason.REQUESTED, **terms).result()
 
 
@@ -75,7 +75,7 @@ class TimelinePruningContract(TimelineSuite):
         wait_until(lambda: search().pending == 0)
         assert search().sequences.tolist() == [1, 3]
 
-    def test_the_feed_names_what_was_pruned_by_segment_and_scope(self, vault: Vault, clock: ManualClock) -> None:
+    def test_the_feed_names_pruned_events_by_segment_and_scope(self, vault: Vault, clock: ManualClock) -> None:
         timeline = vault.timeline
         scopes = [Scope("u", persona="p"), Scope("u", persona="q")]
         append(timeline, *(happening(f"e{i}", scope=scopes[i % 2], content=f"Grüße {i}") for i in range(8)))
@@ -108,7 +108,7 @@ class TimelinePruningContract(TimelineSuite):
         assert vault.timeline.count(ALL) == 0
         vault.close()
 
-    def test_what_is_not_there_is_passed_over(self, vault: Vault) -> None:
+    def test_unknown_ids_are_skipped(self, vault: Vault) -> None:
         timeline = vault.timeline
         append(timeline, *map(happening, "abc"))
         first, second = get(timeline, "a", "b")
@@ -119,14 +119,14 @@ class TimelinePruningContract(TimelineSuite):
         assert [[event_id for event_id, _ in named(event)] for event in told(vault, PRUNED)] == [["a"], ["b"]]
         assert window(timeline) == ["c"]
 
-    def test_looking_for_what_would_be_pruned_removes_nothing(self, vault: Vault) -> None:
+    def test_reading_expired_events_removes_nothing(self, vault: Vault) -> None:
         append_at(vault.timeline, [START - timedelta(days=i) for i in range(6)])
         head = vault.changes.state().head
         old = vault.timeline.expired(START - timedelta(days=2), limit=2)
         assert (old.count, [one.sequence for one in old.oldest]) == (3, [4, 5])
         assert (vault.timeline.count(ALL), vault.changes.state().head) == (6, head)
 
-    def test_what_was_pruned_can_be_recorded_anew(self, vault: Vault) -> None:
+    def test_a_pruned_event_can_be_recorded_again(self, vault: Vault) -> None:
         timeline = vault.timeline
         append(timeline, happening("a", content="one"), happening("b", content="two"))
         former = get(timeline, "a", "b")
@@ -137,7 +137,7 @@ class TimelinePruningContract(TimelineSuite):
         assert set(window(timeline)) == {"a", "c"}
         assert [event.record_id for event in told(vault, ChangeType.EPISODIC_SAVED)] == ["a", "b", "a", "c"]
 
-    def test_sequences_are_not_given_twice_when_everything_is_gone(self, timeline: Timeline) -> None:
+    def test_sequences_are_not_reused_when_all_events_are_gone(self, timeline: Timeline) -> None:
         append(timeline, *(happening(f"e{i}") for i in range(7)))
         stored: list[StoredEvent] = list(timeline.window(ALL, limit=10).events)
         assert timeline.prune(stored, PruneReason.RETENTION).result() == 7
@@ -148,7 +148,7 @@ class TimelinePruningContract(TimelineSuite):
         [stored_again] = get(timeline, "e0")
         assert (stored_again.sequence, stored_again.segment_id) == (receipt.sequence, receipt.segment_id)
 
-    def test_a_repeated_recording_is_answered_though_its_event_was_pruned(self, timeline: Timeline) -> None:
+    def test_a_repeated_recording_gets_its_answer_though_its_event_was_pruned(self, timeline: Timeline) -> None:
         [first] = append(timeline, happening("a"), request=key("r"))
         prune(timeline, "a")
         assert append(timeline, happening("a"), request=key("r")) == [first._replace(replayed=True)]
@@ -156,7 +156,7 @@ class TimelinePruningContract(TimelineSuite):
 
     # Requests
 
-    def test_the_answer_to_a_pruning_is_kept(self, vault: Vault, clock: ManualClock) -> None:
+    def test_the_answer_to_a_pruning_is_stored(self, vault: Vault, clock: ManualClock) -> None:
         timeline = vault.timeline
         append(timeline, *map(happening, "abc"))
         assert timeline.kept_answer(key("r")) is None
@@ -169,11 +169,11 @@ class TimelinePruningContract(TimelineSuite):
         assert timeline.kept_answer(key("r")) is None
         assert prune(timeline, "b", answer=lambda: "another", request=key("r")) == 1
 
-    def test_a_pruning_of_nothing_has_an_answer_too(self, vault: Vault) -> None:
+    def test_a_pruning_that_finds_nothing_has_a_stored_answer_too(self, vault: Vault) -> None:
         done = vault.timeline.prune([], PruneReason.REQUESTED, answer=lambda: "nothing", request=key("r")).result()
         assert (done, vault.timeline.kept_answer(key("r")), told(vault)) == (0, "nothing", [])
 
-    def test_a_request_id_of_another_request_prunes_nothing(self, vault: Vault) -> None:
+    def test_a_request_id_used_for_another_request_prunes_nothing(self, vault: Vault) -> None:
         timeline = vault.timeline
         append(timeline, happening("a"), request=key("appended"))
         vault.collection(DOCUMENTS).put_document(write("d", request=key("put"))).result()
@@ -212,7 +212,9 @@ class TimelinePruningContract(TimelineSuite):
             vault.timeline.prune(stored, PruneReason.REQUESTED).result()
 
     @pytest.mark.parametrize("reason", PruneReason)
-    def test_only_what_matches_goes_and_its_neighbours_stay(self, timeline: Timeline, reason: PruneReason) -> None:
+    def test_only_matching_events_are_pruned_and_their_neighbours_stay(
+        self, timeline: Timeline, reason: PruneReason
+    ) -> None:
         append(timeline, *(happening(f"e{i}", user="uv"[i % 2], importance=i / 20) for i in range(20)))
         where = EventSelection(scope=Scope("v"), min_importance=0.5)
         stored = timeline.window(where, limit=100).events

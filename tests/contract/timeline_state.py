@@ -1,4 +1,4 @@
-"""What every timeline must find by text, and say of itself."""
+"""What every timeline must find by text, and what it must report about itself."""
 
 import json
 from collections.abc import Sequence
@@ -51,13 +51,13 @@ class TimelineTextContract(TimelineSuite):
         assert self.search(timeline, "cafe").sequences.tolist() == [5]
         assert self.search(timeline, "sleep dogs").sequences.tolist() == [1, 2, 3]
 
-    def test_a_text_is_sought_among_the_events_asked_about(self, timeline: Timeline) -> None:
+    def test_a_text_is_searched_only_among_the_requested_events(self, timeline: Timeline) -> None:
         append(timeline, *(happening(f"e{i}", content=f"the zebra number {i}") for i in range(12)))
         timeline.prune(get(timeline, "e4"), PruneReason.REQUESTED).result()
         assert self.search(timeline, "zebra", [2, 5, 9, 99]).sequences.tolist() == [2, 9]
         assert self.search(timeline, "zebra", []).sequences.tolist() == []
 
-    def test_words_of_neighbours_count_among_the_events_asked_about(self, timeline: Timeline) -> None:
+    def test_neighbouring_words_count_only_within_the_searched_events(self, timeline: Timeline) -> None:
         contents = [f"weather report {i}" for i in range(50)]
         contents[20:26] = [f"zebra riding {i}" for i in range(20, 26)]
         contents[26], contents[40] = "a lesson today", "a lesson tomorrow"
@@ -69,7 +69,9 @@ class TimelineTextContract(TimelineSuite):
         assert alone[0] == pytest.approx(alone[1])
 
     @pytest.mark.parametrize("query", ["", "  \n", "unicorn", '" OR 1=1 --', "* NEAR(", "'", "\U0001f44b"])
-    def test_any_text_is_a_query_and_what_shares_no_word_is_left_out(self, timeline: Timeline, query: str) -> None:
+    def test_any_text_is_a_valid_query_and_events_sharing_no_word_are_left_out(
+        self, timeline: Timeline, query: str
+    ) -> None:
         append(timeline, happening("a", content="the zebra"), happening("b", content="lion and zebra"))
         assert self.search(timeline, query).sequences.tolist() == []
 
@@ -84,7 +86,7 @@ class TimelineTextContract(TimelineSuite):
 
 
 class TimelineStateContract(TimelineSuite):
-    """The promises of what a timeline says of itself, as tests."""
+    """The promises about the status of a timeline, as tests."""
 
     def test_a_new_timeline_is_warm_and_empty(self, timeline: Timeline) -> None:
         status = timeline.status()
@@ -95,7 +97,7 @@ class TimelineStateContract(TimelineSuite):
         assert timeline.window(ALL, limit=5).total == 0
         assert timeline.expired(START, limit=5).count == 0
 
-    def test_the_status_counts_what_is_there(self, timeline: Timeline) -> None:
+    def test_the_status_counts_stored_events(self, timeline: Timeline) -> None:
         append_at(timeline, [START - timedelta(days=i) for i in range(12)])
         timeline.prune(get(timeline, "e0", "e11"), PruneReason.REQUESTED).result()
         status = timeline.status()
@@ -103,7 +105,7 @@ class TimelineStateContract(TimelineSuite):
         assert (status.earliest, status.latest) == (START - timedelta(days=10), START - timedelta(days=1))
         wait_until(lambda: timeline.status().segment_bytes >= sum(len(one.body) for one in timeline.read(range(2, 11))))
 
-    def test_a_segment_without_events_counts_until_it_is_gone(self, timeline: Timeline) -> None:
+    def test_an_empty_segment_counts_until_it_is_deleted(self, timeline: Timeline) -> None:
         append_at(timeline, [START] * 12)
         timeline.prune(get(timeline, *(f"e{i}" for i in range(5))), PruneReason.RETENTION).result()
         wait_until(lambda: timeline.status().segment_count == 2)
@@ -111,7 +113,7 @@ class TimelineStateContract(TimelineSuite):
         wait_until(lambda: timeline.status().segment_count <= 1)
         wait_until(lambda: timeline.status().removal_pending_count == 0)
 
-    def test_warnings_and_their_end_are_told(self, vault: Vault, clock: ManualClock) -> None:
+    def test_warnings_are_reported_when_they_begin_and_end(self, vault: Vault, clock: ManualClock) -> None:
         clock.now += timedelta(minutes=1)
         vault.timeline.warn(TimelineWarning("critical", 'a "message"', "a remedy")).result()
         vault.timeline.warn(None).result()
@@ -126,7 +128,7 @@ class TimelineStateContract(TimelineSuite):
         assert json.loads(healthy.details).keys() == {"severity", "message", "remediation"}
 
     @pytest.mark.parametrize("tidy", ["compact", "scrub"])
-    def test_tidying_changes_no_answer(self, timeline: Timeline, tidy: str) -> None:
+    def test_maintenance_changes_no_answer(self, timeline: Timeline, tidy: str) -> None:
         append_at(timeline, [START - timedelta(hours=i) for i in range(23)])
         timeline.prune(get(timeline, "e3", "e4", "e20"), PruneReason.REQUESTED).result()
         before = self.answers(timeline)
@@ -146,6 +148,6 @@ class TimelineStateContract(TimelineSuite):
         assert (known.sequence, known.duplicate) == (6, True)
 
     def answers(self, timeline: Timeline) -> Any:
-        """What readers see, but for the names of segments."""
+        """What readers see, except for the names of segments."""
         found = [(one.position, one.sequence, one.body) for one in timeline.window(ALL, limit=1_000).events]
         return found, timeline.summarize(ALL), [one is None for one in timeline.get(["e3", "e5"])]

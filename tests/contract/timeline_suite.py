@@ -1,4 +1,4 @@
-"""What the suites of the timeline share: how vaults are opened, events made, and answers read."""
+"""What the timeline suites share: how vaults are opened, events made and answers read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ SCOPE_NAMES = ("user", "household", "persona", "agent", "project")
 
 
 def happening(event_id: str, at: datetime = START, *, user: str = "u", **fields: Any) -> EpisodicEvent:
-    """An event; its text tells it from the others."""
+    """An event whose text distinguishes it from the others."""
     usual = {"event_type": "conversation", "content": f"content of {event_id}", "scope": Scope(user=user)}
     given: dict[str, Any] = usual | fields
     return EpisodicEvent(event_id=event_id, event_time=at, record_time=START, **given)
@@ -54,7 +54,7 @@ def try_append(
 
 
 def append(timeline: Timeline, *events: EpisodicEvent, request: RequestKey | None = None) -> list[EventReceipt]:
-    """Appends events that must all be taken."""
+    """Appends events, all of which must be accepted."""
     receipts = try_append(timeline, events, [request] * len(events))
     assert all(isinstance(receipt, EventReceipt) for receipt in receipts)
     return receipts  # type: ignore[return-value]
@@ -66,7 +66,7 @@ def append_at(timeline: Timeline, times: Iterable[datetime], **fields: Any) -> N
 
 
 def window(timeline: Timeline, where: EventSelection = ALL, limit: int = 1_000) -> list[str]:
-    """The ids of a window, in its order."""
+    """The ids of a window, in order."""
     return [stored.position.event_id for stored in timeline.window(where, limit=limit).events]
 
 
@@ -79,14 +79,14 @@ def pages(timeline: Timeline, where: EventSelection, limit: int) -> list[list[St
 
 
 def get(timeline: Timeline, *event_ids: str) -> list[StoredEvent]:
-    """The events with these ids, all of which are there."""
+    """The events with these ids, all of which must be stored."""
     found = timeline.get(event_ids)
     assert None not in found
     return found  # type: ignore[return-value]
 
 
 def told(vault: Vault, *types: ChangeType, after: int = 0) -> list[Change]:
-    """What the feed tells of the timeline."""
+    """What the feed reports about the timeline."""
     found = vault.changes.read(after, limit=10_000, where=ChangeFilter(types=frozenset(types)))
     return list(found.changes)
 
@@ -100,7 +100,7 @@ def selection(**scope: str) -> EventSelection:
 
 
 class TimelineSuite(ABC):
-    """A suite that runs over timelines; a subclass says which."""
+    """A suite that runs over timelines. A subclass says how they are opened."""
 
     @abstractmethod
     def open_vault(
@@ -111,9 +111,9 @@ class TimelineSuite(ABC):
         settings: TimelineSettings = SETTINGS,
         reads_max: int = SLICE_READS_MAX,
     ) -> Vault:
-        """A new vault; called again with the same folder, what it kept.
+        """A new vault, or the kept one when called again with the same folder.
 
-        `reads_max`: see SLICE_READS_MAX, which is too many for a test.
+        `reads_max`: see SLICE_READS_MAX, which is too large for a test.
         """
 
     def open(self, folder: Path, clock: ManualClock, **options: Any) -> Vault:

@@ -1,4 +1,4 @@
-"""What the appends of every timeline must do: events, their feed, duplicates and requests."""
+"""What appending must do in every timeline: events, their feed, duplicates and requests."""
 
 import json
 import random
@@ -81,14 +81,14 @@ class TimelineWritesContract(TimelineSuite):
             (receipt.sequence, receipt.segment_id) for receipt in receipts
         ]
 
-    def test_the_feed_says_of_an_event_that_was_recorded_elsewhere_before(self, vault: Vault) -> None:
+    def test_the_feed_says_when_an_event_was_first_recorded_elsewhere(self, vault: Vault) -> None:
         there = EventWrite(happening("there"), id_is_new=False, is_imported=True)
         vault.timeline.append([EventWrite(happening("here"), id_is_new=False), there]).result()
         plain, flagged = (json.loads(event.details) for event in told(vault))
         assert (plain.get("imported"), flagged["imported"]) == (None, True)
         assert flagged.keys() - {"imported"} == plain.keys()
 
-    def test_the_feed_tells_of_each_event_what_it_was(self, vault: Vault, clock: ManualClock) -> None:
+    def test_the_feed_describes_each_event(self, vault: Vault, clock: ManualClock) -> None:
         scope = Scope("u", "h", "p", "a", "x")
         kind, content = 'an "odd"\n\\ type', "Grüße 👋"
         late = happening(
@@ -141,7 +141,7 @@ class TimelineWritesContract(TimelineSuite):
         assert [event.record_id for event in found] == ["first", "second", "third", "fourth"]
         assert [event.sequence for event in found] == sorted({event.sequence for event in found})
 
-    def test_a_listener_of_the_vault_hears_of_events_when_they_can_be_read(self, vault: Vault) -> None:
+    def test_a_listener_of_the_vault_hears_of_events_once_they_can_be_read(self, vault: Vault) -> None:
         heard: list[int] = []
         end = vault.subscribe(lambda: heard.append(vault.timeline.count(ALL)))
         append(vault.timeline, happening("a"), happening("b"))
@@ -149,7 +149,7 @@ class TimelineWritesContract(TimelineSuite):
         append(vault.timeline, happening("c"))
         assert 2 in heard and max(heard) == 2
 
-    def test_nothing_to_append_is_nothing_done(self, vault: Vault) -> None:
+    def test_appending_nothing_does_nothing(self, vault: Vault) -> None:
         assert append(vault.timeline) == []
         assert (told(vault), vault.timeline.status().active_segment_id) == ([], 0)
 
@@ -162,7 +162,7 @@ class TimelineWritesContract(TimelineSuite):
 
     # Duplicates
 
-    def test_an_event_with_a_stored_id_is_that_one(self, vault: Vault) -> None:
+    def test_an_event_with_a_stored_id_is_the_stored_event(self, vault: Vault) -> None:
         timeline = vault.timeline
         [first] = append(timeline, happening("a"))
         before = timeline.get(["a"])
@@ -173,7 +173,7 @@ class TimelineWritesContract(TimelineSuite):
         [following] = append(timeline, happening("b"))
         assert following.sequence == 2
 
-    def test_the_same_happening_under_another_id_is_the_stored_one(self, vault: Vault) -> None:
+    def test_the_same_event_under_another_id_is_the_stored_event(self, vault: Vault) -> None:
         timeline = vault.timeline
         scope = Scope("u", "h", "p", "a", "x")
         append(timeline, happening("a", content="same", scope=scope, importance=0.5))
@@ -195,14 +195,14 @@ class TimelineWritesContract(TimelineSuite):
         ],
         ids=str,
     )
-    def test_what_differs_in_user_persona_type_time_or_content_is_another(
+    def test_an_event_that_differs_in_user_persona_type_time_or_content_is_new(
         self, timeline: Timeline, difference: dict[str, Any]
     ) -> None:
         fields: dict[str, Any] = {"scope": Scope("u", persona="p"), "content": "same"}
         first, second = append(timeline, happening("a", **fields), happening("b", **(fields | difference)))
         assert (first.duplicate, second.duplicate, timeline.count(ALL)) == (False, False, 2)
 
-    def test_duplicates_inside_one_call_are_found_too(self, vault: Vault) -> None:
+    def test_duplicates_within_one_call_are_found_too(self, vault: Vault) -> None:
         receipts = append(
             vault.timeline,
             happening("a", content="one"),
@@ -218,14 +218,14 @@ class TimelineWritesContract(TimelineSuite):
         ]
         assert [event.record_id for event in told(vault)] == ["a", "c"]
 
-    def test_where_id_and_happening_are_of_two_events_the_id_counts(self, timeline: Timeline) -> None:
+    def test_when_id_and_content_match_different_events_the_id_decides(self, timeline: Timeline) -> None:
         append(timeline, happening("a", content="one"), happening("b", content="two"))
         [receipt] = append(timeline, happening("b", content="one"))
         assert (receipt.event_id, receipt.sequence, receipt.duplicate) == ("b", 2, True)
         stored, same = append(timeline, happening("c", content="three"), happening("c", content="one"))
         assert (stored.sequence, same.event_id, same.sequence, same.duplicate) == (3, "c", 3, True)
 
-    def test_duplicates_of_events_long_ago_are_found(self, timeline: Timeline) -> None:
+    def test_duplicates_of_old_events_are_found(self, timeline: Timeline) -> None:
         events = [happening(f"e{i}", START + timedelta(seconds=i)) for i in range(40)]
         append(timeline, *events)
         again = append(timeline, *events)
@@ -235,7 +235,7 @@ class TimelineWritesContract(TimelineSuite):
                 (f"e{i}", i + 1, True) for i in range(40)
             ]
 
-    def test_an_event_that_many_record_at_once_is_stored_once(self, vault: Vault) -> None:
+    def test_an_event_recorded_by_many_callers_at_once_is_stored_once(self, vault: Vault) -> None:
         events = [happening(f"e{i}") for i in range(30)]
 
         def record(seed: int) -> list[EventReceipt]:
@@ -260,14 +260,16 @@ class TimelineWritesContract(TimelineSuite):
         assert again == first._replace(replayed=True)
         assert (timeline.count(ALL), len(told(vault))) == (1, 1)
 
-    def test_the_answer_that_an_event_was_known_is_kept_too(self, timeline: Timeline) -> None:
+    def test_the_answer_that_an_event_was_known_is_stored_too(self, timeline: Timeline) -> None:
         append(timeline, happening("a"))
         [known] = append(timeline, happening("a"), request=key("r"))
         [again] = append(timeline, happening("a"), request=key("r"))
         assert known.duplicate
         assert again == known._replace(replayed=True)
 
-    def test_a_request_id_of_another_request_is_refused_and_its_neighbours_are_taken(self, vault: Vault) -> None:
+    def test_a_request_id_used_for_another_request_is_refused_and_its_neighbours_are_recorded(
+        self, vault: Vault
+    ) -> None:
         vault.collection(DOCUMENTS).put_document(write("d", request=key("of a document", b"put"))).result()
         append(vault.timeline, happening("a"), request=key("r"))
         results = try_append(

@@ -1,4 +1,4 @@
-"""What every vault must do: collections that share one order of changes, and the log of them."""
+"""What every vault must do: collections that share one order of changes, and the log of changes."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -76,7 +76,7 @@ class VaultContract(VaultSuite):
         documents.set_index_position("i", IndexPosition(10**6, "d")).result()
         assert documents.changes_after(0, limit=9) == []
 
-    def test_a_request_id_is_one_for_all_collections(self, vault: Vault) -> None:
+    def test_a_request_id_is_unique_across_collections(self, vault: Vault) -> None:
         put(vault, "a", request=key("r", b"document"))
         with pytest.raises(RequestIdReusedError):
             put_memory(vault, "b", request=key("r", b"memory"))
@@ -92,7 +92,7 @@ class VaultContract(VaultSuite):
 
     # Changes
 
-    def test_every_change_is_told_once(self, vault: Vault, clock: ManualClock) -> None:
+    def test_every_change_is_in_the_log_once(self, vault: Vault, clock: ManualClock) -> None:
         scope = Scope(user="u", household="h", persona="p", agent="a", project="x")
         created = put_memory(vault, "m", scope=scope, request=key("r"))
         clock.now += timedelta(seconds=1)
@@ -115,21 +115,21 @@ class VaultContract(VaultSuite):
             Change(deleted.sequence, deleted.sequence, clock.now, ChangeType.MEMORY_PURGED, "m", 2, scope, "q"),
         )
 
-    def test_a_replacement_names_what_it_changed(self, vault: Vault) -> None:
+    def test_a_replacement_names_the_fields_that_it_changed(self, vault: Vault) -> None:
         put(vault, "d", "old", metadata={"gone": 1, "same": 1, "type": 1}, scope=Scope(user="u"))
         put(vault, "d", "new", metadata={"new": 1, "same": 1, "type": 1.0}, scope=Scope(user="u", agent="a"))
         [_, change] = changes(vault)
         assert set(change.changed) == {"content", "metadata.gone", "metadata.new", "metadata.type", "scope.agent"}
         assert (change.type, change.scope) == (ChangeType.KNOWLEDGE_INDEXED, Scope(user="u", agent="a"))
 
-    def test_a_change_of_fields_is_named_and_hiding_is_told_by_its_type(self, vault: Vault) -> None:
+    def test_a_change_of_fields_names_them_and_hiding_has_its_own_type(self, vault: Vault) -> None:
         put_memory(vault, "m")
         hide = update("m", lambda old: replace(old, hidden=True, fields={**old.fields, "delete_time": START}))
         vault.collection(MEMORIES).update_document(replace(hide, change=ChangeType.MEMORY_DELETED)).result()
         [_, change] = changes(vault)
         assert (change.type, change.changed) == (ChangeType.MEMORY_DELETED, ("delete_time",))
 
-    def test_what_changes_nothing_is_not_told(self, vault: Vault) -> None:
+    def test_a_write_that_changes_nothing_is_not_in_the_log(self, vault: Vault) -> None:
         documents = vault.collection(DOCUMENTS)
         put(vault, "d", request=key("r"))
         put(vault, "d")
@@ -173,7 +173,7 @@ class VaultContract(VaultSuite):
         put(vault, "c", seed=2)
         assert [change.time for change in changes(vault)] == [START, START, START + timedelta(days=1)]
 
-    def test_reading_goes_on_where_it_ended(self, vault: Vault) -> None:
+    def test_reading_continues_where_it_ended(self, vault: Vault) -> None:
         written = [put(vault, f"d{i}", seed=i).sequence for i in range(7)]
         first = vault.changes.read(0, limit=3, where=EVERYTHING)
         assert [change.sequence for change in first.changes] == written[:3]
@@ -184,7 +184,7 @@ class VaultContract(VaultSuite):
         nothing = vault.changes.read(rest.position, limit=4, where=EVERYTHING)
         assert (nothing.changes, nothing.position, nothing.caught_up) == ((), written[6], True)
 
-    def test_filtered_reading_says_how_far_it_came(self, vault: Vault) -> None:
+    def test_filtered_reading_says_how_far_it_got(self, vault: Vault) -> None:
         for i in range(10):
             put(vault, f"d{i}", seed=i, scope=Scope(user="even" if i % 2 == 0 else "odd", agent="x"))
         put_memory(vault, "m")
@@ -204,7 +204,9 @@ class VaultContract(VaultSuite):
         two = vault.changes.read(0, limit=2, where=ChangeFilter(scope=Scope(user="odd")))
         assert (two.position, two.caught_up) == (two.changes[-1].sequence, False)
 
-    def test_a_time_names_the_place_before_what_came_at_it_or_later(self, vault: Vault, clock: ManualClock) -> None:
+    def test_a_time_names_the_position_before_the_changes_at_it_or_later(
+        self, vault: Vault, clock: ManualClock
+    ) -> None:
         assert vault.changes.position_before(START) == 0
         sequences = []
         for i in range(5):
@@ -216,7 +218,7 @@ class VaultContract(VaultSuite):
         assert changes(vault, vault.changes.position_before(START - timedelta(days=9))) == changes(vault)
         assert vault.changes.position_before(START + timedelta(days=9)) == sequences[-1]
 
-    def test_a_new_log_is_empty_and_has_an_epoch_of_its_own(self, vault: Vault, tmp_path: Path) -> None:
+    def test_a_new_log_is_empty_and_has_its_own_epoch(self, vault: Vault, tmp_path: Path) -> None:
         other = self.open_vault(tmp_path / "other", ManualClock())
         assert vault.changes.state() == ChangeLogState(0, 0, 0, None, None)
         found = vault.changes.read(0, limit=5, where=EVERYTHING)
@@ -225,7 +227,9 @@ class VaultContract(VaultSuite):
         assert vault.changes.epoch != other.changes.epoch
         other.close()
 
-    def test_old_changes_go_by_age_and_by_number_and_the_floor_says_so(self, vault: Vault, clock: ManualClock) -> None:
+    def test_old_changes_are_trimmed_by_age_and_number_and_the_floor_moves(
+        self, vault: Vault, clock: ManualClock
+    ) -> None:
         sequences = []
         for i in range(10):
             clock.now = START + timedelta(hours=i)
@@ -247,7 +251,7 @@ class VaultContract(VaultSuite):
         assert put(vault, "late", seed=50).sequence > sequences[9]
         assert [change.time for change in changes(vault)] == [START + timedelta(hours=9)]
 
-    def test_what_is_to_be_kept_behind_a_position_stays_however_old_and_many(
+    def test_changes_after_a_kept_position_stay_whatever_their_age_and_number(
         self, vault: Vault, clock: ManualClock
     ) -> None:
         sequences = []
@@ -271,7 +275,7 @@ class VaultContract(VaultSuite):
 
 
 class DurableVaultContract(VaultContract):
-    """Adds the promises of a vault that is kept on disk."""
+    """Adds the promises of a vault on disk."""
 
     def test_the_log_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open_vault(tmp_path / "kept", clock)

@@ -1,4 +1,4 @@
-"""What the transactions of every vault must do: read and write in one, all of it or nothing."""
+"""What the transactions of every vault must do: read and write in one transaction, as a whole or not at all."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ FIELDS: dict[str, Any] = {
 
 
 def statement(memory_id: str, content: str = "a text", **given: Any) -> DocumentWrite:
-    """A document of the semantic collection; what names a field of it goes into the field."""
+    """A document of the semantic collection. Arguments that name a field of the document set it."""
     fields = FIELDS | {name: given.pop(name) for name in FIELDS if name in given}
     return replace(write(memory_id, content, fields=fields, **given), change=ChangeType.SEMANTIC_SAVED)
 
@@ -52,7 +52,7 @@ def change(doc_id: str, **changes: Any) -> DocumentUpdate:
 
 
 def run(vault: Vault, program: Callable[[VaultTransaction], Any], **terms: Any) -> TransactionReceipt:
-    """Runs a program whose result matters to nobody."""
+    """Runs a program and ignores its result."""
 
     def answering(tx: VaultTransaction) -> str:
         program(tx)
@@ -90,7 +90,7 @@ class VaultTransactionsContract(VaultSuite):
 
     collection = SEMANTIC
 
-    def test_all_that_a_program_did_is_one_commit_of_the_log(self, vault: Vault, clock: ManualClock) -> None:
+    def test_everything_a_program_did_is_one_commit_of_the_log(self, vault: Vault, clock: ManualClock) -> None:
         scope = Scope(user="u", agent="a")
         vault.collection(DOCUMENTS).put_document(write("before")).result()
         clock.now += timedelta(hours=1)
@@ -155,7 +155,7 @@ class VaultTransactionsContract(VaultSuite):
         assert not run(vault, lambda tx: tx.collection(RULES).put_document(rule("r")), request=key("q")).replayed
         assert [change.record_id for change in changes(vault, last)] == ["r"]
 
-    def test_a_program_sees_what_was_there_and_what_it_wrote(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_a_program_sees_what_was_stored_and_what_it_wrote(self, vault: Vault, engine: RecordEngine) -> None:
         scope = Scope(user="u")
         for i in range(3):
             engine.put_document(statement(f"s{i}", seed=i, scope=scope, importance=float(i))).result()
@@ -185,7 +185,9 @@ class VaultTransactionsContract(VaultSuite):
         assert seen == [["s0", "s1", "s2"], ["s2", "new"], ["s0"], ["s2", "new"], 3, [2, None, 1]]
         assert listed(engine) == ["s2", "new"]
 
-    def test_related_documents_inside_are_those_of_the_moment(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_related_documents_in_a_transaction_include_its_own_writes(
+        self, vault: Vault, engine: RecordEngine
+    ) -> None:
         scope = Scope(user="u")
         engine.put_document(statement("a", seed=1, scope=scope)).result()
         engine.put_document(statement("b", seed=2, scope=scope)).result()
@@ -211,7 +213,9 @@ class VaultTransactionsContract(VaultSuite):
         assert seen == [["a", "b", "c"], ["c"], ["a"]]
         assert [len(engine.related_documents(near(seed))) for seed in (1, 2, 3)] == [1, 0, 0]
 
-    def test_what_comes_and_goes_in_one_transaction_is_in_no_search(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_a_document_added_and_deleted_in_one_transaction_is_in_no_search(
+        self, vault: Vault, engine: RecordEngine
+    ) -> None:
         def program(tx: VaultTransaction) -> None:
             records = tx.collection(SEMANTIC)
             records.put_document(statement("gone", "zebra", seed=1))
@@ -221,13 +225,13 @@ class VaultTransactionsContract(VaultSuite):
             records.update_document(change("back", hidden=False))
 
         run(vault, program)
-        # Of statements no words are kept.
+        # Words of statements are not kept.
         assert found_by_word(engine, "zebra lion") == {}
         assert engine.scan_vectors(unit_vector(2)).scores.tolist() == pytest.approx([1.0], abs=1e-6)
         assert (engine.stats().document_count, engine.stats().passage_count) == (1, 1)
         assert [change.revision for change in changes(vault)] == [1, 1, 1, 2, 3]
 
-    def test_words_that_come_and_go_in_one_transaction_find_nothing(self, vault: Vault) -> None:
+    def test_words_added_and_deleted_in_one_transaction_find_nothing(self, vault: Vault) -> None:
         def program(tx: VaultTransaction) -> None:
             documents = tx.collection(DOCUMENTS)
             documents.put_document(write("gone", "zebra"))
@@ -237,7 +241,9 @@ class VaultTransactionsContract(VaultSuite):
         run(vault, program)
         assert found_by_word(vault.collection(DOCUMENTS), "zebra lion").keys() == {"back"}
 
-    def test_receipts_inside_say_what_became_of_each_write(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_receipts_in_a_transaction_report_the_result_of_each_write(
+        self, vault: Vault, engine: RecordEngine
+    ) -> None:
         first = engine.put_document(statement("a")).result()
         receipts = []
 
@@ -267,7 +273,7 @@ class VaultTransactionsContract(VaultSuite):
         assert receipts[3].sequence == receipts[2].sequence
         assert {receipt.commit_time for receipt in receipts} == {START}
 
-    def test_a_stale_revision_inside_is_refused_and_the_program_may_go_on(self, vault: Vault) -> None:
+    def test_a_stale_revision_in_a_transaction_is_refused_and_the_program_may_go_on(self, vault: Vault) -> None:
         def program(tx: VaultTransaction) -> None:
             records = tx.collection(SEMANTIC)
             records.put_document(statement("a"))
@@ -300,7 +306,7 @@ class VaultTransactionsContract(VaultSuite):
         assert vault.transact(program, request=key("q")).result().answer == "run 2"
 
     @pytest.mark.parametrize("request_key", [key("inner")])
-    def test_a_write_inside_has_no_request_of_its_own(self, vault: Vault, request_key: RequestKey) -> None:
+    def test_a_write_in_a_transaction_has_no_request_of_its_own(self, vault: Vault, request_key: RequestKey) -> None:
         def put(tx: VaultTransaction) -> None:
             tx.collection(SEMANTIC).put_document(statement("a", request=request_key))
 
@@ -335,7 +341,7 @@ class VaultTransactionsContract(VaultSuite):
         assert run(vault, lambda tx: tx.collection(SEMANTIC).get_documents(["a"])).sequence == last
         assert len(changes(vault)) == 1
 
-    def test_what_is_deleted_without_a_change_is_gone_for_indexes_too(self, vault: Vault, engine: RecordEngine) -> None:
+    def test_a_silent_deletion_reaches_indexes_too(self, vault: Vault, engine: RecordEngine) -> None:
         engine.set_index_position("i", IndexPosition(0, "g")).result()
         for i in range(3):
             engine.put_document(statement(f"s{i}", seed=i, scope=Scope(user="u" if i else ""))).result()
@@ -410,9 +416,9 @@ class VaultTransactionsContract(VaultSuite):
 
 
 class DurableVaultTransactionsContract(VaultTransactionsContract):
-    """Adds the promises of a vault that is kept on disk."""
+    """Adds the promises of a vault on disk."""
 
-    def test_what_a_transaction_left_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
+    def test_everything_a_transaction_wrote_is_there_after_reopening(self, tmp_path: Path, clock: ManualClock) -> None:
         vault = self.open_vault(tmp_path / "kept", clock)
 
         def program(tx: VaultTransaction) -> None:
@@ -440,6 +446,6 @@ class DurableVaultTransactionsContract(VaultTransactionsContract):
         assert run(vault, program, request=key("q")) == replace(receipt, replayed=True)
         [change] = changes(vault, receipt.sequence - 1)
         assert (change.record_id, change.details) == ("r", "{}")
-        # The last change told of no document, and its position is not given away again.
+        # The last change concerned no document, and its position is not assigned again.
         assert vault.collection(RULES).put_document(rule("r")).result().sequence == receipt.sequence + 1
         vault.close()

@@ -68,12 +68,12 @@ def exact(vectors: Vector, query: Vector, limit: int) -> dict[int, float]:
 
 
 class VectorIndexContract(ABC):
-    """Tests of one implementation; `open_index` may be called again after the former index was closed."""
+    """Tests of one implementation. `open_index` may be called again after the previous index was closed."""
 
     @classmethod
     @abstractmethod
     def open_index(cls, directory: Path) -> VectorIndex:
-        """An index over `directory`, not yet opened, for vectors of DIMENSION by MODEL."""
+        """An index in `directory`, not yet opened, for vectors of DIMENSION by MODEL."""
 
     @pytest.fixture
     def directory(self, tmp_path: Path) -> Path:
@@ -89,7 +89,7 @@ class VectorIndexContract(ABC):
 
     @pytest.fixture
     def index(self, shared_index: VectorIndex, monkeypatch: pytest.MonkeyPatch) -> Iterator[VectorIndex]:
-        """An empty index; opened once for all tests, since opening one takes seconds."""
+        """An empty index. It is opened once for all tests, because opening one takes seconds."""
         apply = shared_index.apply
         doc_ids: set[str] = set()
 
@@ -105,7 +105,7 @@ class VectorIndexContract(ABC):
 
     @pytest.fixture
     def new_index(self, directory: Path) -> Iterator[VectorIndex]:
-        """An index of this test alone, whose graph no other test has been through."""
+        """A new index for this test alone, whose graph no other test has used."""
         index = self.open_index(directory)
         index.open()
         yield index
@@ -116,7 +116,7 @@ class VectorIndexContract(ABC):
         assert found(new_index, unit_vectors(1, 0)[0]) == {}
         assert found(new_index, unit_vectors(1, 0)[0], RecordFilter({"a": 1})) == {}
 
-    def test_what_was_applied_is_found_by_its_vector_with_similarity_one(self, index: VectorIndex) -> None:
+    def test_an_applied_entry_is_found_by_its_vector_with_similarity_one(self, index: VectorIndex) -> None:
         vectors = unit_vectors(50, 1)
         index.apply(one_each(vectors), [])
         for position in range(50):
@@ -124,7 +124,7 @@ class VectorIndexContract(ABC):
             assert passage_id == position
             assert score == pytest.approx(1.0, abs=1e-5)
 
-    def test_scores_are_cosines_and_all_are_found_when_asked_for(self, new_index: VectorIndex) -> None:
+    def test_scores_are_cosines_and_a_large_limit_finds_all_entries(self, new_index: VectorIndex) -> None:
         vectors = unit_vectors(300, 2)
         new_index.apply(one_each(vectors), [])
         for query in unit_vectors(20, 3):
@@ -145,7 +145,7 @@ class VectorIndexContract(ABC):
         index.apply(one_each(vector), [])
         assert found(index, -vector[0])[0] == pytest.approx(-1.0, abs=1e-5)
 
-    def test_limit_bounds_the_answer(self, index: VectorIndex) -> None:
+    def test_the_limit_bounds_the_answer(self, index: VectorIndex) -> None:
         vectors = unit_vectors(40, 7)
         index.apply(one_each(vectors), [])
         assert [len(found(index, vectors[0], limit=limit)) for limit in (0, 1, 7, 40, 1000)] == [0, 1, 7, 40, 40]
@@ -192,7 +192,7 @@ class VectorIndexContract(ABC):
         index.apply([], [])
         assert index.open().entry_count == 0
 
-    def test_filters_are_joined_by_and(self, index: VectorIndex) -> None:
+    def test_filters_combine_with_and(self, index: VectorIndex) -> None:
         vectors = unit_vectors(8, 14)
         for i in range(8):
             scope = Scope(user="ann" if i & 4 else "bob")
@@ -273,7 +273,7 @@ class VectorIndexContract(ABC):
         index.apply([], doc_ids[::2])
         assert set(found(index, vectors[0], limit=100)) == set(range(1, len(doc_ids), 2))
 
-    def test_reset_empties_under_a_new_generation(self, new_index: VectorIndex) -> None:
+    def test_reset_removes_everything_and_starts_a_new_generation(self, new_index: VectorIndex) -> None:
         vectors = unit_vectors(20, 19)
         before = new_index.open()
         new_index.apply(one_each(vectors), [])

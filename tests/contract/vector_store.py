@@ -61,7 +61,7 @@ def ids(found: list[Neighbour]) -> list[str]:
 
 
 def until_heartbeat(store: VectorStore, *, is_there: bool) -> None:
-    """Waits, within bounds, until the heartbeat says what is expected."""
+    """Waits, within a time limit, until the heartbeat has the expected value."""
     deadline = time.monotonic() + WAIT_S
     while store.heartbeat() is not is_there:
         assert time.monotonic() < deadline, f"the heartbeat never became {is_there}"
@@ -76,7 +76,7 @@ class VectorStoreContract(ABC):
     @classmethod
     @abstractmethod
     def options(cls, folder: Path) -> dict[str, Any]:
-        """Settings beside `data_dir` and the model, as JSON knows them."""
+        """Settings other than `data_dir` and the model, as in JSON."""
 
     @classmethod
     def all_options(cls, folder: Path) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class VectorStoreContract(ABC):
 
     @classmethod
     def make_store(cls, folder: Path) -> ConfiguredVectorStore:
-        """A store on this folder, which is empty the first time."""
+        """A store on this folder. The folder is empty at the first call."""
         options = cls.all_options(folder)
         settings = Settings(**{**options, "data_dir": Path(options["data_dir"])})
         return ConfiguredVectorStore(settings, uses_chroma=cls.uses_chroma)
@@ -97,7 +97,7 @@ class VectorStoreContract(ABC):
 
     @pytest.fixture
     def store(self, shared_store: ConfiguredVectorStore) -> Iterator[ConfiguredVectorStore]:
-        """A store without texts; opened once for all tests, since opening a database takes seconds."""
+        """A store without texts. It is opened once for all tests, because opening a database takes seconds."""
         yield shared_store
         while found := shared_store.search("everything", 1000):
             for neighbour in found:
@@ -129,7 +129,7 @@ class VectorStoreContract(ABC):
             assert text is not None
             assert text.metadata == {}
 
-    def test_storing_again_replaces_text_and_metadata_as_a_whole(self, store: ConfiguredVectorStore) -> None:
+    def test_storing_again_replaces_all_text_and_metadata(self, store: ConfiguredVectorStore) -> None:
         store.store("d", "About zebras in the savanna", {"old": "yes", "kind": "animal"})
         store.store("d", "About trains in the mountains", {"kind": "vehicle"})
         assert store.get("d") == StoredText("d", "About trains in the mountains", {"kind": "vehicle"})
@@ -168,7 +168,7 @@ class VectorStoreContract(ABC):
         assert ids(store.search("gardens", 100, {"unknown": "x"})) == []
         assert len(store.search("gardens", 100, {})) == 40
 
-    def test_what_is_filtered_equals_an_exact_search(self, store: ConfiguredVectorStore) -> None:
+    def test_a_filtered_search_equals_an_exact_search(self, store: ConfiguredVectorStore) -> None:
         random, embedder = Random(7), HashingEmbedder()
         texts = {f"t{i}": " ".join(random.choices(WORDS, k=6)) for i in range(300)}
         for i, (text_id, content) in enumerate(texts.items()):
@@ -201,7 +201,7 @@ class VectorStoreContract(ABC):
         with pytest.raises(DocumentNotFoundError, match="unknown"):
             store.update_metadata("unknown", {"deleted": True})
 
-    def test_bad_input_is_refused_with_its_name(self, store: ConfiguredVectorStore) -> None:
+    def test_bad_input_is_refused_and_named(self, store: ConfiguredVectorStore) -> None:
         for text_id, content, metadata, field in BAD_TEXTS:
             with pytest.raises(InvalidArgumentError) as caught:
                 store.store(text_id, content, metadata)
@@ -222,14 +222,14 @@ class VectorStoreContract(ABC):
             ({7: "x"}, r"where\.7"),
         ],
     )
-    def test_a_bad_condition_is_refused_with_its_key(
+    def test_a_bad_condition_is_refused_and_its_key_named(
         self, store: ConfiguredVectorStore, where: dict[Any, Any], field: str
     ) -> None:
         with pytest.raises(InvalidArgumentError, match=field):
             store.search("text", where=where)
 
     @pytest.mark.parametrize("n_results", [0, -1])
-    def test_a_search_for_no_results_is_refused(self, store: ConfiguredVectorStore, n_results: int) -> None:
+    def test_a_search_for_fewer_than_one_result_is_refused(self, store: ConfiguredVectorStore, n_results: int) -> None:
         with pytest.raises(InvalidArgumentError, match="n_results"):
             store.search("text", n_results)
 
@@ -238,7 +238,7 @@ class VectorStoreContract(ABC):
         assert ids(store.search("robert", where={"name": "x' OR '1'='1"})) == ["a'b\"%"]
         assert ids(store.search("robert", where={"name": "%"})) == []
 
-    def test_ten_threads_at_once_agree(self, store: ConfiguredVectorStore) -> None:
+    def test_ten_concurrent_threads_agree(self, store: ConfiguredVectorStore) -> None:
         def work(worker: int) -> None:
             for i in range(6):
                 store.store(f"w{worker}-{i}", f"worker {worker} writes note {i}", {"worker": worker, "n": 0})
@@ -264,14 +264,14 @@ class VectorStoreContract(ABC):
         with self.make_store(tmp_path) as store:
             assert sorted(ids(store.search("cats dogs goldfish", where={"kept": True}))) == ["cats", "fish"]
 
-    def test_what_returned_is_there_after_kill_9(self, tmp_path: Path) -> None:
+    def test_acknowledged_texts_are_there_after_kill_9(self, tmp_path: Path) -> None:
         arguments = json.dumps([self.all_options(tmp_path), self.uses_chroma])
         child = subprocess.Popen([sys.executable, "-c", _CHILD, arguments], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         last = -1
         while last < 40:
             line = child.stdout.readline()
-            assert line, "the child ended by itself"
+            assert line, "the child process ended by itself"
             last = int(line)
         child.kill()
         last = max([last, *map(int, child.stdout.read().split())])
